@@ -56,7 +56,8 @@ impl Stage {
         };
         let with_salvor = with_salvor && scenario.salvor.enabled;
         let policies = with_salvor.then_some(&scenario.salvor.repair_policies);
-        scenario::raise(&mut cluster, scenario, policies).await?;
+        scenario::raise(&mut cluster, scenario).await?;
+        scenario::introduce(&cluster.client(), policies).await?;
         let configuration = configuration(scenario, with_salvor);
         let (notices, heard) = Notices::channel();
         let surroundings =

@@ -21,7 +21,7 @@ use salvor_operator::{Notice, Notices, Operator, Surroundings};
 use salvor_why::{Judge, Reader};
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, sleep_until},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 pub use policy::{Peer, Policy, PolicyError, UnknownPeer};
@@ -32,13 +32,15 @@ pub use record::{
 
 use crate::{
     in_virtual_time,
-    scenario::{Scenario, create, missing, raise},
+    scenario::{Scenario, create, introduce, missing, raise},
 };
 use agenda::Agenda;
 use recorder::Recorder;
 
 /// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
+/// Nodes that have not registered after this time never will: the server refuses them. Machines of a pool boot first.
+const REGISTRATION: Duration = Duration::from_secs(2 * 24 * 3600);
 /// It is looked at this often meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
 /// So many workloads are named for one cause of being stuck.
@@ -51,11 +53,22 @@ pub enum PlayError {
     #[error("the simulated cluster cannot be started: {0}")]
     Start(#[from] StartError),
     /// The cluster refuses an object.
-    #[error("the simulated cluster refuses a request: {0}")]
+    #[error("the simulated cluster refuses an object: {}", refusal(.0))]
     Api(#[from] kube::Error),
+    /// The cluster refuses the nodes.
+    #[error("the simulated cluster refuses the nodes: look at their labels, taints and capacity")]
+    Registration,
     /// Nobody can say what is stuck.
     #[error("the state at the end cannot be read: {0}")]
     Why(#[from] salvor_why::WhyError),
+}
+
+/// The server's own words.
+fn refusal(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// Plays a scenario on this thread.
@@ -78,7 +91,11 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     let recorder = Recorder::new(scenario);
     let pen = recorder.clone();
     cluster.api().observe(move |change| pen.see(change));
-    raise(&mut cluster, scenario, policy.repair_policies()).await?;
+    match timeout(REGISTRATION, raise(&mut cluster, scenario)).await {
+        Ok(raised) => raised?,
+        Err(_) => return Err(PlayError::Registration),
+    }
+    introduce(&cluster.client(), policy.repair_policies()).await?;
     let (operators, count, verdicts) = start(&cluster, policy);
     create(&cluster.client(), scenario, policy.wrapping()).await?;
     open(&cluster, scenario).await?;

@@ -74,7 +74,7 @@ fn phases(phases: &Phases) -> String {
 fn counted(recovery: &Recovery) -> String {
     let Recovery { lost, replaced, resumed, not_recovered, .. } = recovery;
     format!(
-        "{lost} lost their node: {replaced} replaced, {resumed} resumed on it, {not_recovered} not recovered"
+        "pods that lost their node: {lost} ({replaced} replaced, {resumed} resumed on it, {not_recovered} not recovered)"
     )
 }
 
@@ -116,7 +116,7 @@ pub fn report_table(title: &str, report: &Report) -> String {
     line(
         "killed in vain",
         format!(
-            "{} pods, {} nodes (of {} nodes that were given up)",
+            "pods: {}; nodes: {} of {} that were given up",
             report.pods_killed_in_vain, report.nodes_killed_in_vain, report.nodes_given_up
         ),
     );
@@ -223,7 +223,10 @@ pub fn summary_table(title: &str, summary: &Summary) -> String {
     line("time to recovery", times(&summary.time_to_recovery));
     line(
         "",
-        format!("{} lost their node, {} not recovered, in all seeds", summary.lost, summary.not_recovered),
+        format!(
+            "pods that lost their node in all seeds: {}, not recovered: {}",
+            summary.lost, summary.not_recovered
+        ),
     );
     line("phases, mean", phases(&summary.phases));
     line("at-most-once", format!("{} violations in all seeds", summary.at_most_once_violations));

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// Pod-milliseconds of work.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkTotals {
     /// Work that counts.
@@ -23,6 +23,12 @@ pub struct WorkTotals {
     pub down: Millis,
     /// The useful share of all of it; 1 if there was nothing to do.
     pub goodput: f64,
+}
+
+impl Default for WorkTotals {
+    fn default() -> Self {
+        Self::of(0, 0, 0, 0)
+    }
 }
 
 impl WorkTotals {

@@ -25,7 +25,7 @@ use serde_json::Value;
 pub use failures::{Failure, Incident, Lasting, Timing, Unit};
 pub use missing::{Missing, missing};
 pub use objects::{Wrapping, create};
-pub use raise::{ACCELERATOR, accelerator_condition, raise, tell_condition};
+pub use raise::{ACCELERATOR, accelerator_condition, introduce, raise, tell_condition};
 pub use salvor::{built_in as built_in_configuration, in_simulation};
 pub use schema::schema;
 pub use workloads::{Consent, Shape, Workload};

@@ -1,5 +1,7 @@
 //! Builds the cluster of a scenario.
 
+use std::collections::BTreeMap;
+
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
@@ -24,15 +26,11 @@ pub fn accelerator_condition() -> Condition {
     Condition { kind: ACCELERATOR_WORKS.into(), status: "False".into(), reason: "NvidiaXID79Error".into() }
 }
 
-/// Adds the nodes, and makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.
+/// Adds the nodes.
 ///
 /// # Errors
-/// If the cluster refuses any of it.
-pub async fn raise(
-    cluster: &mut LocalCluster,
-    scenario: &Scenario,
-    repair_policies: Option<&std::collections::BTreeMap<String, Value>>,
-) -> Result<(), StartError> {
+/// If they cannot be started.
+pub async fn raise(cluster: &mut LocalCluster, scenario: &Scenario) -> Result<(), StartError> {
     let plain = scenario.nodes.iter().filter_map(|node| {
         let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
         Some(profile(node, pool))
@@ -47,16 +45,26 @@ pub async fn raise(
         let pool = NodePool { name, nodes, template, shutdown: machines.shutdown, boot: machines.boot };
         cluster.add_pool(pool).await?;
     }
-    let client = cluster.client();
-    define(&client, crds::APPWRAPPER).await?;
+    Ok(())
+}
+
+/// Makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.
+///
+/// # Errors
+/// If the cluster refuses a policy.
+pub async fn introduce(
+    client: &Client,
+    repair_policies: Option<&BTreeMap<String, Value>>,
+) -> kube::Result<()> {
+    define(client, crds::APPWRAPPER).await?;
     if let Some(policies) = repair_policies {
-        define(&client, crds::NODE_REPAIR_POLICY).await?;
+        define(client, crds::NODE_REPAIR_POLICY).await?;
         for (name, spec) in policies {
             let policy = json!({
                 "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy",
                 "metadata": { "name": name }, "spec": spec,
             });
-            post(&client, REPAIR_POLICIES, &policy).await?;
+            post(client, REPAIR_POLICIES, &policy).await?;
         }
     }
     Ok(())

@@ -1,9 +1,12 @@
 //! From a file to a scenario: every value is checked, and what is wrong is told with its line.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::SignedDuration;
-use salvor_api::{GoDuration, names::taints};
+use salvor_api::{GoDuration, LabelSelector, names::taints};
 use serde_saphyr::Spanned;
 
 use super::{
@@ -201,6 +204,9 @@ fn long_pools(list: &Spanned<Vec<Spanned<file::Pool>>>) -> Result<(Vec<Pool>, Ve
                 rack: rack_of(zone, number),
             }));
         }
+        let own = line(spanned);
+        labelled(own, &format!("{at}.labels"), &pool.labels)?;
+        amounts(own, &format!("{at}.capacity"), &pool.capacity)?;
         let mut labels = pool.labels.clone();
         labels.insert("pool".to_owned(), name.clone());
         pools.push(Pool {
@@ -247,6 +253,8 @@ fn taint(at: &str, spanned: &Spanned<file::Taint>) -> Result<Taint, ScenarioErro
         let problem = format!("{effect:?} is no effect: write NoSchedule, PreferNoSchedule or NoExecute");
         return Err(bad(line(spanned), &format!("{at}.effect"), problem));
     }
+    let as_label = [(key.clone(), value.clone().unwrap_or_default())].into();
+    labelled(line(spanned), at, &as_label)?;
     Ok(Taint { key: key.clone(), value: value.clone(), effect: effect.clone() })
 }
 
@@ -385,6 +393,12 @@ fn workload_of(
     let optional = |value: &Option<Spanned<String>>, field: &str| {
         value.as_ref().map(|it| duration(it, &format!("{at}.{field}"))).transpose()
     };
+    let keys = it.annotations.keys().map(|key| (key.clone(), String::new())).collect();
+    labelled(line(spanned), &format!("{at}.annotations"), &keys)?;
+    amounts(line(spanned), &format!("{at}.requests"), &it.requests)?;
+    if let Some(volume) = &it.volume {
+        amounts(line(volume), &at.to_owned(), &[("volume".to_owned(), volume.value.clone())].into())?;
+    }
     let mut requests = it.requests.clone();
     requests.entry("cpu".to_owned()).or_insert_with(|| "1".to_owned());
     Ok(Workload {
@@ -578,6 +592,37 @@ fn within(value: &Spanned<u32>, field: &str, least: u32, most: u32) -> Result<u3
     }
     let problem = format!("{} cannot be used: write a whole number from {least} to {most}", value.value);
     Err(bad(line(value), field, problem))
+}
+
+/// Refuses labels that the API server would refuse: nodes with such labels would never register.
+fn labelled(line: u64, field: &str, labels: &BTreeMap<String, String>) -> Result<(), ScenarioError> {
+    let selector = LabelSelector { match_labels: labels.clone(), ..LabelSelector::default() };
+    match selector.defects().into_iter().next() {
+        Some(defect) => Err(bad(line, field, defect.message)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses resources that the API server would refuse.
+fn amounts(line: u64, field: &str, amounts: &BTreeMap<String, String>) -> Result<(), ScenarioError> {
+    let keys = amounts.keys().map(|key| (key.clone(), String::new())).collect();
+    labelled(line, field, &keys)?;
+    match amounts.iter().find(|(_, amount)| !is_quantity(amount)) {
+        Some((resource, amount)) => {
+            let problem = format!(
+                "{amount:?} is no amount: write a number with a unit if need be, such as 500m, 2 or 10Gi"
+            );
+            Err(bad(line, &format!("{field}.{resource}"), problem))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_quantity(text: &str) -> bool {
+    const UNITS: [&str; 15] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    number.parse::<f64>().is_ok_and(f64::is_finite) && number.len() <= 18 && UNITS.contains(&unit)
 }
 
 fn is_plain(name: &str) -> bool {

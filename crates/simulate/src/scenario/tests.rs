@@ -243,6 +243,16 @@ fn errors_name_the_field_the_value_the_line_and_what_is_right() {
         ),
         (work("pool: q"), "line 5: workloads[0].pool: there is no pool \"q\"; there are p"),
         (work("checkpointEvery: 0s"), "line 5: workloads[0].checkpointEvery: 0s cannot be used"),
+        (pool("- {name: q, nodes: 1, labels: {bad key!: x}}"), "line 4: pools[1].labels: "),
+        (
+            pool("- {name: q, nodes: 1, capacity: {cpu: lots}}"),
+            "line 4: pools[1].capacity.cpu: \"lots\" is no amount: write",
+        ),
+        (
+            pool("- {name: q, nodes: 1, taints: [{key: 'a b', effect: NoSchedule}]}"),
+            "line 4: pools[1].taints[0]: ",
+        ),
+        (work("requests: {cpu: -1}"), "line 5: workloads[0].requests.cpu: \"-1\" is no amount"),
         (fail("kind: crash"), "line 6: failures[0]: write either at or mtbf"),
         (
             fail("kind: fire, at: 1s"),
