@@ -114,6 +114,21 @@ impl AppWrapperStatus {
         self.set(UNHEALTHY, Holds::No, "Resuming", SUSPEND_IS_FALSE, now);
     }
 
+    /// What is true of every AppWrapper that runs, where somebody has taken it away. Waits are counted as they are without it: from the
+    /// creation of the AppWrapper.
+    pub(super) fn restore_running(&mut self, created: Timestamp) {
+        for kind in [QUOTA_RESERVED, RESOURCES_DEPLOYED] {
+            if !self.holds(kind) {
+                self.set(kind, Holds::Yes, "Resuming", SUSPEND_IS_FALSE, created);
+            }
+        }
+        for kind in [PODS_READY, UNHEALTHY] {
+            if self.condition(kind).is_none() {
+                self.set(kind, Holds::No, "Resuming", SUSPEND_IS_FALSE, created);
+            }
+        }
+    }
+
     /// The end of a reset: components may exist again from now on.
     pub(super) fn set_reset_complete(&mut self, now: Timestamp) {
         self.set(RESOURCES_DEPLOYED, Holds::Yes, "Resuming", "Reset complete; resuming", now);

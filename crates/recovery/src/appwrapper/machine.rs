@@ -182,6 +182,7 @@ impl Machine<'_> {
 
     /// Its components exist: are they healthy, done, or lost?
     fn running(&mut self, ask: &mut Inquiry) -> Turned {
+        self.next.restore_running(self.view.created);
         self.not_suspended(ask)?;
         self.no_strays(ask)?;
         let status = self.next.clone();

@@ -234,6 +234,24 @@ fn foreign_conditions_are_kept() {
     assert_eq!(it.view.status.condition("Foreign").cloned(), before);
 }
 
+/// Kueue reads them, and so do the rules of what comes next.
+#[test]
+fn conditions_that_somebody_took_from_a_running_one_are_written_again() {
+    let mut it = in_phase(&Phase::Running);
+    let holds = |it: &Cluster| ["QuotaReserved", "ResourcesDeployed", "PodsReady"].map(|kind| it.holds(kind));
+    assert_eq!(holds(&it), [true; 3]);
+    let before = it.writes;
+    it.view.status.conditions.clear();
+    it.settle();
+    assert_eq!((it.phase(), holds(&it), it.writes - before), (Phase::Running, [true; 3], 1));
+    assert!(it.deeds.iter().all(|it| !it.starts_with("delete")), "{:?}", it.deeds);
+    // All that follows goes as it would have gone.
+    it.view.status.conditions.clear();
+    it.view.suspend = true;
+    it.settle();
+    assert_eq!((it.phase(), it.holds("QuotaReserved")), (Phase::Suspended, false));
+}
+
 #[test]
 fn what_the_webhook_would_refuse_is_refused_with_a_condition_and_nothing_is_created() {
     for phase in [Phase::Empty, Phase::Suspended, Phase::Resuming] {
