@@ -277,3 +277,7 @@ fn nowhere(nodes: usize, obstacles: &BTreeMap<Obstacle, usize>) -> String {
     reasons.sort();
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
+
+#[cfg(test)]
+#[path = "board/tests.rs"]
+mod tests;
