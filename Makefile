@@ -41,7 +41,7 @@ bench-eviction:
 bench-repair:
 	cargo run --profile ship -p salvor-bench -- repair
 
-# A virtual hour of 1,000 nodes and 10,000 pods, 5 % of the nodes failing, in one process.
+# A virtual hour of 1,000 nodes with 10,000 pods, with mixed work, and of 5,000 nodes; writes docs/benchmarks-simulate.md.
 bench-simulate:
 	cargo run --profile ship -p salvor-bench -- simulate
 

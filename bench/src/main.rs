@@ -19,6 +19,10 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The same as in the binary that is shipped: simulations run in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Benchmarks
 #[derive(Parser)]
 enum Benchmark {

@@ -189,3 +189,37 @@ pub(crate) fn carry(from: &Value, to: &mut Value, key: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_forgotten_is_read_again_and_is_the_same() {
+        let inexact = (1_u64..1 << 20)
+            .map(|number| f64::from_bits((0x3ff << 52) | (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 12)));
+        let values =
+            [json!({ "metadata": { "resourceVersion": "7" }, "a": [1, -1, u64::MAX, "\u{0}\"", null] })];
+        for value in values.into_iter().chain(inexact.take(1000).map(|number| json!({ "number": number }))) {
+            let stored = Stored::new(value.clone());
+            let text = stored.encoded().clone();
+            stored.forget();
+            assert_eq!(*stored.value(), value);
+            assert_eq!(*stored.encoded(), text);
+        }
+        assert_eq!(Stored::new(json!({ "metadata": { "resourceVersion": "7" } })).revision(), 7);
+    }
+
+    #[test]
+    fn lines_are_shared_while_the_write_is_fresh() {
+        let stored = Stored::new(json!({}));
+        let line = |seen_as: &str, text: &'static str| {
+            stored.line(seen_as.to_owned(), || Bytes::from_static(text.as_bytes()))
+        };
+        assert_eq!(line("ADDED v1", "first"), "first");
+        assert_eq!(line("ADDED v1", "second"), "first");
+        assert_eq!(line("DELETED v1", "another"), "another");
+        stored.forget();
+        assert_eq!(line("ADDED v1", "third"), "third");
+    }
+}

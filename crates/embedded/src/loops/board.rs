@@ -74,6 +74,9 @@ pub(crate) struct Board {
     version: u64,
 }
 
+/// The obstacle that one pod alone has on a node, if any.
+pub(crate) type Own<'o> = dyn Fn(&Node) -> Option<Obstacle> + 'o;
+
 /// The nodes that would do best, or why none does.
 pub(crate) enum Found<'b> {
     Best(Vec<&'b str>),
@@ -191,7 +194,7 @@ impl Board {
     }
 
     /// Looks for the best nodes for a pod. It may have obstacles of its own, beside those that all of its kind have.
-    pub(crate) fn find(&mut self, pod: &Pod, own: Option<&dyn Fn(&Node) -> Option<Obstacle>>) -> Found<'_> {
+    pub(crate) fn find(&mut self, pod: &Pod, own: Option<&Own<'_>>) -> Found<'_> {
         let number = self.kind(pod);
         if own.is_none()
             && let Some((version, why)) = &self.kinds[number].nowhere
@@ -277,3 +280,7 @@ fn nowhere(nodes: usize, obstacles: &BTreeMap<Obstacle, usize>) -> String {
     reasons.sort();
     format!("0/{nodes} nodes are available: {}.", reasons.join(", "))
 }
+
+#[cfg(test)]
+#[path = "board/tests.rs"]
+mod tests;

@@ -269,3 +269,27 @@ async fn maybe_sleep(until: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subject_with_an_errand_is_judged_when_that_is_over() {
+        let mut queue = Queue::default();
+        let now = Timestamp::UNIX_EPOCH;
+        let names = |taken: BTreeSet<String>| taken.into_iter().collect::<Vec<_>>().join(" ");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(names(queue.take(now)), "a b");
+        queue.hold("a");
+        queue.add("a");
+        queue.at(now, "a");
+        queue.add("b");
+        assert_eq!(names(queue.take(now)), "b");
+        assert!(queue.holds("a") && !queue.holds("b"));
+        queue.release("a");
+        assert_eq!(names(queue.take(now)), "a", "whatever happened meanwhile");
+        assert_eq!(names(queue.take(now)), "");
+    }
+}

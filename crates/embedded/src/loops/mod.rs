@@ -213,7 +213,7 @@ impl ControlLoops {
                     );
                 }
                 Loop::TaintEviction => {
-                    starting.run(listener, driver, taint_eviction::TaintEviction::default())
+                    starting.run(listener, driver, taint_eviction::TaintEviction::default());
                 }
                 Loop::PodGc => starting.run(listener, driver, pod_gc::PodGc::new(options.pod_gc)),
                 Loop::AttachDetach => {
@@ -226,7 +226,7 @@ impl ControlLoops {
                 Loop::Disruption => starting.run(listener, driver, disruption::Disruption::default()),
                 Loop::Ttl => starting.run(listener, driver, ttl::TimeToLive::default()),
                 Loop::GarbageCollector => {
-                    starting.run(listener, driver, garbage::GarbageCollector::default())
+                    starting.run(listener, driver, garbage::GarbageCollector::default());
                 }
                 Loop::Namespace => starting.run(listener, driver, namespace::Namespaces::default()),
             }

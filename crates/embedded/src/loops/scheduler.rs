@@ -401,3 +401,7 @@ fn unschedulable(pod: &Pod, why: String, now: Timestamp) -> Vec<Call> {
     let body = json!({ "status": { "conditions": [condition] } });
     vec![Call::Event(note), Call::Patch { of, part: Part::Status, body }]
 }
+
+#[cfg(test)]
+#[path = "scheduler/tests.rs"]
+mod tests;
