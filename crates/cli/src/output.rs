@@ -30,6 +30,11 @@ pub(crate) fn complain(error: &CliError) {
     let _ = writeln!(io::stderr().lock(), "salvor: {}", story(error));
 }
 
+/// Says something on standard error that is no error.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "salvor: {text}");
+}
+
 /// A value as YAML.
 pub(crate) fn yaml(value: &serde_json::Value) -> Result<String, CliError> {
     serde_saphyr::to_string(value).map_err(|error| CliError::Output(io::Error::other(error)))

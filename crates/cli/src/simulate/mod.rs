@@ -1,5 +1,6 @@
 //! `salvor simulate`: what a policy will do, before an outage does it.
 
+mod live;
 mod merge;
 mod progress;
 mod shards;
@@ -33,7 +34,7 @@ pub(crate) struct SimulateArgs {
     #[command(subcommand)]
     command: Option<SimulateCommand>,
     /// The scenario, as a YAML file: cluster, work, failures, and Salvor's configuration
-    #[arg(value_name = "SCENARIO", required_unless_present = "schema")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["schema", "from_cluster"])]
     scenario: Option<PathBuf>,
     /// The seed of everything random: one seed, one history
     #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "seeds")]
@@ -53,6 +54,11 @@ pub(crate) struct SimulateArgs {
     /// Play the rules of a peer as well: kubernetes, kueue, karpenter or appwrapper; repeatable
     #[arg(long, value_name = "PEER")]
     against: Vec<Peer>,
+    /// Let something else fail as well, such as "partition zone=b 15m" or "crash node=n1 at=2m"; repeatable
+    #[arg(long, value_name = "FAILURE")]
+    fail: Vec<String>,
+    #[command(flatten)]
+    live: live::LiveArgs,
     /// Play only a part of the seeds: the I-th of N parts, from 0
     #[arg(long, value_name = "I/N", value_parser = shards::part, requires = "seeds")]
     shard: Option<shards::Part>,
@@ -151,6 +157,14 @@ enum SimulateError {
         "--as-job takes the configurations of the scenario and of --sweep and --against; --compare, csv and configFile name files that the Job would not have"
     )]
     OtherFiles,
+    #[error("--fail {failure:?}: {problem}")]
+    Fail { failure: String, problem: String },
+    #[error(
+        "nothing fails: write --fail, such as --fail \"partition zone=b 15m\", or --save FILE to write failures into the file"
+    )]
+    NothingFails,
+    #[error("{cluster}: {problem}")]
+    Live { cluster: String, problem: String },
     #[error("interrupted before the first seed was done")]
     Interrupted,
 }
@@ -162,7 +176,9 @@ fn one_line(error: &PolicyError) -> String {
 impl From<SimulateError> for CliError {
     fn from(error: SimulateError) -> Self {
         match error {
-            SimulateError::Play { .. } | SimulateError::Interrupted => Self::Command(error.into()),
+            SimulateError::Play { .. } | SimulateError::Interrupted | SimulateError::Live { .. } => {
+                Self::Command(error.into())
+            }
             SimulateError::Read { .. }
             | SimulateError::Scenario { .. }
             | SimulateError::Policy { .. }
@@ -170,6 +186,8 @@ impl From<SimulateError> for CliError {
             | SimulateError::NoShards(_)
             | SimulateError::Mixed(..)
             | SimulateError::NoHistory
+            | SimulateError::Fail { .. }
+            | SimulateError::NothingFails
             | SimulateError::OtherFiles
             | SimulateError::TooMany(_) => Self::Usage(error.into()),
         }
@@ -180,11 +198,23 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     if let Some(SimulateCommand::Merge(args)) = &args.command {
         return merge::execute(args);
     }
-    let Some(path) = args.scenario.as_deref().filter(|_| !args.schema) else {
+    if args.schema {
         output::print(&pretty(&schema())?)?;
         return Ok(ExitCode::SUCCESS);
-    };
-    let scenario = load(path)?;
+    }
+    let path = args.scenario.clone().unwrap_or_else(|| PathBuf::from("the cluster"));
+    let path = path.as_path();
+    let mut scenario = if args.live.from_cluster { live::scenario(&args.live)? } else { load(path)? };
+    for failure in &args.fail {
+        let failed = scenario.fail(failure);
+        failed.map_err(|problem| SimulateError::Fail { failure: failure.clone(), problem })?;
+    }
+    if args.live.from_cluster && args.fail.is_empty() {
+        if args.live.save.is_some() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        return Err(SimulateError::NothingFails.into());
+    }
     let policies = policies(args, &scenario)?;
     if args.check {
         let pods = scenario.workloads.iter().map(|it| it.units() as usize).sum();

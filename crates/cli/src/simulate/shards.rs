@@ -31,9 +31,9 @@ pub(super) fn part(text: &str) -> Result<Part, String> {
 
 /// A ConfigMap with the scenario, and an Indexed Job of which each pod plays its part and writes the report to its log.
 pub(super) fn job(args: &SimulateArgs, path: &Path, parts: u32) -> Result<String, CliError> {
-    let scenario = read(path)?;
+    let scenario = if args.live.from_cluster { String::new() } else { read(path)? };
     let names_files = ["csv:", "configFile:"].iter().any(|key| scenario.contains(key));
-    if !args.compare.is_empty() || names_files {
+    if !args.compare.is_empty() || args.live.from_cluster || names_files {
         return Err(SimulateError::OtherFiles.into());
     }
     let seeds = args.seeds.as_ref().map(|seeds| format!("{}..{}", seeds.0.start(), seeds.0.end()));
@@ -45,6 +45,7 @@ pub(super) fn job(args: &SimulateArgs, path: &Path, parts: u32) -> Result<String
         "--output=json".into(),
     ];
     arguments.extend(args.sweep.iter().map(|sweep| format!("--sweep={sweep}")));
+    arguments.extend(args.fail.iter().map(|failure| format!("--fail={failure}")));
     arguments.extend(args.against.iter().map(|peer| format!("--against={peer}")));
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": NAME },

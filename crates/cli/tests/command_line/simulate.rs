@@ -1,8 +1,11 @@
 //! `salvor simulate`: what it refuses, and what it reports.
 
 use std::fs;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use super::{complaint, folder_with, run, stdout};
+use super::{complaint, folder_with, run, salvor, stdout};
 
 /// One machine loses power; nothing else happens.
 const SMALL: &str = "\
@@ -208,6 +211,47 @@ fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
     let nothing = tempfile::tempdir().unwrap();
     let nothing = nothing.path().to_str().unwrap();
     assert!(complaint(&run(&["simulate", "merge", nothing]), 2).contains("has no file that ends with .json"));
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_live_cluster_is_read_and_its_scenario_is_saved_and_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let (kubeconfig, saved) = (folder.path().join("kubeconfig"), folder.path().join("saved.yaml"));
+    let (kubeconfig, saved) = (kubeconfig.to_str().unwrap(), saved.to_str().unwrap());
+    let mut cluster = salvor(&["cluster", "--nodes", "4", "--zones", "2", "--kubeconfig-out", kubeconfig]);
+    let _cluster = Running(cluster.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let from = ["simulate", "--from-cluster", "--kubeconfig", kubeconfig];
+    let with = |more: &[&'static str]| [&from[..], more].concat();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The file is there before the nodes are.
+    while !fs::read_to_string(saved).unwrap_or_default().contains("nodes: 4") {
+        assert!(Instant::now() < deadline, "the cluster does not come up");
+        thread::sleep(Duration::from_millis(100));
+        run(&[&from[..], &["--save", saved]].concat());
+    }
+    let told = stdout(&run(&["simulate", "--check", saved]));
+    assert!(told.contains("good: 4 nodes, 0 workloads with 0 pods, 0 failures"), "{told}");
+    let played = stdout(&run(&with(&["--fail", "partition zone=zone-2 5m"])));
+    assert!(played.contains("policy kubernetes, seed 1") && played.contains("zone zone-2"), "{played}");
+    let hashed = run(&with(&["--hash-names", "--fail", "partition zone=zone-2 5m"]));
+    let error = String::from_utf8(hashed.stderr).unwrap();
+    assert!(
+        hashed.status.code() == Some(2) && error.contains("there is no zone \"zone-2\"; there are h"),
+        "{error}"
+    );
+    let nothing = run(&from);
+    let error = String::from_utf8(nothing.stderr).unwrap();
+    assert!(nothing.status.code() == Some(2) && error.contains("nothing fails: write --fail"), "{error}");
 }
 
 #[test]

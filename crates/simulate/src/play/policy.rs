@@ -138,7 +138,8 @@ impl Policy {
     /// If it cannot be used.
     pub fn of_file(name: &str, text: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
         let configuration = Some(in_simulation(config::parse(text)?));
-        Ok(Self { name: name.to_owned(), configuration, ..Self::of(scenario) })
+        let repair_policies = scenario.salvor.repair_policies.clone();
+        Ok(Self { name: name.to_owned(), note: String::new(), configuration, repair_policies })
     }
 
     /// That of a peer.

@@ -10,9 +10,11 @@ use super::{
     Failure, Lasting, Scenario, ScenarioError, Source, Timing,
     failures::{KINDS, fault_of, named},
     file::{Target, unplaced},
-    read::{bad, line},
+    read::{bad, line as line_of},
 };
 
+/// A failure without a time happens at this one.
+const FIRST: Duration = Duration::from_secs(300);
 /// The first line of a list.
 const HEADER: &str = "at,kind,target,lasts";
 
@@ -32,9 +34,9 @@ pub(super) fn read(
     let field = format!("{at}.csv");
     let file = source.folder.join(&path.value);
     let text = fs::read_to_string(&file)
-        .map_err(|error| bad(line(path), &field, format!("cannot read {}: {error}", file.display())))?;
+        .map_err(|error| bad(line_of(path), &field, format!("cannot read {}: {error}", file.display())))?;
     rows(scenario, &text).map_err(|(row, problem)| {
-        bad(line(path), &field, format!("line {row} of {}: {problem}", file.display()))
+        bad(line_of(path), &field, format!("line {row} of {}: {problem}", file.display()))
     })
 }
 
@@ -69,12 +71,7 @@ fn rows(scenario: &Scenario, text: &str) -> Result<Vec<Failure>, (usize, String)
             }
         };
         let target = target_of(target).map_err(wrong)?;
-        let nodes = scenario.nodes_of("target", &unplaced(target.clone())).map_err(|error| {
-            wrong(match error {
-                ScenarioError::Value { field, problem, .. } => format!("{field}: {problem}"),
-                ScenarioError::Yaml(problem) => problem,
-            })
-        })?;
+        let nodes = nodes_of(scenario, &target).map_err(wrong)?;
         let lasting = if lasts.is_empty() {
             Lasting::ForGood
         } else {
@@ -84,6 +81,41 @@ fn rows(scenario: &Scenario, text: &str) -> Result<Vec<Failure>, (usize, String)
         failures.push(Failure { fault, nodes, named: named(&target), timing, lasting, one_every: None });
     }
     Ok(failures)
+}
+
+/// A failure in one line of words.
+pub(super) fn line(scenario: &Scenario, text: &str) -> Result<Failure, String> {
+    const USAGE: &str = "write its kind, its target and how long it lasts, such as partition zone=b 15m";
+    let mut words = text.split_whitespace();
+    let kind = words.next().ok_or(USAGE)?;
+    let fault = fault_of(kind, None, None, None, None)
+        .ok_or_else(|| format!("{kind:?} is not known: write {KINDS}"))?;
+    let (mut at, mut lasting, mut targets) = (FIRST, Lasting::ForGood, Vec::new());
+    for word in words {
+        match word.split_once('=') {
+            Some(("at", time)) => at = span(time)?,
+            Some(_) => targets.push(word),
+            None if lasting == Lasting::ForGood => lasting = Lasting::Fixed(span(word)?),
+            None => return Err(USAGE.to_owned()),
+        }
+    }
+    let target = target_of(&targets.join(" "))?;
+    let nodes = nodes_of(scenario, &target)?;
+    Ok(Failure {
+        fault,
+        nodes,
+        named: named(&target),
+        timing: Timing::At { at, pick: None },
+        lasting,
+        one_every: None,
+    })
+}
+
+fn nodes_of(scenario: &Scenario, target: &Target) -> Result<Vec<String>, String> {
+    scenario.nodes_of("target", &unplaced(target.clone())).map_err(|error| match error {
+        ScenarioError::Value { field, problem, .. } => format!("{field}: {problem}"),
+        ScenarioError::Yaml(problem) => problem,
+    })
 }
 
 fn time(text: &str) -> Result<When, String> {

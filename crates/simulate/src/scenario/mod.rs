@@ -3,6 +3,7 @@
 //! [`Scenario::read`] reads a file. [`Scenario::incidents`] draws its failures by a seed. [`raise`] and [`create`] build its cluster
 //! and its work, and [`missing`] says what of the work does not run.
 
+mod capture;
 mod csv;
 mod failures;
 mod file;
@@ -22,6 +23,7 @@ use salvor_api::config::Configuration;
 use serde::Serialize;
 use serde_json::Value;
 
+pub use capture::{Captured, Names, Objects, capture};
 pub use failures::{Failure, Incident, Lasting, Timing, Unit};
 pub use missing::{Missing, missing};
 pub use objects::{Wrapping, create};
@@ -254,6 +256,17 @@ impl Scenario {
     /// The first thing that is wrong, with its line.
     pub fn read(text: &str, source: &Source) -> Result<Self, ScenarioError> {
         read::scenario(text, source)
+    }
+
+    /// Adds a failure that is written in one line: its kind, its target, and for how long, such as `partition zone=b 15m`. It happens
+    /// after five minutes, or at a time such as `at=10m`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn fail(&mut self, line: &str) -> Result<(), String> {
+        let failure = csv::line(self, line)?;
+        self.failures.push(failure);
+        Ok(())
     }
 
     /// The pool of a node.

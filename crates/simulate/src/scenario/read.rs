@@ -397,7 +397,7 @@ fn workload_of(
     labelled(line(spanned), &format!("{at}.annotations"), &keys)?;
     amounts(line(spanned), &format!("{at}.requests"), &it.requests)?;
     if let Some(volume) = &it.volume {
-        amounts(line(volume), &at.to_owned(), &[("volume".to_owned(), volume.value.clone())].into())?;
+        amounts(line(volume), at, &[("volume".to_owned(), volume.value.clone())].into())?;
     }
     let mut requests = it.requests.clone();
     requests.entry("cpu".to_owned()).or_insert_with(|| "1".to_owned());

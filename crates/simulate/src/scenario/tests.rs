@@ -347,3 +347,27 @@ fn the_demo_has_a_chapter_for_the_beginning_and_the_end_of_each_failure() {
     let told: Vec<_> = chapters.iter().map(|it| (it.after.as_secs(), it.title.as_str())).collect();
     assert_eq!(told, [(60, "partition, zone b"), (60, "Look"), (120, "The end of: partition, zone b")]);
 }
+
+#[test]
+fn a_failure_can_be_written_in_one_line() {
+    let mut scenario = parse(POOLS).unwrap();
+    scenario.fail("partition zone=b 15m").unwrap();
+    scenario.fail("crash node=cpu-a1 at=1m").unwrap();
+    let told: Vec<_> = scenario
+        .incidents(1)
+        .into_iter()
+        .map(|it| (it.at.as_secs(), it.named, it.nodes.len(), it.until.is_some()))
+        .collect();
+    assert_eq!(told, [(60, "cpu-a1".to_owned(), 1, false), (300, "zone b".to_owned(), 2, true)]);
+    for (line, expected) in [
+        ("", "write its kind"),
+        ("fire zone=b", "\"fire\" is not known: write crash"),
+        ("crash", "write either {zone: NAME}"),
+        ("crash zone=q", "target.zone: there is no zone \"q\"; there are a, b"),
+        ("crash zone=b soon", "soon"),
+        ("crash zone=b 1m 2m", "write its kind"),
+    ] {
+        let error = scenario.fail(line).unwrap_err();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+}

@@ -1,0 +1,109 @@
+//! A scenario from a live cluster. It only reads.
+
+use std::fs;
+use std::path::PathBuf;
+
+use http::Request;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, Client};
+use salvor_api::config::Configuration;
+use salvor_operator::Published;
+use salvor_simulate::scenario::{Captured, Names, Objects, Scenario, Source, capture};
+use serde_json::Value;
+
+use super::SimulateError;
+use crate::cluster::ClusterArgs;
+use crate::error::CliError;
+use crate::output;
+
+/// So many objects are read at once.
+const PAGE: usize = 500;
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct LiveArgs {
+    /// Take nodes, workloads and Salvor's configuration from a live cluster, in place of a scenario; it only reads
+    #[arg(long, conflicts_with = "scenario")]
+    pub(super) from_cluster: bool,
+    /// With --from-cluster: write the scenario to a file
+    #[arg(long, value_name = "FILE", requires = "from_cluster")]
+    pub(super) save: Option<PathBuf>,
+    /// With --from-cluster: hash all names, so that the scenario can be shown to others
+    #[arg(long, requires = "from_cluster")]
+    pub(super) hash_names: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Reads the cluster, tells on standard error what is not simulated, and writes the file if one is asked for.
+pub(super) fn scenario(args: &LiveArgs) -> Result<Scenario, CliError> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
+    let objects = runtime.block_on(async {
+        let cluster = args.cluster.load().await?;
+        let from = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
+        let failed = |error: kube::Error| {
+            CliError::from(SimulateError::Live {
+                cluster: from.clone(),
+                problem: salvor_operator::story(&error),
+            })
+        };
+        let client = Client::try_from(cluster.config.clone()).map_err(failed)?;
+        read(&client).await.map_err(failed)
+    })?;
+    let names = if args.hash_names { Names::Hashed } else { Names::Plain };
+    let Captured { scenario, notes } = capture(&objects, names);
+    let text = output::yaml(&scenario)?;
+    for note in &notes {
+        output::note(note);
+    }
+    if let Some(path) = &args.save {
+        fs::write(path, &text).map_err(|source| CliError::WriteFile { path: path.clone(), source })?;
+    }
+    Scenario::read(&text, &Source::default())
+        .map_err(|error| SimulateError::Scenario { path: "the cluster".into(), error }.into())
+}
+
+async fn read(client: &Client) -> kube::Result<Objects> {
+    Ok(Objects {
+        nodes: all(client, "/api/v1/nodes").await?,
+        pods: all(client, "/api/v1/pods").await?,
+        jobs: all(client, "/apis/batch/v1/jobs").await?,
+        stateful_sets: all(client, "/apis/apps/v1/statefulsets").await?,
+        deployments: all(client, "/apis/apps/v1/deployments").await?,
+        replica_sets: all(client, "/apis/apps/v1/replicasets").await?,
+        app_wrappers: if_served(all(client, "/apis/workload.codeflare.dev/v1beta2/appwrappers").await)?,
+        budgets: if_served(all(client, "/apis/policy/v1/poddisruptionbudgets").await)?,
+        configuration: configuration(client).await?,
+    })
+}
+
+/// A kind that the cluster does not have, has no objects.
+fn if_served(read: kube::Result<Vec<Value>>) -> kube::Result<Vec<Value>> {
+    match read {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        read => read,
+    }
+}
+
+async fn all(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
+    let mut found = Vec::new();
+    let mut next = String::new();
+    loop {
+        let request = Request::get(format!("{path}?limit={PAGE}{next}")).body(Vec::new());
+        let mut page: Value = client.request(request.map_err(kube::Error::HttpError)?).await?;
+        found.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
+        match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
+            // A token is letters, digits, - and _ and =: only the last needs an escape.
+            Some(token) => next = format!("&continue={}", token.replace('=', "%3D")),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// The configuration of whoever leads, as its Lease tells.
+async fn configuration(client: &Client) -> kube::Result<Option<Configuration>> {
+    let election = Configuration::default().leader_election;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &election.lease_namespace);
+    let lease = leases.get_opt(&election.lease_name).await?;
+    Ok(lease.and_then(|lease| Published::read(&lease)).and_then(|published| published.configuration))
+}
