@@ -912,6 +912,20 @@ async fn a_follower_keeps_up_and_does_nothing_until_it_leads() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_new_term_waits_for_nothing_that_an_earlier_one_had_to_wait_for() {
+    let bench = Bench::new(fails_at(Method::PATCH, 500));
+    bench.want("a", &[Patch]).await;
+    // Long enough for the distance between two tries to have grown.
+    pass(100.0).await;
+    (bench.lead)(None);
+    pass(0.1).await;
+    let before = bench.written().len();
+    (bench.lead)(LONG);
+    pass(0.1).await;
+    assert_eq!(bench.written().len(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tenure_that_lapsed_unannounced_stops_writes_and_its_renewal_makes_up_for_them() {
     let bench = Bench::new(|_| Answer::ok());
     (bench.lead)(Some(Duration::from_secs(10)));
@@ -1042,6 +1056,16 @@ async fn steps_share_a_look_only_while_it_counts() {
     bench.live.lock().unwrap().insert("a", Want::Nothing);
     pass(9.0).await;
     assert_eq!(bench.written(), ["PATCH", "POST"], "the node is back");
+}
+
+/// Our own patch has changed the pod: what was seen before it says nothing about the delete.
+#[tokio::test(start_paused = true)]
+async fn a_look_does_not_outlive_a_write_of_ours_to_what_it_saw() {
+    let bench = Bench::new(|_| Answer::ok());
+    bench.want("a", &[Patch, Delete]).await;
+    pass(0.2).await;
+    let looks = bench.looking.looks.load(Ordering::Relaxed);
+    assert_eq!((bench.written(), looks), (vec!["PATCH".into(), "DELETE".into()], 2));
 }
 
 /// Ten pods of a Job, made one after the other on a slow server, while the Job is deleted unseen.

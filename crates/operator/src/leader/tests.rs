@@ -692,6 +692,30 @@ async fn whoever_leads_again_after_another_leads_in_another_term() {
     us.task.abort();
 }
 
+/// The lease names us, but others have held it since: a person put our name back, or it comes from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_lease_of_ours_that_changed_hands_meanwhile_is_another_term() {
+    for (field, value) in
+        [("leaseTransitions", json!(7)), ("acquireTime", json!("2020-01-01T00:00:00.000000Z"))]
+    {
+        let store = Store::default();
+        let us = Candidate::start(&store.api(), "us");
+        us.until_it_leads().await;
+        let first = us.leadership.term();
+        {
+            let mut guard = store.0.lock().unwrap();
+            guard.0 += 2;
+            let revision = guard.0.to_string();
+            let lease = guard.1.as_mut().unwrap();
+            lease["metadata"]["resourceVersion"] = revision.into();
+            lease["spec"][field] = value;
+        }
+        tokio::time::sleep(2 * RETRY_PERIOD).await;
+        assert!(us.leads() && us.leadership.term() != first, "{field}");
+        us.task.abort();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_tenure_that_lapsed_and_was_renewed_is_another_term() {
     let store = Store::default();
