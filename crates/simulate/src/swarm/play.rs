@@ -18,8 +18,10 @@ use crate::{History, in_virtual_time};
 
 /// For so long dead machines stay dead after the trouble.
 const DEAD_STAY_DEAD: Duration = Duration::from_secs(600);
-/// For so long all is well in the end.
+/// For so long all is well in the end, unless everything has come to its end before.
 const ALL_WELL: Duration = Duration::from_secs(1080);
+/// So often that is asked, from the third time on: what is put back right after its end is noticed.
+const ASK_EVERY: Duration = Duration::from_secs(60);
 
 /// What came of a plan.
 #[derive(Clone, Debug)]
@@ -83,9 +85,17 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     found.into_iter().for_each(|violation| locked(&checker).report(violation));
 
     world.heal_all(&plan.node_names()).await;
-    sleep(ALL_WELL).await;
-    let now = world.cluster.api().now();
-    let found = eventually::unfinished(locked(&checker).known(), plan, now);
+    sleep(ASK_EVERY * 2).await;
+    let mut waited = ASK_EVERY * 2;
+    let (now, found) = loop {
+        sleep(ASK_EVERY).await;
+        waited += ASK_EVERY;
+        let now = world.cluster.api().now();
+        let found = eventually::unfinished(locked(&checker).known(), plan, now);
+        if found.is_empty() || waited >= ALL_WELL {
+            break (now, found);
+        }
+    };
     let twice = eventually::ran_twice(world.cluster.fleet().truth(), plan, now);
     found.into_iter().chain(twice).for_each(|violation| locked(&checker).report(violation));
     let deaths = world.site.deaths();
