@@ -103,10 +103,18 @@ impl BrakeKeeper {
         let now = self.shared.time.server();
         let Some(tally) = self.state().nodes.tally(now, self.ready_within) else { return false };
         let tallied_until = tally.changes_at;
-        let (transition, holds_all, changes_at) = {
+        let (transition, zone_let_go, holds_all, changes_at) = {
             let mut brake = self.brake();
-            (brake.observe(now, tally), brake.holds_all(now), brake.changes_at(now))
+            let down = brake.zones_down();
+            let transition = brake.observe(now, tally);
+            let zone_let_go = !down.is_subset(&brake.zones_down());
+            (transition, zone_let_go, brake.holds_all(now), brake.changes_at(now))
         };
+        if zone_let_go {
+            // Nothing changes in the cluster as a whole, but those whom the zone held have to be judged again.
+            self.shared.remember_the_brake();
+            self.shared.released.tell();
+        }
         let next = [tallied_until, changes_at].into_iter().flatten().min();
         self.state().recount_at = next.map(|at| self.shared.time.instant_when_server_shows(at));
         self.rescheduled.notify_one();
@@ -146,10 +154,10 @@ impl BrakeKeeper {
         self.brake().holds_all(self.shared.time.server())
     }
 
-    /// From now on there are so many nodes, of which so many are lost.
+    /// From now on there are these zones: the name of each, how many of its nodes are lost, and of how many.
     #[cfg(test)]
-    pub(crate) fn see(&self, unreachable: u32, total: u32) {
-        self.state().nodes = Table::of(unreachable, total);
+    pub(crate) fn see(&self, zones: &[(&str, u32, u32)]) {
+        self.state().nodes = Table::of(zones);
         self.tell_the_brake();
     }
 }

@@ -377,7 +377,7 @@ impl Bench {
 
     /// From now on so many of so many nodes are lost.
     fn nodes(&self, unreachable: u32, total: u32) {
-        self.keeper.see(unreachable, total);
+        self.keeper.see(&[("", unreachable, total)]);
     }
 
     /// Writes about pods: the method, and the pod or event.
@@ -589,6 +589,25 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
     assert!(bench.metrics.render().contains("salvor_brake_engaged 0\n"));
+}
+
+/// The cluster as a whole is not held, so nobody is told of it by a transition.
+#[tokio::test(start_paused = true)]
+async fn a_zone_that_is_let_go_wakes_what_it_held() {
+    let bench = Bench::new(|_| Answer::ok());
+    let released = bench.shared.released.listen();
+    let is_told = || released.notified().now_or_never().is_some();
+    bench.keeper.see(&[("a", 3, 5), ("b", 0, 20)]);
+    assert!(!is_told());
+    bench.keeper.see(&[("a", 4, 5), ("b", 0, 20)]);
+    assert!(!is_told(), "it still holds");
+    bench.keeper.see(&[("a", 2, 5), ("b", 0, 20)]);
+    assert!(is_told(), "now it is known until when it settles");
+    bench.keeper.see(&[("a", 3, 5), ("b", 0, 20)]);
+    assert!(!is_told());
+    bench.keeper.see(&[("b", 0, 20)]);
+    assert!(is_told(), "a zone without nodes holds nothing");
+    assert_eq!(bench.announced(), Vec::<String>::new());
 }
 
 const SAID: &str = r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"network work"}"#;

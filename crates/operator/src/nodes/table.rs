@@ -82,19 +82,21 @@ impl Table {
         self.listed.then(|| census.all())
     }
 
-    /// So many nodes, of which so many are lost.
+    /// Zones: the name of each, how many of its nodes are lost, and of how many.
     #[cfg(test)]
-    pub(crate) fn of(unreachable: u32, total: u32) -> Self {
-        let node = |number: u32| {
-            let name = NodeName::from(format!("node-{number:04}"));
+    pub(crate) fn of(zones: &[(&str, u32, u32)]) -> Self {
+        let node = |(zone, unreachable, number): (&str, u32, u32)| {
+            let name = NodeName::from(format!("node-{zone}{number:04}"));
             let standing = NodeStanding {
                 unreachable: number < unreachable,
                 ready: salvor_recovery::brake::WasReady::Now,
                 excluded: false,
             };
             let node = NodeRef { name: name.clone(), uid: name.as_str().into() };
-            (name, Arc::new(CountedNode { node, zone: "".into(), standing }))
+            (name, Arc::new(CountedNode { node, zone: zone.into(), standing }))
         };
-        Self { nodes: (0..total).map(node).collect(), listed: true }
+        let all =
+            zones.iter().flat_map(|(zone, lost, total)| (0..*total).map(|number| (*zone, *lost, number)));
+        Self { nodes: all.map(node).collect(), listed: true }
     }
 }

@@ -9,7 +9,10 @@ mod held;
 mod passing;
 mod share;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use salvor_api::config::BrakeLimits;
@@ -189,6 +192,12 @@ impl Brake {
     /// The engaged state, if too many nodes were unreachable at the last count.
     pub fn engaged(&self) -> Option<Engaged> {
         self.state.cluster.engaged()
+    }
+
+    /// The zones in which too many nodes were unreachable at the last count.
+    pub fn zones_down(&self) -> BTreeSet<String> {
+        let down = self.state.zones.iter().filter(|(_, share)| share.engaged().is_some());
+        down.map(|(zone, _)| zone.clone()).collect()
     }
 
     /// True if nothing is recovered because of how many nodes are, or were a moment ago, unreachable.
