@@ -62,8 +62,15 @@ pub(crate) struct SimulateArgs {
     /// Play only a part of the seeds: the I-th of N parts, from 0
     #[arg(long, value_name = "I/N", value_parser = shards::part, requires = "seeds")]
     shard: Option<shards::Part>,
-    /// Print a ConfigMap and an Indexed Job that play the seeds in N parts on a Kubernetes cluster
-    #[arg(long, value_name = "N", requires = "seeds", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Print a ConfigMap and an Indexed Job that play the seeds in N parts, 10 if it is not said, on a Kubernetes cluster
+    #[arg(
+        long,
+        value_name = "N",
+        num_args = 0..=1,
+        default_missing_value = "10",
+        requires = "seeds",
+        value_parser = clap::value_parser!(u32).range(1..=10_000)
+    )]
     as_job: Option<u32>,
     /// With --as-job: the image of Salvor
     #[arg(long, value_name = "IMAGE", requires = "as_job", default_value = shards::IMAGE)]

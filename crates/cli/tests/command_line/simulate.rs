@@ -177,6 +177,8 @@ fn wrong_settings_are_refused_before_anything_is_played() {
 #[test]
 fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
     let (folder, path) = folder_with("s.yaml", SMALL);
+    let by_default = stdout(&run(&["simulate", &path, "--seeds", "1..300", "--as-job"]));
+    assert!(by_default.contains("completions: 10"), "{by_default}");
     let yaml = stdout(&run(&["simulate", &path, "--seeds", "1..3", "--as-job", "2"]));
     let documents: Vec<&str> = yaml.split("---\n").collect();
     let [_, map, job] = documents[..] else { panic!("{yaml}") };
