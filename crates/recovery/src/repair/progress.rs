@@ -154,8 +154,6 @@ pub struct Look<'a> {
     pub settle_after: SignedDuration,
     /// True if the node has never been ready for pods.
     pub starting: bool,
-    /// When the Node was made: a memory of a time before that is somebody else's.
-    pub created: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
 }
@@ -224,15 +222,12 @@ impl Progress {
             let latest = after(now, OUR_TIME_IS_BEHIND);
             let ahead = one.transition.filter(|transition| *transition > latest);
             let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(now);
-            // No node was sick before it existed: whoever wrote that hastens its repair by no more than its age.
-            let earliest = look.created.map_or(Timestamp::MIN, |created| after(created, -CLOCKS_DIFFER));
-            let known =
-                self.sick.get(one.key).map(|clock| Clock { since: clock.since.max(earliest), ..*clock });
+            let known = self.sick.get(one.key);
             // An agent that goes on to write newer transitions moves nothing: only the one that was first seen counts so.
             let is_the_first = |clock: &Clock| clock.ahead.is_some() && clock.ahead == one.transition;
             let (before, ahead) = match known {
                 None => (None, ahead),
-                Some(clock) if is_the_first(&clock) => (ahead.map(|_| clock.since), ahead),
+                Some(clock) if is_the_first(clock) => (ahead.map(|_| clock.since), ahead),
                 Some(clock) => (Some(clock.since), None),
             };
             let since = to_the_second(before.map_or(told, |before| before.min(told)));
@@ -334,15 +329,7 @@ mod tests {
         now: i64,
     ) -> Look<'a> {
         let settle_after = SignedDuration::from_mins(3);
-        Look {
-            sick,
-            toleration,
-            healthy_after: MINUTE,
-            settle_after,
-            starting: false,
-            created: Some(at(-3600)),
-            now: at(now),
-        }
+        Look { sick, toleration, healthy_after: MINUTE, settle_after, starting: false, now: at(now) }
     }
 
     fn since(memory: &Progress, key: &str) -> Option<i64> {
@@ -361,21 +348,6 @@ mod tests {
         assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
         assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
-    }
-
-    /// Somebody else may have written the memory, or copied it from another node.
-    #[test]
-    fn a_memory_of_before_the_node_was_made_is_not_believed() {
-        let memory = |since| {
-            let sick = BTreeMap::from([(KEY.to_owned(), Clock::new(at(since)))]);
-            Progress { sick, ..Progress::default() }
-        };
-        assert_eq!(since(&look(&memory(-100_000), &[(KEY, 0)], 5), KEY), Some(-3660));
-        assert_eq!(since(&look(&memory(-3600), &[(KEY, 0)], 5), KEY), Some(-3600));
-        // An agent knows its machine for longer than the Node exists. The memory of that stays as it is.
-        let told = look(&Progress::default(), &[(KEY, -9000)], 5);
-        assert_eq!(since(&told, KEY), Some(-9000));
-        assert_eq!(look(&told, &[(KEY, -9000)], 6), told);
     }
 
     #[test]

@@ -249,7 +249,6 @@ pub fn diagnose(
         healthy_after: settings.healthy_after,
         settle_after: settings.settle_after,
         starting,
-        created: node.created,
         now,
     };
     let Observed { memory, resets_at, forgets_at } =
