@@ -359,6 +359,8 @@ pub mod repair {
         pub const REBOOT_DONE: &str = "salvor.dev/reboot-done";
         /// On a NodeClaim: from this time on Karpenter terminates it by force. Karpenter's own.
         pub const TERMINATION_TIMESTAMP: &str = "karpenter.sh/nodeclaim-termination-timestamp";
+        /// On a NodeClaim: the value that the annotation above had before Salvor set it; empty if it was not there. Salvor's own.
+        pub const TERMINATION_BEFORE: &str = "repair.salvor.dev/termination-before";
         /// On a Machine: its owner is to replace it. Cluster API's own, like all that follow.
         pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
         /// On a Machine: it is not to be remediated.

@@ -18,7 +18,7 @@ pub(crate) struct JudgingArgs {
     /// The configuration file [env: SALVOR_CONFIG]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The recoveries to run, separated by commas: `*` for all but appwrapper, `name` for one, `-name` to leave one out
+    /// The recoveries to run, separated by commas: `*` for all but appwrapper and repair, `name` for one, `-name` to leave one out
     /// [env: SALVOR_CONTROLLERS] [default: *]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
     pub(crate) controllers: Option<ControllerList>,

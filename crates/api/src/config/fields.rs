@@ -108,7 +108,7 @@ const FIRST: &[Field] = &[
         "controllers",
         TextList,
         Default("[\"*\"]"),
-        "Which recoveries run: \"*\" for all but appwrapper, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
+        "Which recoveries run: \"*\" for all but appwrapper and repair, a name for one; a name with a leading \"-\" switches that one off. Without \"*\" \
          only those run that are named. If a name is there more than once, its first entry counts. A recovery also needs \
          its feature gate.",
     ),
@@ -266,7 +266,7 @@ const LAST: &[Field] = &[
         "brake.maxNodesPerMinute",
         Integer(0, u32::MAX),
         Default("20"),
-        "At most this many evictions of nodes begin in any minute. 0 sets no limit.",
+        "At most this many evictions and repairs of nodes begin in any minute, together. 0 sets no limit.",
     ),
     field(
         "brake.maxUnreachablePercent",

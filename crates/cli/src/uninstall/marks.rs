@@ -132,6 +132,7 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     (salvor_api::names::labels::EXCLUDE_DISRUPTION, Stays(NOT_OURS)),
     (taints::UNREACHABLE, Stays(NOT_OURS)),
     (taints::NOT_READY, Stays(NOT_OURS)),
+    (repair::annotations::TERMINATION_BEFORE, Stays("it goes with its NodeClaim, which is on its way out")),
     ("karpenter.sh/", Stays("Karpenter acts on it, and it goes with its NodeClaim")),
     ("cluster.x-k8s.io/", Stays("Cluster API acts on it, and it goes with its Machine")),
 ];

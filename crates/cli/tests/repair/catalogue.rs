@@ -72,10 +72,11 @@ async fn a_toleration_is_waited_for(site: Site) {
     let stage = Stage::new(site, "waits").await;
     let nodes = stage.healthy(2).await;
     let record = stage.record().await;
-    stage.policy("4s", json!({})).await;
+    stage.policy("6s", json!({})).await;
     let since = Timestamp::now();
-    stage.set_at(&nodes[0], BAD, "False", since).await;
-    let waiting = stage.says(&nodes[0], "Waiting").await;
+    // Watched from before: on a slow machine the wait may be over before a later look.
+    let (waiting, ()) =
+        tokio::join!(stage.says(&nodes[0], "Waiting"), stage.set_at(&nodes[0], BAD, "False", since));
     assert_eq!(waiting.status, "False", "{waiting:?}");
     assert!(waiting.message.contains(BAD) && waiting.message.contains(&stage.pool), "{waiting:?}");
     stage.is_gone(&nodes[0]).await;
@@ -84,7 +85,7 @@ async fn a_toleration_is_waited_for(site: Site) {
         (change.name == claim_name(&nodes[0])).then(|| at.to_owned())
     });
     let waited = seconds(&since.to_string(), &deleted.unwrap());
-    assert!(waited >= 4, "it was repaired after {waited} seconds");
+    assert!(waited >= 6, "it was repaired after {waited} seconds");
 }
 
 /// 8: the earliest deadline counts, not the first condition and not the shortest toleration.

@@ -118,6 +118,25 @@ async fn a_refused_deletion_is_told_and_not_repeated_at_once(site: Site) {
     drop((salvor, server));
 }
 
+/// Karpenter's API does not answer at all, as behind a webhook that hangs: the node says so, with the name of what was asked.
+async fn a_backend_that_never_answers_is_told(site: Site) {
+    let stage = Stage::unattended(site, "silent", Manner::Replaces).await;
+    let nodes = stage.healthy(3).await;
+    stage.policy("30m", json!({})).await;
+    let (server, salvor) = behind_faults(&stage).await;
+    let hangs = Fault::new(Effect::Unanswered { carried_out: false });
+    server.faults().add(hangs.method(Method::DELETE).path("/nodeclaims/"));
+    stage.sicken(&nodes[0]).await;
+    stage.is_blocked_by(&nodes[0], "BackendFailed").await;
+    let claim = format!("{}-claim", nodes[0]);
+    stage.event("NodeClaim", &claim, "NodeRepairBlocked").await;
+    stage.event("NodePool", &stage.pool, "NodeRepairBlocked").await;
+    // It answers again, and the repair goes on.
+    server.faults().clear();
+    stage.is_gone(&nodes[0]).await;
+    drop((salvor, server));
+}
+
 /// A condition whose time is no time, and objects that are odd, hurt nobody else.
 async fn odd_objects_hurt_nobody_else(site: Site) {
     let stage = Stage::new(site, "odd").await;
@@ -149,5 +168,6 @@ on_both!(
     a_veto_is_looked_for_before_a_node_is_ended,
     a_server_in_trouble_costs_time_only,
     a_refused_deletion_is_told_and_not_repeated_at_once,
+    a_backend_that_never_answers_is_told,
     odd_objects_hurt_nobody_else,
 );

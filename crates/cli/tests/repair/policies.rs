@@ -264,6 +264,8 @@ async fn a_node_pool_may_say_it_itself(site: Site) {
         })
         .await;
     stage.event("NodePool", &stage.pool, "NodeRepairStarted").await;
+    let ignored = stage.event("NodePool", &stage.pool, "InvalidNodeRepairPolicy").await;
+    assert!(format!("{ignored:?}").contains("spec.repair.policies[1].conditionType"), "{ignored:?}");
     // Without the block it is over, and with a default alone it is for all that the provider names.
     stage.change_pool(json!({"repair": Value::Null})).await;
     let fresh = stage.make(stage.launch("fresh")).await;

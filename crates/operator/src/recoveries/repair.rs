@@ -31,6 +31,7 @@ use self::{
 };
 use crate::{
     discovery::Kind,
+    executor::Failure,
     feeds::{Feed, KindTarget, OfKind},
     nodes::Needs,
     recovery::{After, Ended, Recovery, Refused},
@@ -60,6 +61,8 @@ pub(super) use entry::ENTRY;
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// The same of a server that failed.
 const FAILED_FOR: SignedDuration = SignedDuration::from_secs(15);
+/// A server that gives no answer so many times in a row is told on the node.
+const SILENT_TIMES: u32 = 2;
 /// So much of the server's words on it is passed on.
 const LONGEST_WORDS: usize = 400;
 /// The versions in which Cluster API serves Machines, the newest first.
@@ -115,6 +118,8 @@ pub(crate) struct Repairs {
     /// NodeClaims and Machines that went before they became nodes: their pool, and when that was seen.
     lost_launches: Vec<(Arc<str>, Timestamp)>,
     refused: BTreeMap<Uid, Refusal>,
+    /// How often in a row the server gave no answer to what ends a node.
+    silent: BTreeMap<NodeName, u32>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
     residents: Residents,
@@ -149,6 +154,7 @@ impl Repairs {
             overlaps: BTreeMap::new(),
             lost_launches: Vec::new(),
             refused: BTreeMap::new(),
+            silent: BTreeMap::new(),
             written: BTreeMap::new(),
             pods: Counted::default(),
             residents: Residents::default(),
@@ -323,6 +329,13 @@ impl Recovery for Repairs {
 
     fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
         let after = After::with(end.view(|step, answer| self.done(subject, step, answer, now)));
+        if let (Some((step, failure)), Subject::Node(name)) = (end.failed, subject) {
+            if let Some(refused) = self.unanswered(name, step, failure, now) {
+                return after.and(refused);
+            }
+        } else if let Subject::Node(name) = subject {
+            self.silent.remove(name);
+        }
         let Some((step, refusal)) = end.refused else { return after };
         let name = match subject {
             Subject::Node(name) => name,
@@ -344,6 +357,31 @@ impl Recovery for Repairs {
         self.refused.insert(node.node.uid.clone(), refused);
         self.generation += 1;
         after.and(Refused::Judged(None))
+    }
+}
+
+impl Repairs {
+    /// A server that gave no answer to what ends a node, twice in a row, is an error that the node tells.
+    fn unanswered(
+        &mut self,
+        name: &NodeName,
+        step: &Step,
+        failure: &Failure,
+        now: Timestamp,
+    ) -> Option<Refused> {
+        if !matches!(failure, Failure::Unanswered(_) | Failure::LookTooOld) || !step.is_disruptive() {
+            return None;
+        }
+        let node = self.nodes.get(name)?.node.uid.clone();
+        let times = self.silent.entry(name.clone()).or_default();
+        *times += 1;
+        if *times < SILENT_TIMES {
+            return None;
+        }
+        let until = now.saturating_add(FAILED_FOR).unwrap_or(Timestamp::MAX);
+        self.refused.insert(node, Refusal { words: format!("{step}: {failure}"), until });
+        self.generation += 1;
+        Some(Refused::Judged(None))
     }
 }
 

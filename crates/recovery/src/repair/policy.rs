@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::action::Action;
 use super::amounts::Amount;
 use super::cron::Schedule;
+use super::provider;
 use super::status::PolicyStatus;
 use super::views::Status;
 use crate::ids::ResourceVersion;
@@ -45,7 +46,7 @@ pub(super) const REPLACE: &[Rung] = &[Rung { action: Action::Replace, attempts: 
 pub struct Entry {
     /// Its type.
     pub kind: String,
-    /// Its sick status; none for whatever status the provider names.
+    /// Its sick status; none for whatever status makes a node sick by its provider, any other one, or Kubernetes.
     pub status: Option<Status>,
     /// The reasons that count, if not all do.
     pub reason: Option<Regex>,
@@ -121,6 +122,8 @@ pub struct Policy {
     pub startup_timeout: Option<SignedDuration>,
     /// What is wrong with it. Then nothing is done to the nodes that it selects; if its selector cannot be read, it selects none.
     pub defects: Vec<String>,
+    /// Parts of it that can never count, and are left out.
+    pub idle_parts: Vec<String>,
     /// What was written down about it.
     pub status: PolicyStatus,
 }
@@ -157,6 +160,7 @@ impl Policy {
             budgets: vec![Budget { nodes: DEFAULT_BUDGET, window: None }],
             startup_timeout: None,
             defects: Vec::new(),
+            idle_parts: Vec::new(),
             status: head.status,
         }
     }
@@ -177,6 +181,9 @@ impl Policy {
         let label = salvor_api::names::repair::labels::NODE_POOL.to_owned();
         policy.selector.match_labels.insert(label, policy.object.name.clone());
         policy.default_toleration = defects.duration(repair, "spec.repair", "defaultTolerationDuration");
+        if let Some(other) = repair.get("policies").filter(|it| !it.is_null() && !it.is_array()) {
+            defects.note(format!("spec.repair.policies is {}: write a list", brief(other)));
+        }
         for (index, entry) in list(repair, "policies").iter().enumerate() {
             let path = format!("spec.repair.policies[{index}]");
             let Some(kind) = defects.text(entry, &path, "conditionType") else { continue };
@@ -185,7 +192,19 @@ impl Policy {
             if toleration.is_none() {
                 defects.note(format!("{path}.toleration must be set, for example to 10m"));
             }
-            let status = entry.get("conditionStatus").and_then(Value::as_str).and_then(Status::from_api);
+            let given = entry.get("conditionStatus").filter(|given| !given.is_null());
+            let status = given.and_then(Value::as_str).and_then(Status::from_api);
+            match given {
+                Some(given) if status.is_none() => defects.note(format!(
+                    "{path}.conditionStatus is {}: write \"True\", \"False\" or \"Unknown\"",
+                    brief(given)
+                )),
+                None if !provider::is_known(&kind) => policy.idle_parts.push(format!(
+                    "{path}.conditionType is {kind:?}, and it is not known which status of it is sick, so it is ignored: \
+                     set conditionStatus beside it, or write a NodeRepairPolicy"
+                )),
+                Some(_) | None => {}
+            }
             policy.entries.push(Entry { kind, status, reason: None, toleration, ladder: REPLACE.to_vec() });
         }
         policy.defects = defects.0;
@@ -210,6 +229,13 @@ pub struct Head {
 
 fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// A value in an error, not longer than a line.
+fn brief(value: &Value) -> String {
+    let text = value.to_string();
+    let end = text.floor_char_boundary(80);
+    if end < text.len() { format!("{}...", &text[..end]) } else { text }
 }
 
 /// A duration as Go writes it.

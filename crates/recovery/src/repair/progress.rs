@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::repair::reasons;
 use serde::{Deserialize, Serialize};
 
 use super::action::Action;
@@ -49,6 +50,14 @@ pub struct Progress {
     /// The state that the node's condition tells, so that it is not told twice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,
+}
+
+impl Progress {
+    /// The cause that holds the repair, as the node's condition tells it.
+    pub(super) fn blocked_by(&self) -> Option<&str> {
+        let mut words = self.told.split(' ');
+        (words.next() == Some(reasons::BLOCKED)).then(|| words.next())?
+    }
 }
 
 /// The clock of one sick condition.

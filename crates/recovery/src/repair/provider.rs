@@ -63,6 +63,30 @@ const GCP: &[Statement] = &[
     repairs("FrequentContainerdRestart", Status::True, 30),
 ];
 
+/// Conditions of Kubernetes itself. No provider repairs those of pressure by itself, but a NodePool may name them.
+const KUBERNETES: &[Statement] = &[
+    READY_30[0],
+    READY_30[1],
+    repairs("MemoryPressure", Status::True, 30),
+    repairs("DiskPressure", Status::True, 30),
+    repairs("PIDPressure", Status::True, 30),
+    repairs("NetworkUnavailable", Status::True, 30),
+];
+
+fn known() -> impl Iterator<Item = &'static Statement> {
+    [KUBERNETES, AWS, AZURE, GCP].into_iter().flatten()
+}
+
+/// True if a condition of this type and status makes a node sick, by Kubernetes or any provider.
+pub(super) fn is_sick(kind: &str, status: Status) -> bool {
+    known().any(|it| it.kind == kind && it.status == status)
+}
+
+/// True if it is known which status of a condition of this type makes a node sick.
+pub(super) fn is_known(kind: &str) -> bool {
+    known().any(|it| it.kind == kind)
+}
+
 impl Provider {
     /// The provider of a node, by configuration or else by its providerID.
     pub fn of(setting: RepairProvider, provider_id: &str) -> Self {

@@ -162,9 +162,8 @@ fn not_selected(member: &Member<'_>) -> NodeVerdict {
         return Verdict::Ignore(why);
     }
     let (object, resource_version) = (node.node.clone(), node.resource_version.clone());
-    let step = if let Some(claim) = member.prepared().filter(|_| node.progress.is_some()) {
-        let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
-        Step::TakeBackTermination { claim, resource_version }
+    let step = if let Some(step) = take_back_termination(member) {
+        step
     } else if node.is_cordoned_by_us() {
         uncordon(node, node.progress.as_deref().cloned())
     } else {
@@ -173,6 +172,16 @@ fn not_selected(member: &Member<'_>) -> NodeVerdict {
         Step::Forget { node: object, resource_version, conditions, rebooting }
     };
     Verdict::Act { actions: vec![step], why }
+}
+
+/// Takes back the time of a forced termination that we set, and that is not needed any more.
+fn take_back_termination(member: &Member<'_>) -> Option<Step> {
+    let (claim, before) = member.prepared()?;
+    Some(Step::TakeBackTermination {
+        claim: claim.object.clone(),
+        resource_version: claim.resource_version.clone(),
+        before: before.to_owned(),
+    })
 }
 
 fn uncordon(node: &NodeView, progress: Option<Progress>) -> Step {
@@ -249,7 +258,15 @@ pub(super) fn replacement(
             let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
             if set.is_none_or(|set| set > latest) {
                 let (at, hastens) = (to_the_second(latest), claim.deleting);
-                Some(Step::TightenTermination { claim: object, resource_version, at, hastens, zone: zone() })
+                let before = claim.termination_before.clone().or_else(|| claim.termination.clone());
+                Some(Step::TightenTermination {
+                    claim: object,
+                    resource_version,
+                    at,
+                    before: before.unwrap_or_default(),
+                    hastens,
+                    zone: zone(),
+                })
             } else if claim.deleting {
                 None
             } else {
@@ -380,14 +397,7 @@ impl Desk<'_> {
         let why = verdict.why().clone();
         let mut actions = vec![self.write(&told, &why, progress, !is_told)];
         if let (Told::Blocked(hold), false) = (&told, is_told) {
-            let name = format!("salvor-repair-blocked.{}.{}", node.node.uid, hold.code().to_lowercase());
-            actions.push(self.mention(
-                name,
-                ObjectRef::from(&node.node),
-                EventType::Warning,
-                reasons::NODE_REPAIR_BLOCKED,
-                why.to_string(),
-            ));
+            actions.extend(self.blocked_events(hold, &why));
         }
         if let (Told::Repairing { stuck: true }, false) = (&told, is_told) {
             let name = format!("salvor-repair-stuck.{}", node.node.uid);
@@ -410,6 +420,26 @@ impl Desk<'_> {
             ));
         }
         Verdict::Act { actions, why }
+    }
+
+    /// The events of a repair that is held: on the node, on its NodeClaim or Machine, and one for all nodes of a NodePool that the same holds.
+    fn blocked_events(&self, hold: &Hold, why: &NodeWhy) -> Vec<Step> {
+        let (member, node) = (&self.scene.member, &self.node().node);
+        let code = hold.code().to_lowercase();
+        let blocked = |name: String, object: ObjectRef, message: String| {
+            self.mention(name, object, EventType::Warning, reasons::NODE_REPAIR_BLOCKED, message)
+        };
+        let about = format!("node {}: {why}", node.name);
+        let on_node =
+            blocked(format!("salvor-repair-blocked.{}.{code}", node.uid), node.into(), why.to_string());
+        let owner = member.backend.owner().map(|owner| owner.object.clone());
+        let on_owner = owner.map(|owner| {
+            blocked(format!("salvor-repair-blocked.{}.{code}", owner.uid), owner, about.clone())
+        });
+        let pool = member.pool.map(|pool| pool.object.clone());
+        let on_pool =
+            pool.map(|pool| blocked(format!("salvor-repair-blocked.{}.{code}", pool.uid), pool, about));
+        std::iter::once(on_node).chain(on_owner).chain(on_pool).collect()
     }
 
     fn write(&self, told: &Told<'_>, why: &NodeWhy, progress: Option<Progress>, tells: bool) -> Step {
@@ -525,9 +555,7 @@ impl Desk<'_> {
         if node.is_cordoned_by_us() && !node.deleting {
             return Some(uncordon(node, Some(self.diagnosis.memory.clone())));
         }
-        let claim = self.scene.member.prepared().filter(|_| self.scene.place.repair().is_some())?;
-        let (claim, resource_version) = (claim.object.clone(), claim.resource_version.clone());
-        Some(Step::TakeBackTermination { claim, resource_version })
+        take_back_termination(&self.scene.member)
     }
 
     fn held(&self, sick: &Sick, hold: &Hold) -> NodeVerdict {
@@ -734,15 +762,20 @@ fn policy_rules(
         let until = survey.changes_at.map_or(next, |at| at.min(next));
         return Ok(Verdict::Wait { until, why: PolicyWhy::Counts });
     }
-    let events = match defect {
-        Some(_) => {
-            let name = format!("salvor-repair-policy.{}.{}", policy.object.uid, policy.generation);
-            let message = policy.defects.join("; ");
-            vec![mention(name, policy.object.clone(), EventType::Warning, reasons::INVALID_POLICY, message)]
-        }
-        None => Vec::new(),
+    let problems = problems(policy);
+    let events = if problems.is_empty() {
+        Vec::new()
+    } else {
+        let name = format!("salvor-repair-policy.{}.{}", policy.object.uid, policy.generation);
+        let message = problems.join("; ");
+        vec![mention(name, policy.object.clone(), EventType::Warning, reasons::INVALID_POLICY, message)]
     };
     Ok(write(PolicyWhy::Counts, events))
+}
+
+/// All that a person should correct in a policy.
+fn problems(policy: &Policy) -> Vec<&str> {
+    policy.defects.iter().chain(&policy.idle_parts).map(String::as_str).collect()
 }
 
 /// The events of repairs that are over.
@@ -833,6 +866,7 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
             before.replacements.clone()
         },
         conditions: vec![ready, allowed, overlaps],
+        problem: if policy.is_pool() { problems(policy).join("; ") } else { String::new() },
         damaged: false,
     }
 }

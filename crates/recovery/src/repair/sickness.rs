@@ -12,14 +12,17 @@ use salvor_api::names::repair::labels;
 
 use super::policy::{Policy, REPLACE, Rung, shown};
 use super::progress::{Healed, Look, Observed, Progress, SickNow, kind_of};
-use super::provider::Provider;
+use super::provider::{self, Provider};
 use super::views::{ConditionView, NodeView, OwnerView, Status};
 use crate::moments::after;
 
 /// The key of a node that never became ready.
 pub const STARTUP: &str = "Startup";
-/// A condition whose transition is so close to the node's creation was written by a kubelet that registered.
-const REGISTERED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
+/// A kubelet that registers dates its conditions right before the Node is created. So close to it the clocks of kubelet and API server
+/// are: a node that became Ready and lost it again shortly after must not pass for one that starts, or it would count for no limit.
+const REGISTERS_BEFORE: SignedDuration = SignedDuration::from_secs(5);
+/// The same, after the creation.
+const REGISTERS_AFTER: SignedDuration = SignedDuration::from_secs(2);
 /// Written by the node lifecycle controller for a kubelet that has registered a node, and nothing more.
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
@@ -114,11 +117,12 @@ pub fn resolve(condition: &ConditionView, policy: &Policy, provider: Provider) -
     let by_provider = provider.toleration(&condition.kind, condition.status);
     let entry = policy.entries.iter().find(|entry| {
         entry.kind == *condition.kind
-            && entry.status.map_or(by_provider.is_some(), |status| status == condition.status)
+            && entry.status.map_or_else(
+                || by_provider.is_some() || provider::is_sick(&condition.kind, condition.status),
+                |status| status == condition.status,
+            )
             && entry.reason.as_ref().is_none_or(|pattern| pattern.is_match(&condition.reason))
     });
-    // A NodePool may retime what its provider names, and nothing else.
-    let entry = entry.filter(|_| !policy.is_pool() || by_provider.is_some());
     if entry.is_none() && by_provider.is_none() {
         return None;
     }
@@ -297,6 +301,15 @@ fn toleration_of(key: &str, policy: &Policy, provider: Provider) -> Option<Signe
     by_policy.or(policy.default_toleration).or_else(|| provider.toleration(kind, status))
 }
 
+/// True if it is remembered that the node was not Ready when it registered, and it has not been Ready since: its kubelet may have died meanwhile, which
+/// changes the condition.
+fn started_so(node: &NodeView) -> bool {
+    let clocks = node.progress.iter().flat_map(|progress| &progress.sick);
+    clocks
+        .into_iter()
+        .any(|(key, clock)| kind_of(key) == "Ready" && clock.starting && clock.healthy.is_none())
+}
+
 /// True if a node has registered, and has never been ready for pods. Karpenter says so on the node or its NodeClaim. Of another
 /// node its Ready condition tells: it has not changed since the node was created.
 fn is_starting(node: &NodeView, owner: Option<&OwnerView>) -> bool {
@@ -308,11 +321,11 @@ fn is_starting(node: &NodeView, owner: Option<&OwnerView>) -> bool {
         None => true,
         Some(ready) if ready.status == Status::True => false,
         Some(ready) => {
-            let close = ready.since.zip(node.created).is_some_and(|(since, created)| {
-                let distance = since.duration_since(created).abs();
-                distance <= REGISTERED_WITHIN
+            let registers = ready.since.zip(node.created).is_some_and(|(since, created)| {
+                let later = since.duration_since(created);
+                (-REGISTERS_BEFORE..=REGISTERS_AFTER).contains(&later)
             });
-            &*ready.reason == NEVER_UPDATED || close
+            &*ready.reason == NEVER_UPDATED || registers || started_so(node)
         }
     };
     never_ready || by_karpenter == Some(false)

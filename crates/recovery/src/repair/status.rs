@@ -10,7 +10,7 @@ use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
 use crate::moments::after;
 
-/// The status of a NodeRepairPolicy. Of a NodePool only the repairs, their count and the last replacements are kept, in an annotation.
+/// The status of a NodeRepairPolicy. Of a NodePool only the repairs, their count, the last replacements and what is wrong with its spec are kept, in an annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyStatus {
@@ -35,6 +35,9 @@ pub struct PolicyStatus {
     pub replacements: Vec<Replacements>,
     /// Conditions.
     pub conditions: Vec<PolicyCondition>,
+    /// What is wrong with the spec of a NodePool, which has no condition to tell it.
+    #[serde(skip)]
+    pub problem: String,
     /// True if what was written down cannot be read, so that nobody knows what is under way.
     #[serde(skip)]
     pub damaged: bool,
@@ -97,6 +100,8 @@ struct OnPool {
     repairs: Vec<Repair>,
     #[serde(deserialize_with = "relapse::read", skip_serializing_if = "Vec::is_empty")]
     replacements: Vec<Replacements>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    problem: String,
 }
 
 impl PolicyStatus {
@@ -124,8 +129,8 @@ impl PolicyStatus {
         match text.map(serde_json::from_str::<OnPool>) {
             None => Self::default(),
             Some(_) if !is_object => Self { damaged: true, ..Self::default() },
-            Some(Ok(OnPool { repaired, repairs, replacements })) => {
-                Self { repaired, repairs, replacements, ..Self::default() }
+            Some(Ok(OnPool { repaired, repairs, replacements, problem })) => {
+                Self { repaired, repairs, replacements, problem, ..Self::default() }
             }
             Some(Err(_)) => Self { damaged: true, ..Self::default() },
         }
@@ -137,10 +142,14 @@ impl PolicyStatus {
             repaired: self.repaired,
             repairs: self.repairs.clone(),
             replacements: self.replacements.clone(),
+            problem: self.problem.clone(),
         };
+        let is_empty = self.repaired == 0
+            && self.repairs.is_empty()
+            && self.replacements.is_empty()
+            && self.problem.is_empty();
         // Times and strings always have a JSON form.
-        (self.repaired > 0 || !self.repairs.is_empty() || !self.replacements.is_empty())
-            .then(|| serde_json::to_string(&kept).unwrap_or_default())
+        (!is_empty).then(|| serde_json::to_string(&kept).unwrap_or_default())
     }
 
     /// The repair of a node.

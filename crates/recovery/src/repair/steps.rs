@@ -65,6 +65,8 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// The time.
         at: Timestamp,
+        /// The value that was there before we set one; empty if none was.
+        before: String,
         /// True if it is being deleted already, so that this ends its drain.
         hastens: bool,
         /// The node's zone, for the brake.
@@ -77,6 +79,8 @@ pub enum Step {
         claim: ObjectRef,
         /// The state that was judged.
         resource_version: ResourceVersion,
+        /// The value that was there before we set one; empty if none was.
+        before: String,
     },
     /// Deletes a NodeClaim or Machine.
     DeleteOwner {
@@ -348,14 +352,17 @@ impl crate::step::Step for Step {
                 };
                 (judged(&policy.uid, resource_version), Verb::Patch(patch))
             }
-            Self::TightenTermination { claim, resource_version, at, .. } => {
+            Self::TightenTermination { claim, resource_version, at, before, .. } => {
                 let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
-                    .annotated(annotations::TERMINATION_TIMESTAMP, Some(at.to_string()));
+                    .annotated(annotations::TERMINATION_TIMESTAMP, Some(at.to_string()))
+                    .annotated(annotations::TERMINATION_BEFORE, Some(before.clone()));
                 (judged(&claim.uid, resource_version), Verb::Patch(patch))
             }
-            Self::TakeBackTermination { claim, resource_version } => {
+            Self::TakeBackTermination { claim, resource_version, before } => {
+                let before = Some(before).filter(|before| !before.is_empty());
                 let patch = Patch::metadata(Merge::Plain, serde_json::Map::new())
-                    .annotated(annotations::TERMINATION_TIMESTAMP, None);
+                    .annotated(annotations::TERMINATION_TIMESTAMP, before.cloned())
+                    .annotated(annotations::TERMINATION_BEFORE, None);
                 (judged(&claim.uid, resource_version), Verb::Patch(patch.unless_gone()))
             }
             Self::RemediateMachine { machine, resource_version, .. } => {

@@ -61,11 +61,13 @@ impl Member<'_> {
         veto(self.node, &self.backend, self.pool, now)
     }
 
-    /// The NodeClaim, if the time of its forced termination is set and it is not being deleted.
-    pub(super) fn prepared(&self) -> Option<&OwnerView> {
+    /// The NodeClaim, if we set the time of its forced termination and it is not being deleted, and the value that was there before.
+    pub(super) fn prepared(&self) -> Option<(&OwnerView, &str)> {
         match &self.backend {
-            Backend::Claim(claim) => Some(claim).filter(|it| !it.deleting && it.termination.is_some()),
-            Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
+            Backend::Claim(claim) if !claim.deleting => {
+                claim.termination_before.as_deref().map(|before| (claim, before))
+            }
+            Backend::Claim(_) | Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
         }
     }
 }
@@ -104,6 +106,8 @@ pub struct Survey {
     pub healthy: usize,
     /// Those whose toleration runs.
     pub waiting: usize,
+    /// Those that are past it, and whose repair a person forbids.
+    pub vetoed: usize,
     /// Those whose repair is held, by cause.
     pub held: BTreeMap<&'static str, usize>,
     /// All nodes past their toleration, by name.
@@ -118,6 +122,8 @@ pub struct Survey {
     pub settled_at: Option<Timestamp>,
     /// The limit of both.
     pub limit: usize,
+    /// What holds repairs that have their turn already, once for each node that tells so.
+    pub begun_and_held: Vec<String>,
     /// Zones whose nodes are sick for one cause.
     pub zones: BTreeMap<String, Outage>,
     /// Pools, each with the type of a condition, whose nodes are sick for one cause.
@@ -204,10 +210,12 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
         let Some(sick) = diagnosis.sick.as_ref().filter(|_| diagnosis.is_due(now)) else { continue };
         survey.due.insert(member.node.node.name.clone());
         if let Some(Veto { until, .. }) = member.veto(now) {
+            survey.vetoed += 1;
             until.into_iter().for_each(|until| survey.wake(until, now));
             continue;
         }
         if standing.contains(uid) {
+            survey.begun_and_held.extend(diagnosis.memory.blocked_by().map(str::to_owned));
             continue;
         }
         if member.node.marks().damage.is_some() {

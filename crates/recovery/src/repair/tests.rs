@@ -127,6 +127,7 @@ fn claim(node: &NodeView) -> OwnerView {
         deleting: false,
         pool: "a".into(),
         termination: None,
+        termination_before: None,
         remediated: false,
         veto: None,
         do_not_repair: None,

@@ -5,6 +5,9 @@ use salvor_api::names::repair::annotations;
 
 use super::views::{Backend, NodeView, PoolView};
 
+/// So much of a value is told.
+const LONGEST_VALUE: usize = 60;
+
 /// A veto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veto {
@@ -50,7 +53,14 @@ fn of(ours: Option<&str>, karpenters: Option<&str>, object: &str, now: Timestamp
             value => match value.parse::<Timestamp>() {
                 Ok(until) if until <= now => None,
                 Ok(until) => Some(Veto { by, until: Some(until) }),
-                Err(_) => Some(Veto { by, until: None }),
+                Err(_) if matches!(value, "" | "true") => Some(Veto { by, until: None }),
+                Err(_) => {
+                    let value: String = value.chars().take(LONGEST_VALUE).collect();
+                    let by = format!(
+                        "{by}, whose value {value:?} is no time such as 2030-01-31T08:00:00Z, so that it holds until it is removed"
+                    );
+                    Some(Veto { by, until: None })
+                }
             },
         }
     };

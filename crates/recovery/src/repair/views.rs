@@ -278,6 +278,8 @@ pub struct OwnerView {
     pub pool: Arc<str>,
     /// The value of Karpenter's annotation with the time of the forced termination.
     pub termination: Option<String>,
+    /// The value that this annotation had before we set it, empty if it was not there; none if we did not set it.
+    pub termination_before: Option<String>,
     /// True if the annotation that asks for its remediation is there.
     pub remediated: bool,
     /// An annotation of Cluster API on it that forbids its repair.

@@ -1,6 +1,6 @@
 //! News of nodes, policies, NodePools, NodeClaims and Machines: what is kept of them, and whom they concern.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use salvor_recovery::{
@@ -94,6 +94,7 @@ impl Repairs {
             self.unassign(&name);
         }
         self.refused.remove(uid);
+        self.silent.remove(&name);
         self.braked.remove(uid);
         self.pods.forget(&name);
         self.generation += 1;
@@ -258,7 +259,26 @@ impl Repairs {
         let names: BTreeSet<&NodeName> = names.collect();
         let mut woken: BTreeSet<Subject> = names.iter().flat_map(|name| self.concerned(name)).collect();
         woken.extend(self.keys_of_owners(&turn.gone).into_iter().map(Subject::Policy));
+        let changed = turn.changed.iter().filter_map(|uid| self.machines[version].get(uid));
+        let launches = turn.before.iter().chain(changed).filter(|it| !it.is_up);
+        let pools: BTreeSet<Arc<str>> = launches.map(|it| it.pool.clone()).collect();
+        woken.extend(self.concerned_in_machine_pools(&pools));
         woken
+    }
+
+    /// Those whom it concerns that a Machine of these pools came up, or went before it did: it may end a hold.
+    fn concerned_in_machine_pools(&self, pools: &BTreeSet<Arc<str>>) -> BTreeSet<Subject> {
+        if pools.is_empty() {
+            return BTreeSet::new();
+        }
+        let is_in_them =
+            |node: &NodeView| self.backend(node).owner().is_some_and(|owner| pools.contains(&owner.pool));
+        let has_nodes = |key: &&Key| {
+            let nodes = self.members.get(key).into_iter().flatten().filter_map(|name| self.node(name));
+            nodes.into_iter().any(is_in_them)
+        };
+        let keys: Vec<&Key> = self.members.keys().filter(has_nodes).collect();
+        keys.into_iter().flat_map(|key| self.concerned_by(key)).collect()
     }
 
     fn keys_of_owners(&self, gone: &BTreeSet<Uid>) -> BTreeSet<Key> {

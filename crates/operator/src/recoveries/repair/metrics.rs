@@ -12,7 +12,7 @@ use salvor_recovery::repair::Survey;
 use crate::metrics::{as_gauge, descriptions};
 
 descriptions! { METRICS;
-    NODES = "salvor_repair_nodes", "gauge", "policy, state", "Nodes of a repair policy: healthy, waiting for the end of their toleration, blocked, or being repaired";
+    NODES = "salvor_repair_nodes", "gauge", "policy, state", "Nodes of a repair policy: healthy, waiting for the end of their toleration, vetoed, blocked, or being repaired";
     BLOCKED = "salvor_repair_blocked_nodes", "gauge", "policy, cause", "Nodes that are past their toleration and whose repair is held, by cause";
     STARTED = "salvor_repair_started", "counter", "policy, action, condition", "Repairs begun";
     REPAIRED = "salvor_repair_repaired", "counter", "policy, action", "Repairs that are over";
@@ -20,7 +20,7 @@ descriptions! { METRICS;
 }
 
 /// Causes that are shown also while they hold nobody.
-const CAUSES: [&str; 12] = [
+const CAUSES: [&str; 16] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
     "ZoneOutage",
@@ -33,6 +33,10 @@ const CAUSES: [&str; 12] = [
     "BackendFailed",
     "LadderExhausted",
     "AnnotationUnreadable",
+    "MaxNodesPerMinute",
+    "MaxUnreachablePercent",
+    "ZoneDown",
+    "Gradual",
 ];
 
 /// From a minute to a day: tolerations are most of it.
@@ -97,18 +101,23 @@ impl RepairMetrics {
 
     /// Shows the state of a policy.
     pub(super) fn show(&self, policy: &str, survey: &Survey, repairing: usize) {
-        let held: usize = survey.held.values().sum();
+        let begun_and_held = survey.begun_and_held.len();
+        let held = survey.held.values().sum::<usize>() + begun_and_held;
         let states = [
             ("healthy", survey.healthy),
             ("waiting", survey.waiting),
+            ("vetoed", survey.vetoed),
             ("blocked", held),
-            ("repairing", repairing),
+            ("repairing", repairing.saturating_sub(begun_and_held)),
         ];
         for (state, nodes) in states {
             self.nodes.get_or_create(&StateLabels { policy: policy.to_owned(), state }).set(as_gauge(nodes));
         }
         let mut causes: BTreeMap<String, usize> = BTreeMap::new();
         causes.extend(survey.held.iter().map(|(cause, nodes)| ((*cause).to_owned(), *nodes)));
+        for cause in &survey.begun_and_held {
+            *causes.entry(cause.clone()).or_default() += 1;
+        }
         for cause in CAUSES {
             causes.entry(cause.to_owned()).or_default();
         }
@@ -121,7 +130,7 @@ impl RepairMetrics {
 
     /// A policy is gone.
     pub(super) fn forget(&self, policy: &str) {
-        for state in ["healthy", "waiting", "blocked", "repairing"] {
+        for state in ["healthy", "waiting", "vetoed", "blocked", "repairing"] {
             self.nodes.remove(&StateLabels { policy: policy.to_owned(), state });
         }
         for cause in CAUSES {
@@ -152,13 +161,18 @@ mod tests {
     fn every_metric_is_described_and_served() {
         let metrics = Metrics::new(&Time::system());
         let own = metrics.own(RepairMetrics::register);
-        own.show("gpu", &Survey { healthy: 3, ..Survey::default() }, 1);
+        let held = vec!["MaxNodesPerMinute".to_owned()];
+        own.show("gpu", &Survey { healthy: 3, vetoed: 1, begun_and_held: held, ..Survey::default() }, 3);
         own.started("gpu", "Replace", "Ready=False");
         own.repaired("gpu", "Replace", Some(700.0));
         let text = metrics.render();
         for line in [
             "salvor_repair_nodes{policy=\"gpu\",state=\"healthy\"} 3",
+            "salvor_repair_nodes{policy=\"gpu\",state=\"vetoed\"} 1",
+            "salvor_repair_nodes{policy=\"gpu\",state=\"blocked\"} 1",
+            "salvor_repair_nodes{policy=\"gpu\",state=\"repairing\"} 2",
             "salvor_repair_blocked_nodes{policy=\"gpu\",cause=\"ZoneOutage\"} 0",
+            "salvor_repair_blocked_nodes{policy=\"gpu\",cause=\"MaxNodesPerMinute\"} 1",
             "salvor_repair_started_total{policy=\"gpu\",action=\"Replace\",condition=\"Ready=False\"} 1",
             "salvor_repair_repaired_total{policy=\"gpu\",action=\"Replace\"} 1",
             "salvor_repair_seconds_count 1",

@@ -67,6 +67,7 @@ struct Home {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Marks {
     termination: Option<String>,
+    termination_before: Option<String>,
     veto: Option<&'static str>,
     do_not_repair: Option<String>,
     karpenter_do_not_repair: Option<String>,
@@ -95,7 +96,7 @@ impl SeenOwner {
 
     /// It as the rules see it.
     pub(super) fn view(&self) -> OwnerView {
-        let Marks { termination, veto, do_not_repair, karpenter_do_not_repair } =
+        let Marks { termination, termination_before, veto, do_not_repair, karpenter_do_not_repair } =
             self.marks.as_deref().cloned().unwrap_or_default();
         OwnerView {
             object: self.object(),
@@ -103,6 +104,7 @@ impl SeenOwner {
             deleting: self.deleting,
             pool: self.pool.clone(),
             termination,
+            termination_before,
             remediated: self.remediated,
             veto,
             do_not_repair,
@@ -269,6 +271,7 @@ impl Reader {
         let of = |key: &str| metadata.annotations.get(key).cloned();
         let marks = Marks {
             termination: of(annotations::TERMINATION_TIMESTAMP),
+            termination_before: of(annotations::TERMINATION_BEFORE),
             veto: None,
             do_not_repair: of(annotations::DO_NOT_REPAIR),
             karpenter_do_not_repair: of(annotations::KARPENTER_DO_NOT_REPAIR),
@@ -303,6 +306,7 @@ impl Reader {
         let node = status.node_ref.map(|node| node.name).unwrap_or_default();
         let marks = Marks {
             termination: None,
+            termination_before: None,
             veto: has(annotations::SKIP_REMEDIATION).or(has(annotations::PAUSED)),
             do_not_repair: metadata.annotations.get(annotations::DO_NOT_REPAIR).cloned(),
             karpenter_do_not_repair: None,

@@ -128,7 +128,7 @@ fn the_toleration_is_the_policys_then_the_default_then_the_providers() {
 
 /// The example of the seed, with its times.
 #[test]
-fn a_nodepool_may_retime_what_its_provider_names() {
+fn a_nodepool_may_name_whatever_is_known_to_be_sick() {
     let repair = json!({
         "defaultTolerationDuration": "30m",
         "policies": [{"conditionType": "Ready", "toleration": "45m"}, {"conditionType": "NetworkUnavailable", "toleration": "10m"}],
@@ -146,12 +146,14 @@ fn a_nodepool_may_retime_what_its_provider_names() {
     assert_eq!(minutes("Ready", Status::False, Provider::Aws), Some(45));
     assert_eq!(minutes("Ready", Status::Unknown, Provider::Aws), Some(45));
     assert_eq!(minutes("AcceleratedHardwareReady", Status::False, Provider::Aws), Some(30), "its default");
-    assert_eq!(
-        minutes("NetworkUnavailable", Status::True, Provider::Aws),
-        None,
-        "the provider names no such condition"
-    );
     assert_eq!(minutes("Ready", Status::True, Provider::Aws), None);
+    // Whose provider is not known, or names nothing, has what the pool names all the same, and nothing else.
+    for provider in [Provider::Aws, Provider::Oci, Provider::Unknown] {
+        assert_eq!(minutes("Ready", Status::Unknown, provider), Some(45));
+        assert_eq!(minutes("NetworkUnavailable", Status::True, provider), Some(10));
+        assert_eq!(minutes("NetworkUnavailable", Status::False, provider), None);
+        assert_eq!(minutes("DiskPressure", Status::True, provider), None, "nobody names it");
+    }
 }
 
 #[test]
@@ -229,10 +231,18 @@ fn a_node_that_never_became_ready_has_a_startup_timeout() {
             ready.into_iter().map(|(status, since)| condition("Ready", status, at(since))).collect();
         it
     };
+    let just = |since: i64| {
+        let mut it = starting(None, "");
+        it.conditions = vec![condition("Ready", Status::False, seconds(since))];
+        it
+    };
     let cases = [
         (starting(None, ""), Some(false), true, "no condition at all"),
         (starting(Some((Status::False, 0)), ""), None, true, "as registered"),
         (starting(Some((Status::False, 5)), ""), None, false, "was Ready before"),
+        (just(3), None, false, "was Ready for a moment"),
+        (just(-30), None, false, "sick for longer than it exists"),
+        (just(-4), None, true, "as registered, by a kubelet whose clock is behind"),
         (starting(Some((Status::True, 5)), ""), None, false, "Ready, and Karpenter says nothing"),
         (starting(Some((Status::True, 5)), ""), Some(false), true, "Ready, and not initialized"),
         (starting(Some((Status::True, 5)), "true"), Some(false), false, "initialized by its label"),
@@ -245,6 +255,29 @@ fn a_node_that_never_became_ready_has_a_startup_timeout() {
         let expected: &[&str] = if repaired { &TIGHTEN } else { &NOTHING };
         assert_eq!(world.deeds(0, at(15)), expected, "{case}");
     }
+}
+
+/// Its kubelet died before it was ever Ready: the condition changes, and it is still the same start.
+#[test]
+fn a_start_that_fails_in_two_steps_is_one_start() {
+    let spec = json!({
+        "startupTimeout": "15m",
+        "policies": [
+            {"conditionType": "Ready", "conditionStatus": "False", "toleration": "60m"},
+            {"conditionType": "Ready", "conditionStatus": "Unknown", "toleration": "60m"},
+        ],
+    });
+    let mut starting = node("n");
+    starting.created = Some(at(0));
+    starting.labels = labels(&[("pool", "a")]);
+    starting.conditions = vec![condition("Ready", Status::False, at(0))];
+    let mut world = World::new(policy_of(spec), [starting]);
+    world.owner(0).initialized = None;
+    world.remember(at(0));
+    world.nodes[0].0.conditions = vec![condition("Ready", Status::Unknown, at(1))];
+    world.remember(at(1));
+    assert_eq!(world.deeds(0, at(14)), NOTHING);
+    assert_eq!(world.deeds(0, at(15)), TIGHTEN);
 }
 
 #[test]

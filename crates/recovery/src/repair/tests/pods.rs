@@ -246,8 +246,13 @@ fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     node.conditions.extend([told("SalvorRepair", "Rebooting"), told("NodeReboot", "RebootRequested")]);
     node.progress = Some(Box::new(Progress { cordoned: true, ..Progress::default() }));
     node.unschedulable = true;
-    assert!(matches!(forsaken(&world).actions(), [Step::TakeBackTermination { .. }]));
-    world.owner(0).termination = None;
+    // Ours is taken back to what was there before.
+    assert!(matches!(forsaken(&world).actions(), [Step::Uncordon { .. }]), "somebody else's is left");
+    world.owner(0).termination_before = Some("2030-01-01T00:00:00Z".to_owned());
+    let verdict = forsaken(&world);
+    let [Step::TakeBackTermination { before, .. }] = verdict.actions() else { panic!("{verdict:?}") };
+    assert_eq!(before, "2030-01-01T00:00:00Z");
+    world.owner(0).termination_before = None;
     assert!(matches!(forsaken(&world).actions(), [Step::Uncordon { progress: Some(_), .. }]));
     world.nodes[0].0.unschedulable = false;
     let verdict = forsaken(&world);

@@ -146,6 +146,50 @@ fn a_bad_policy_says_so_in_its_status() {
     assert_eq!(note.reason, "InvalidNodeRepairPolicy");
 }
 
+/// A NodePool has no condition to tell it: its annotation does, and an event.
+#[test]
+fn a_bad_block_of_a_nodepool_is_told_once() {
+    let cases = [
+        (
+            json!({"policies": [{"conditionType": "Ready", "toleration": "soon"}]}),
+            "spec.repair.policies[0].toleration",
+        ),
+        (
+            json!({"policies": [{"conditionType": "Ready", "toleration": "5m", "conditionStatus": "Sick"}]}),
+            "spec.repair.policies[0].conditionStatus is \"Sick\": write \"True\", \"False\" or \"Unknown\"",
+        ),
+        (json!({"policies": {"Ready": "5m"}}), "spec.repair.policies is {\"Ready\":\"5m\"}: write a list"),
+        (
+            json!({"policies": [{"conditionType": "Shaky", "toleration": "5m"}]}),
+            "spec.repair.policies[0].conditionType is \"Shaky\"",
+        ),
+    ];
+    for (repair, expected) in cases {
+        let mut head = head("default", at(-1000));
+        head.object.kind = NODE_POOL.clone();
+        let mut pool = Policy::read_pool(head, &repair);
+        let judged = |pool: &Policy| {
+            let scene =
+                PolicyScene { policy: pool, survey: None, overlap: None, written: None, pool_of: &|_| None };
+            decide_policy(&scene, at(0)).verdict
+        };
+        let verdict = judged(&pool);
+        let [Step::WritePolicy { status, .. }, Step::Mention(note)] = verdict.actions() else {
+            panic!("{verdict:?}")
+        };
+        assert!(note.message.contains(expected), "{}", note.message);
+        let written = status.annotation().unwrap();
+        pool.status = PolicyStatus::read_annotation(Some(&written));
+        assert!(written.contains("spec.repair.policies"), "{written}");
+        assert!(judged(&pool).actions().is_empty(), "it is told once");
+        pool.defects.clear();
+        pool.idle_parts.clear();
+        let verdict = judged(&pool);
+        let [Step::WritePolicy { status, .. }] = verdict.actions() else { panic!("{verdict:?}") };
+        assert_eq!(status.annotation(), None, "corrected");
+    }
+}
+
 #[test]
 fn counts_alone_are_not_written_all_the_time() {
     let mut world = World::new(policy(), [node("a"), node("b")]);

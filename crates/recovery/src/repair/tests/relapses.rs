@@ -186,6 +186,7 @@ fn turns_that_have_not_begun_are_taken_back() {
     ails(&mut world, "new", 31);
     let (first, second) = (index(&world, "n01"), index(&world, "n02"));
     world.owner(first).termination = Some(at(30).to_string());
+    world.owner(first).termination_before = Some(String::new());
     assert_eq!(world.deeds(first, at(32)), DELETE, "it has begun");
     assert_eq!(world.deeds(second, at(32)), NOTHING);
     assert_eq!(world.reason(second, at(32)), "RepairsDoNotHelp");
