@@ -300,7 +300,7 @@ impl Reason for AppWrapperWhy {
 
     fn what_would_change_it(&self) -> String {
         match self {
-            Self::Disabled => "The administrator's --controllers list with appwrapper or * would.".into(),
+            Self::Disabled => "The administrator's --controllers list with appwrapper would: * stands for the controllers that are on by default, and appwrapper is not.".into(),
             Self::NotOurs { .. } => {
                 format!("A spec.managedBy that is absent or {CONTROLLER_NAME:?} would; it cannot be changed later.")
             }
