@@ -21,6 +21,11 @@ pub enum ComponentState {
         /// What it says about that.
         message: String,
     },
+    /// Somebody has stopped it before it was done, and does not want it to run again.
+    Stopped {
+        /// What it says about that.
+        message: String,
+    },
 }
 
 impl fmt::Display for ComponentState {
@@ -31,6 +36,8 @@ impl fmt::Display for ComponentState {
             Self::Succeeded => f.write_str("succeeded"),
             Self::Failed { message } if message.is_empty() => f.write_str("failed"),
             Self::Failed { message } => write!(f, "failed: {message}"),
+            Self::Stopped { message } if message.is_empty() => f.write_str("stopped"),
+            Self::Stopped { message } => write!(f, "stopped: {message}"),
         }
     }
 }
@@ -86,6 +93,8 @@ impl ComponentState {
                 ("Failed", _) | ("Complete", "FAILED") => {
                     Self::Failed { message: cut(text(status, "message")) }
                 }
+                // A suspended RayJob is STOPPED as well, but not Complete.
+                ("Complete", "STOPPED") => Self::Stopped { message: cut(text(status, "message")) },
                 _ => Self::Active,
             },
         }

@@ -59,6 +59,15 @@ enum Loss {
     Deleted,
 }
 
+/// The way in which a component failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// By itself.
+    Failed,
+    /// Somebody has stopped it.
+    Stopped,
+}
+
 /// A running workload, component by component.
 pub(super) struct Picture<'a> {
     view: &'a AppWrapperView,
@@ -152,17 +161,19 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// What a component says about its failure, or said when it was last seen: its own time to live may have deleted it since.
-    fn failure(&self, index: usize) -> Option<&str> {
+    /// The failure that a component tells, or told when it was last seen: its own time to live may have deleted it since.
+    fn failure(&self, index: usize) -> Option<Failure> {
         let object = match &self.view.components[index].seen {
             Seen::Found(found) => found,
             Seen::Absent { last } => last.as_ref()?,
             Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
-        match &object.state {
-            ComponentState::Failed { message } => self.view.owns(object).then_some(message),
-            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => None,
-        }
+        let failure = match &object.state {
+            ComponentState::Failed { .. } => Failure::Failed,
+            ComponentState::Stopped { .. } => Failure::Stopped,
+            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => return None,
+        };
+        self.view.owns(object).then_some(failure)
     }
 
     /// Whether a node does not exist any more, or the control plane has lost it: then it was no user who deleted a pod on it.
@@ -170,12 +181,20 @@ impl<'a> Picture<'a> {
         self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
     }
 
-    /// Components that say that they have failed.
+    /// Components that say that they have failed, or that somebody has stopped them.
     pub(super) fn failed_components(&self) -> Option<Evidence> {
-        let failed = (0..self.view.components.len()).filter(|index| self.failure(*index).is_some()).count();
-        (failed > 0).then(|| {
-            let evidence = Evidence::new(Cause::FailedComponent, format!("Found {failed} failed components"));
-            self.by_failed_pods(evidence)
+        let failures: Vec<Failure> =
+            (0..self.view.components.len()).filter_map(|index| self.failure(index)).collect();
+        let stopped = failures.iter().filter(|it| **it == Failure::Stopped).count();
+        let mut message = format!("Found {} failed components", failures.len());
+        if stopped > 0 {
+            message.push_str(&format!("; {stopped} of them were stopped by somebody"));
+        }
+        (!failures.is_empty()).then(|| {
+            let mut evidence = self.by_failed_pods(Evidence::new(Cause::FailedComponent, message));
+            // Somebody who stops a component does not want it to run again.
+            evidence.terminal |= stopped > 0;
+            evidence
         })
     }
 

@@ -34,6 +34,12 @@ fn each_kind_by_its_own_word() {
         (pytorch, condition("Running"), Active),
         (rayjob.clone(), json!({"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}), Active),
         (rayjob.clone(), json!({"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}), Succeeded),
+        (
+            rayjob.clone(),
+            json!({"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED", "message": "by hand"}),
+            ComponentState::Stopped { message: "by hand".into() },
+        ),
+        (rayjob.clone(), json!({"jobDeploymentStatus": "Suspended", "jobStatus": "STOPPED"}), Active),
         (rayjob, json!({"jobDeploymentStatus": "Failed", "message": "why"}), failed("why")),
         (kind("ray.io", "v1", "RayCluster"), json!({"state": "failed"}), Silent),
         (kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), json!({}), Silent),

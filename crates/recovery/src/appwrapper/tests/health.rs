@@ -91,6 +91,24 @@ fn a_failed_component_has_no_grace() {
     assert_eq!(it.events, ["Unhealthy: FailedComponent: Found 1 failed components"]);
 }
 
+/// `ray job stop`: the pods go with the cluster, and the job must not run again.
+#[test]
+fn a_component_that_somebody_stopped_is_not_run_again() {
+    for pods_stay in [true, false] {
+        let mut it = Cluster::of(&[(kind("ray.io", "v1", "RayJob"), 2)]).running();
+        it.says(0, ComponentState::Stopped { message: String::new() });
+        if !pods_stay {
+            it.view.pods.clear();
+        }
+        it.run_for(3_600);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Failed, 0));
+        let message = "Found 1 failed components; 1 of them were stopped by somebody";
+        assert_eq!(it.condition("Unhealthy"), ("True", "FailedComponent", message));
+        assert_eq!(it.deeds.iter().filter(|it| it.starts_with("create")).count(), 1, "{:?}", it.deeds);
+        assert!(!it.holds("QuotaReserved") && it.view.pods.is_empty());
+    }
+}
+
 #[test]
 fn a_component_that_a_user_deletes_fails_the_appwrapper() {
     let mut it = Cluster::job().running();
