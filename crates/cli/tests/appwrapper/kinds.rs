@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     controller::cases,
-    objects::{Namespaced, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob},
+    objects::{AppWrapper, Namespaced, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob},
     stage::{Run, Stage, Wrap, phases},
 };
 
@@ -88,7 +88,7 @@ async fn a_ray_cluster_and_a_ray_job_run(site: Site) {
 }
 
 /// It succeeds, after which no pod is left that could use its quota, and was not reset.
-async fn succeeds_without_pods(stage: &Stage<'_>, recorder: &Recorder) {
+async fn succeeds_without_pods(stage: &Stage<'_>, recorder: &Recorder<AppWrapper>) {
     stage.phase("w", "Succeeded").await;
     let pods = stage.pods.list(&ListParams::default()).await.unwrap().items;
     let phase = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
