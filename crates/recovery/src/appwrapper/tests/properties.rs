@@ -95,7 +95,10 @@ fn happen(it: &mut Cluster, event: Event) {
         Event::PodTerminates(pod) if pods > 0 => {
             it.view.pods[pod % pods].deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
         }
-        Event::PodMade(of, phase) if exists(it, of) => drop(it.add_pod(of, phase)),
+        // A bare Pod makes no others.
+        Event::PodMade(of, phase) if exists(it, of) && it.view.components[of].kind != bare_pod() => {
+            drop(it.add_pod(of, phase));
+        }
         Event::PodNoRoom(pod) if pods > 0 => it.view.pods[pod % pods].unschedulable = true,
         Event::Says(of, state) if exists(it, of) => it.says(
             of,
