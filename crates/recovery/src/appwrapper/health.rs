@@ -9,7 +9,7 @@ use super::components::ComponentState;
 use super::policy::{AppWrapperPolicy, Timers};
 use super::resets::{Cause, Evidence, PodRecord};
 use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
-use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
+use super::views::{AppWrapperView, End, FoundComponent, Last, NodeView, PodView, Seen};
 use crate::ids::NodeName;
 use crate::moments::after;
 use crate::objects::PodPhase;
@@ -59,6 +59,15 @@ enum Loss {
     Deleted,
 }
 
+/// The way in which a component failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// By itself.
+    Failed,
+    /// Somebody has stopped it.
+    Stopped,
+}
+
 /// A running workload, component by component.
 pub(super) struct Picture<'a> {
     view: &'a AppWrapperView,
@@ -81,8 +90,8 @@ impl<'a> Picture<'a> {
     ) -> Self {
         let done: Vec<bool> = (0..view.components.len()).map(|index| is_done(view, status, index)).collect();
         let mut counts = Counts::default();
-        let open = status.component_status.iter().zip(&done).filter(|(_, done)| !**done);
-        counts.expected = open.flat_map(|(it, _)| &it.pod_sets).map(PodSet::expected).sum();
+        let open = (0..status.component_status.len()).filter(|index| done.get(*index) == Some(&false));
+        counts.expected = open.map(|index| expected(view, status, index)).sum();
         for pod in own_pods(view).filter(|pod| is_open(pod, &done)) {
             match (pod.phase, pod.deletion.is_some()) {
                 (PodPhase::Pending, false) => counts.pending += 1,
@@ -115,7 +124,7 @@ impl<'a> Picture<'a> {
         evidence.terminal = *worst == Loss::Deleted;
         evidence.own_fault = *worst != Loss::Evicted;
         let lost = self.view.components.iter().filter_map(|it| match &it.seen {
-            Seen::Absent { last } => last.as_deref(),
+            Seen::Absent { last } => last.as_ref().map(|last| &*last.object),
             Seen::Found(found) => Some(&**found).filter(|it| it.is_deleting() && self.view.owns(it)),
             Seen::NoSuchKind | Seen::Unknown(_) => None,
         });
@@ -147,22 +156,28 @@ impl<'a> Picture<'a> {
             Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
             // Somebody else's object has the name: ours is gone.
             Seen::Found(_) | Seen::NoSuchKind | Seen::Absent { last: None } => Some(Loss::Unexplained),
-            Seen::Absent { last: Some(last) } => Some(explain(last)),
+            Seen::Absent { last: Some(Last { object, end }) } => Some(match (end, explain(object)) {
+                // It may have ended, or have been evicted, after it was last seen.
+                (End::Missed, Loss::Deleted) if !object.is_deleting() => Loss::Unexplained,
+                (End::Told | End::Missed, loss) => loss,
+            }),
             Seen::Unknown(_) => None,
         }
     }
 
-    /// What a component says about its failure, or said when it was last seen: its own time to live may have deleted it since.
-    fn failure(&self, index: usize) -> Option<&str> {
+    /// The failure that a component tells, or told when it was last seen: its own time to live may have deleted it since.
+    fn failure(&self, index: usize) -> Option<Failure> {
         let object = match &self.view.components[index].seen {
             Seen::Found(found) => found,
-            Seen::Absent { last } => last.as_ref()?,
+            Seen::Absent { last } => &last.as_ref()?.object,
             Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
-        match &object.state {
-            ComponentState::Failed { message } => self.view.owns(object).then_some(message),
-            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => None,
-        }
+        let failure = match &object.state {
+            ComponentState::Failed { .. } => Failure::Failed,
+            ComponentState::Stopped { .. } => Failure::Stopped,
+            ComponentState::Silent | ComponentState::Active | ComponentState::Succeeded => return None,
+        };
+        self.view.owns(object).then_some(failure)
     }
 
     /// Whether a node does not exist any more, or the control plane has lost it: then it was no user who deleted a pod on it.
@@ -170,12 +185,20 @@ impl<'a> Picture<'a> {
         self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
     }
 
-    /// Components that say that they have failed.
+    /// Components that say that they have failed, or that somebody has stopped them.
     pub(super) fn failed_components(&self) -> Option<Evidence> {
-        let failed = (0..self.view.components.len()).filter(|index| self.failure(*index).is_some()).count();
-        (failed > 0).then(|| {
-            let evidence = Evidence::new(Cause::FailedComponent, format!("Found {failed} failed components"));
-            self.by_failed_pods(evidence)
+        let failures: Vec<Failure> =
+            (0..self.view.components.len()).filter_map(|index| self.failure(index)).collect();
+        let stopped = failures.iter().filter(|it| **it == Failure::Stopped).count();
+        let mut message = format!("Found {} failed components", failures.len());
+        if stopped > 0 {
+            message.push_str(&format!("; {stopped} of them were stopped by somebody"));
+        }
+        (!failures.is_empty()).then(|| {
+            let mut evidence = self.by_failed_pods(Evidence::new(Cause::FailedComponent, message));
+            // Somebody who stops a component does not want it to run again.
+            evidence.terminal |= stopped > 0;
+            evidence
         })
     }
 
@@ -257,6 +280,15 @@ impl<'a> Picture<'a> {
         }
     }
 
+    /// When a pod of a Job that runs more of them last ended: the next one has a moment to start.
+    pub(super) fn last_wave(&self) -> Option<Timestamp> {
+        let runs_on =
+            |index| self.view.own_component(index).and_then(|it| it.waves).is_some_and(|it| it.wanted(0) > 0);
+        let ended = own_pods(self.view)
+            .filter(|pod| pod.phase == PodPhase::Succeeded && pod.component.is_some_and(runs_on));
+        ended.filter_map(|pod| pod.ended).filter(|ended| *ended <= self.now).max()
+    }
+
     /// Not all pods exist, or not all run, although their time is over.
     pub(super) fn insufficient(&self) -> Evidence {
         let evidence = Evidence::new(Cause::InsufficientPodsReady, self.counts.to_string());
@@ -273,11 +305,15 @@ impl<'a> Picture<'a> {
 
     // ---- the end ------------------------------------------------------------------------------------
 
-    /// Whether the work is done: each component by its own word, or, where it has none, by its pods.
+    /// Whether the work is done: each component by its own word, or, where it has none, by its pods, all of which have ended.
     pub(super) fn is_successful(&self) -> bool {
         let all_ended =
             (0..self.view.components.len()).all(|index| self.done[index] || self.is_silent(index));
-        all_ended && self.counts.succeeded >= self.counts.expected
+        let works = |pod: &PodView| match pod.component {
+            Some(index) => self.done.get(index) != Some(&true),
+            None => self.counts.expected > 0,
+        };
+        all_ended && self.counts.succeeded >= self.counts.expected && !self.active_pods().any(works)
     }
 
     fn is_silent(&self, index: usize) -> bool {
@@ -285,7 +321,7 @@ impl<'a> Picture<'a> {
     }
 
     /// The pods that have not ended yet.
-    pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> {
+    pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> + use<'a> {
         own_pods(self.view).filter(|pod| pod.is_active())
     }
 
@@ -358,9 +394,19 @@ fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bo
     recorded
         || match &view.components[index].seen {
             Seen::Found(found) => says_so(found),
-            Seen::Absent { last: Some(last) } => says_so(last),
+            Seen::Absent { last: Some(last) } => says_so(&last.object),
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => false,
         }
+}
+
+/// How many pods a component should have that run or have succeeded. A Job runs its pods in waves: those of earlier waves do not
+/// stand for those that should run now.
+fn expected(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> usize {
+    let at_once = status.component_status[index].pod_sets.iter().map(PodSet::expected).sum();
+    let Some(waves) = view.own_component(index).and_then(|it| it.waves) else { return at_once };
+    let is_over = |pod: &&PodView| pod.component == Some(index) && pod.phase == PodPhase::Succeeded;
+    let succeeded = own_pods(view).filter(is_over).count();
+    succeeded + waves.wanted(succeeded).min(at_once)
 }
 
 /// Whether a pod's component is not done yet, or nobody can tell which one it is.

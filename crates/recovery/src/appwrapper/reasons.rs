@@ -35,6 +35,11 @@ pub enum AppWrapperWhy {
     New,
     /// It is suspended, and nothing of it is left.
     Suspended,
+    /// It is suspended, and the rules of admission refuse it: it would fail if it were to run.
+    SuspendedAndRefused {
+        /// Why.
+        message: String,
+    },
     /// Objects are left that were created too late.
     LeftOver {
         /// What is left.
@@ -80,7 +85,7 @@ pub enum AppWrapperWhy {
         /// What is waited for.
         stage: Stage,
     },
-    /// All components are done; some pods have not ended yet.
+    /// All components are done; some pods have not ended yet, and are ended if their own controllers do not do so.
     Finishing {
         /// So many pods.
         pods: usize,
@@ -175,6 +180,9 @@ impl fmt::Display for AppWrapperWhy {
             }
             Self::New => f.write_str("The AppWrapper is new."),
             Self::Suspended => f.write_str("The AppWrapper is suspended, and none of its resources exist."),
+            Self::SuspendedAndRefused { message } => {
+                write!(f, "The AppWrapper is suspended, and is refused as soon as it is to run: {message}.")
+            }
             Self::LeftOver { left } => {
                 write!(f, "Resources exist although none should, and are deleted: {left}.")
             }
@@ -269,6 +277,7 @@ impl Reason for AppWrapperWhy {
             Self::UnknownPhase { .. } => "UnknownPhase",
             Self::New => "New",
             Self::Suspended => "Suspended",
+            Self::SuspendedAndRefused { .. } => "SuspendedAndRefused",
             Self::LeftOver { .. } => "LeftOver",
             Self::NeedsFinalizer => "NeedsFinalizer",
             Self::Resuming => "Resuming",
@@ -300,13 +309,16 @@ impl Reason for AppWrapperWhy {
 
     fn what_would_change_it(&self) -> String {
         match self {
-            Self::Disabled => "The administrator's --controllers list with appwrapper or * would.".into(),
+            Self::Disabled => "The administrator's --controllers list with appwrapper would: * stands for the controllers that are on by default, and appwrapper is not.".into(),
             Self::NotOurs { .. } => {
                 format!("A spec.managedBy that is absent or {CONTROLLER_NAME:?} would; it cannot be changed later.")
             }
             Self::PodsUnknown => "A complete list of its pods would.".into(),
             Self::UnknownPhase { .. } => "A phase that is known would.".into(),
             Self::Suspended => "spec.suspend set to false would.".into(),
+            Self::SuspendedAndRefused { .. } => {
+                "A configuration that allows its components would, before spec.suspend is set to false.".into()
+            }
             Self::LeftOver { .. } | Self::Deleting { .. } => {
                 "The end of these resources; after the forceful deletion grace period they are deleted by force, but \
                  nobody removes finalizers."
@@ -315,7 +327,11 @@ impl Reason for AppWrapperWhy {
             Self::CreationFailed { .. } => "A successful creation, or the end of the admission grace period.".into(),
             Self::Healthy { .. } => "A pod or component that fails, a node to leave, success, or spec.suspend.".into(),
             Self::AwaitingPods { .. } => "All pods running, or the end of the grace period.".into(),
-            Self::Finishing { .. } => "The end of these pods.".into(),
+            Self::Finishing { .. } => {
+                "The end of these pods; after the failure grace period their components are deleted, and after the \
+                 forceful deletion grace period they are deleted by force."
+                    .into()
+            }
             Self::Unhealthy { .. } => "A workload that is healthy again, or the end of the grace period.".into(),
             Self::Pausing => "The end of the pause, or spec.suspend.".into(),
             Self::KeptAfterFailure { .. } => "The end of the time, or spec.suspend, or its deletion.".into(),

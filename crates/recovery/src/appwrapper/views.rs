@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::appwrapper as names;
 use serde::Serialize;
 
-use super::components::ComponentState;
+use super::components::{ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::ids::{NodeName, ResourceVersion, Uid};
@@ -136,7 +136,7 @@ pub struct AppWrapperView {
     pub managed_by: Option<String>,
     /// The annotations that change timers.
     pub annotations: Annotations,
-    /// Why the admission rules refuse it, where no webhook asked them: then nothing is created for it.
+    /// Why the admission rules refuse it now: no webhook asked them, or they were others then. Nothing is created for it.
     pub refused: Option<String>,
     /// `spec.components`, in order, each with what there is of it in the cluster.
     pub components: Vec<ComponentView>,
@@ -178,12 +178,30 @@ pub enum Seen {
     /// There is no such object.
     Absent {
         /// The object as it was last seen by this process, if it ever was and the AppWrapper owned it.
-        last: Option<Box<FoundComponent>>,
+        last: Option<Last>,
     },
     /// The API server does not serve the kind.
     NoSuchKind,
     /// Nobody can tell: its kind is not watched yet, or may not be read. With the reason.
     Unknown(String),
+}
+
+/// An object that is gone, as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Last {
+    /// Its last known state.
+    pub object: Box<FoundComponent>,
+    /// How its end became known.
+    pub end: End,
+}
+
+/// How the end of an object became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The watch told of it: the last known state is its final one.
+    Told,
+    /// A later list does not have it: anything may have happened to it after the last known state.
+    Missed,
 }
 
 /// An object that an AppWrapper owns, or that has the name of one of its components.
@@ -203,6 +221,8 @@ pub struct FoundComponent {
     pub finalizers: Vec<String>,
     /// What it says of itself.
     pub state: ComponentState,
+    /// Of a Job: the pods that it still has to run.
+    pub waves: Option<Waves>,
     /// Of a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
     /// Of a bare Pod: its node.
@@ -228,6 +248,8 @@ pub struct PodView {
     pub node_name: Option<NodeName>,
     /// Index of the component that it belongs to, where [`component_of`](super::components::component_of) can tell.
     pub component: Option<usize>,
+    /// When the last of its containers that have ended did so.
+    pub ended: Option<Timestamp>,
     /// Exit codes other than 0 of its containers that have ended, init containers left out.
     pub exit_codes: Vec<i32>,
     /// The resources of which its containers request or may use some, init containers left out.

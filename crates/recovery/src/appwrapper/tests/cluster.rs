@@ -203,9 +203,14 @@ impl Cluster {
 
     /// A component and its pods are gone, and this process saw it go.
     pub(super) fn lose(&mut self, index: usize) {
-        let last = self.found(index).clone();
-        let uid = last.object.uid.clone();
-        self.view.components[index].seen = Seen::Absent { last: Some(Box::new(last)) };
+        self.lose_with(index, End::Told);
+    }
+
+    /// A component and its pods are gone, and this process saw it go or found it gone.
+    pub(super) fn lose_with(&mut self, index: usize, end: End) {
+        let object = Box::new(self.found(index).clone());
+        let uid = object.object.uid.clone();
+        self.view.components[index].seen = Seen::Absent { last: Some(Last { object, end }) };
         self.view.pods.retain(|pod| pod.pod.uid != uid && pod.component != Some(index));
     }
 
@@ -324,8 +329,15 @@ impl Cluster {
                 });
                 assert!(!foreign, "somebody else's {object} is deleted");
                 let stray = view.strays.iter().any(|it| it.object.uid == object.uid);
+                let done = view.components.iter().zip(&view.status.component_status).any(|(it, status)| {
+                    matches!(&it.seen, Seen::Found(found) if found.object.uid == object.uid)
+                        && status.has_succeeded()
+                });
                 let may = match view.status.phase {
-                    Phase::Running | Phase::Resuming => stray || view.deleting,
+                    Phase::Running => {
+                        stray || view.deleting || done && view.status.holds("DeletingResources")
+                    }
+                    Phase::Resuming => stray || view.deleting,
                     Phase::Empty | Phase::Suspended => {
                         !view.status.holds("ResourcesDeployed") || view.deleting
                     }
@@ -430,6 +442,7 @@ pub(super) fn pod(uid: &str, component: usize, phase: PodPhase, created: Timesta
         finalizers: Vec::new(),
         node_name: Some("n1".into()),
         component: Some(component),
+        ended: None,
         exit_codes: Vec::new(),
         resources: BTreeSet::from(["nvidia.com/gpu".into()]),
         unschedulable: false,
@@ -453,6 +466,7 @@ pub(super) fn object(
         deletion: None,
         finalizers: Vec::new(),
         state,
+        waves: None,
         disruption: None,
         node_name: None,
     }

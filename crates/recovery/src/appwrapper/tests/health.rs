@@ -91,6 +91,24 @@ fn a_failed_component_has_no_grace() {
     assert_eq!(it.events, ["Unhealthy: FailedComponent: Found 1 failed components"]);
 }
 
+/// `ray job stop`: the pods go with the cluster, and the job must not run again.
+#[test]
+fn a_component_that_somebody_stopped_is_not_run_again() {
+    for pods_stay in [true, false] {
+        let mut it = Cluster::of(&[(kind("ray.io", "v1", "RayJob"), 2)]).running();
+        it.says(0, ComponentState::Stopped { message: String::new() });
+        if !pods_stay {
+            it.view.pods.clear();
+        }
+        it.run_for(3_600);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Failed, 0));
+        let message = "Found 1 failed components; 1 of them were stopped by somebody";
+        assert_eq!(it.condition("Unhealthy"), ("True", "FailedComponent", message));
+        assert_eq!(it.deeds.iter().filter(|it| it.starts_with("create")).count(), 1, "{:?}", it.deeds);
+        assert!(!it.holds("QuotaReserved") && it.view.pods.is_empty());
+    }
+}
+
 #[test]
 fn a_component_that_a_user_deletes_fails_the_appwrapper() {
     let mut it = Cluster::job().running();
@@ -142,6 +160,34 @@ fn a_component_that_nobody_saw_go_is_reset() {
     it.view.components[0].seen = Seen::Absent { last: None };
     it.settle();
     assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
+}
+
+/// The watch had a gap. A Job may have succeeded in it and gone by its own time to live, a bare Pod may have been evicted.
+#[test]
+fn a_component_that_went_in_a_gap_of_the_watch_was_not_deleted_by_a_user_as_far_as_anybody_knows() {
+    for (kind, how, phase, count) in [
+        (job(), "running", Phase::Resetting, 1),
+        (bare_pod(), "running", Phase::Resetting, 1),
+        (bare_pod(), "evicted", Phase::Resetting, 0),
+        (job(), "succeeded", Phase::Succeeded, 0),
+        (job(), "failed", Phase::Resetting, 1),
+        (bare_pod(), "terminating", Phase::Failed, 0),
+    ] {
+        let mut it = Cluster::of(&[(kind, 1)]).running();
+        match how {
+            "evicted" => it.found(0).disruption = Some("EvictionByEvictionAPI".into()),
+            "succeeded" => it.says(0, ComponentState::Succeeded),
+            "failed" => it.says(0, failed()),
+            // Somebody was seen to delete it.
+            "terminating" => {
+                it.found(0).deletion = Some(Deletion { timestamp: at(9), grace_seconds: Some(30) });
+            }
+            _ => {}
+        }
+        it.lose_with(0, End::Missed);
+        it.settle();
+        assert_eq!((it.phase(), it.view.status.resetting_count), (phase, count), "{how}");
+    }
 }
 
 #[test]
