@@ -18,7 +18,8 @@ const isAre = (count, one, many) => `${plural(count, one, many)} ${count === 1 ?
 let shown = null;
 let tally = {};
 
-export function drawPanels() {
+/** `isNew` tells that all of it came anew: what was drawn before may be of another time. */
+export function drawPanels(isNew) {
   tally = count();
   drawHeadline();
   drawStory();
@@ -29,16 +30,17 @@ export function drawPanels() {
   drawRepairs();
   drawWrappers();
   drawWork();
-  drawMoments();
+  drawMoments(isNew);
+  if (isNew && shown) press(shown);
 }
 
 /** Updates clocks and countdowns. Called twice a second. */
 export function tick() {
   if (!world.connected || world.nodes.size === 0) return;
   const { speed } = world.hello;
-  find("#clock").textContent = speed === 1 ? time(now()) : `${speed}× · ${time(now())}`;
+  find("#clock").textContent = speed === 1 || world.hello.replay ? time(now()) : `${speed}× · ${time(now())}`;
   tickMap();
-  sample();
+  if (!world.hello.replay) sample();
   for (const item of document.querySelectorAll("[data-until]")) {
     item.textContent = waiting(Number(item.dataset.until));
   }
@@ -320,9 +322,9 @@ function drawWork() {
 const lines = new Map();
 const samples = [];
 
-function drawMoments() {
+function drawMoments(isNew) {
   const list = find("#happened ol");
-  if (world.moments.size === 0 && lines.size > 0) {
+  if ((isNew || world.moments.size === 0) && lines.size > 0) {
     lines.clear();
     list.replaceChildren();
   }

@@ -12,7 +12,7 @@ export const world = {
   recovered: 0,
   leads: null,
   paused: null,
-  hello: { canWish: false, speed: 1, hasOperator: true },
+  hello: { canWish: false, speed: 1, hasOperator: true, replay: false },
   connected: false,
 };
 

@@ -20,6 +20,8 @@ pub struct Page<'a> {
     pub comparison: &'a Comparison,
     /// The worst seed of the first, or of the recommended, policy: its report, and what happened in it.
     pub worst: (&'a Report, &'a Record),
+    /// The command that shows that seed on the page of the demo.
+    pub watch: Option<&'a str>,
 }
 
 /// A seed in the list of seeds: so many are shown.
@@ -40,7 +42,7 @@ a{color:inherit}summary{cursor:pointer}\
 
 /// The page.
 pub fn html(page: &Page<'_>) -> String {
-    let Page { title, say, comparison, worst: (report, record) } = *page;
+    let Page { title, say, comparison, worst: (report, record), watch } = *page;
     let shown = comparison.policies.iter().find(|it| it.policy == report.policy);
     let mut body = format!("<h1>{}</h1>", escaped(title));
     if !say.is_empty() {
@@ -65,6 +67,10 @@ pub fn html(page: &Page<'_>) -> String {
             _ => format!("The worst seed: {}", report.seed),
         })
     );
+    if let Some(watch) = watch {
+        let _ =
+            write!(body, "<p>Watch it, with pause, steps and any time: <code>{}</code></p>", escaped(watch));
+    }
     body.push_str(&inline("Timeline of nodes and workloads", timeline(record)));
     let per_workload: Vec<_> = report
         .workloads
