@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "demo/replay.rs"]
+mod replay;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -181,6 +184,19 @@ fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
     assert!(complained.contains(&format!("cannot show the page on {address} (--page)")), "{complained}");
 }
 
+/// Waits until the program says where its page is.
+async fn page_of(program: &Program) -> String {
+    loop {
+        let said = program.output();
+        let url = said.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned);
+        if let Some(url) = url.filter(|_| said.contains("Ctrl-C")) {
+            return url;
+        }
+        assert!(!program.has_ended(), "{said}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 struct Live {
     program: Program,
     folder: TempDir,
@@ -209,15 +225,7 @@ impl Live {
             kubeconfig.as_os_str(),
         ];
         let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[]);
-        let page = loop {
-            let said = program.output();
-            let url = said.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned);
-            if let Some(url) = url.filter(|_| said.contains("Ctrl-C")) {
-                break url;
-            }
-            assert!(!program.has_ended(), "{said}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+        let page = page_of(&program).await;
         Self { program, folder, page }
     }
 }

@@ -1,7 +1,7 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
 import { focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { drawMissing } from "./missing.js";
-import { element, waiting } from "./parts.js";
+import { clock, element, waiting } from "./parts.js";
 import { drawRepairs } from "./repairs.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
@@ -47,7 +47,9 @@ export function tick() {
   if (shown) drawNodeState();
 }
 
+/** The time of day; in a replay, the time since its beginning. */
 function time(at) {
+  if (world.began !== null) return clock(Math.max(0, at - world.began));
   return new Date(at).toLocaleTimeString("en-GB");
 }
 
@@ -93,6 +95,7 @@ function drawStory() {
   setText(story.querySelector("p"), text);
   const steps = Array.from({ length: chapters }, (_, i) =>
     element("i", i + 1 < chapter ? "past" : i + 1 === chapter ? "now" : ""));
+  story.querySelector(".progress").hidden = chapters < 2;
   story.querySelector(".progress").replaceChildren(...steps);
 }
 

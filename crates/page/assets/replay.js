@@ -1,6 +1,6 @@
 // A history: the time that is shown, and the controls that move it. Each browser has a time of its own.
 import { tick } from "./panels.js";
-import { element } from "./parts.js";
+import { clock, element } from "./parts.js";
 import { take, world } from "./world.js";
 
 const SPEEDS = [1, 2, 4, 8, 20, 60, 300];
@@ -34,6 +34,7 @@ export async function openReplay(draw) {
   const isFirst = outline === null;
   outline = await answer.json();
   version = null;
+  world.began = outline.began;
   bar.hidden = false;
   document.getElementById("chart").style.display = "none";
   slider.max = outline.ends;
@@ -128,18 +129,11 @@ setInterval(() => {
 
 // ---- drawing -------------------------------------------------------------------------------------
 
-const two = (number) => String(number).padStart(2, "0");
-
-function clock(time, exactly) {
-  const seconds = Math.floor(time / 1000);
-  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
-  const text = hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
-  return exactly ? `${text}.${String(time % 1000).padStart(3, "0")}` : text;
-}
-
 function drawTime() {
   slider.value = at;
-  const text = `${clock(at, !plays)} of ${clock(outline.ends, false)}`;
+  // Steps may be less than a second apart.
+  const rest = plays ? "" : `.${String(at % 1000).padStart(3, "0")}`;
+  const text = `${clock(at)}${rest} of ${clock(outline.ends)}`;
   slider.setAttribute("aria-valuetext", text);
   bar.querySelector(".time").textContent = text;
   const cursor = bar.querySelector(".cursor");
@@ -186,7 +180,7 @@ addEventListener("hashchange", () => {
 });
 document.addEventListener("keydown", (event) => {
   if (!outline || event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey) return;
-  const on = event.target;
+  const on = event.target instanceof Element ? event.target : document.body;
   if (event.key === " ") {
     // On these the key has a meaning of its own.
     if (on.closest("button, summary, a, select")) return;

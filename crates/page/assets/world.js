@@ -14,6 +14,8 @@ export const world = {
   paused: null,
   hello: { canWish: false, speed: 1, hasOperator: true, replay: false },
   connected: false,
+  /** In a replay: when its history began. */
+  began: null,
 };
 
 let changes = fresh();

@@ -259,6 +259,7 @@ pub struct Replay {
 struct Outline<'a> {
     #[serde(flatten)]
     story: &'a Story,
+    began: i64,
     ends: i64,
     changes: &'a [i64],
     events: &'a [i64],
@@ -283,8 +284,8 @@ impl Replay {
 
     /// Its length, its failures, and the times at which something happens, as JSON.
     pub(crate) fn outline(&self) -> String {
-        let Self { story, ends, changes, events, samples, .. } = self;
-        let outline = Outline { story, ends: *ends, changes, events, samples };
+        let Self { story, began, ends, changes, events, samples, .. } = self;
+        let outline = Outline { story, began: began.as_millisecond(), ends: *ends, changes, events, samples };
         // Strings, numbers and lists of them cannot fail to be written.
         serde_json::to_string(&outline).unwrap_or_default()
     }

@@ -28,16 +28,7 @@ pub(super) fn execute(args: &MergeArgs) -> Result<ExitCode, CliError> {
     }
     let comparison = Comparison::joined(shards);
     let text = match args.output {
-        Form::Table => {
-            let worst = match comparison.policies.as_slice() {
-                [one] => one.worst_seed,
-                _ => None,
-            };
-            // The reports do not say which file the scenario is.
-            let watch =
-                worst.map(|seed| format!("\n  Watch it: salvor demo --replay SCENARIO --seed {seed}\n"));
-            format!("{}{}", table(&title, &comparison), watch.unwrap_or_default())
-        }
+        Form::Table => table(&title, &comparison),
         Form::Json => pretty(&answer(&title, &comparison, Vec::new()))?,
         Form::Svg => svg(&title, &comparison),
         Form::Html => return Err(SimulateError::NoHistory.into()),

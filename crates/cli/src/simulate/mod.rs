@@ -390,11 +390,7 @@ fn tell(
                 let watch = watch::line(args, scenario, &one.policy, reports[0].seed);
                 format!("{}{note}{watch}", report_table(title, &reports[0]))
             }
-            _ => {
-                let worst = shown(&comparison, policies);
-                let watch = worst.map(|(it, _, seed)| watch::line(args, scenario, &it.policy, seed));
-                format!("{}{}", merge::table(title, &comparison), watch.unwrap_or_default())
-            }
+            _ => merge::table(title, &comparison),
         },
         Form::Json => {
             let in_full = if all().count() <= IN_FULL { all().collect() } else { Vec::new() };
