@@ -187,11 +187,6 @@ async fn a_replay_is_paused_stepped_and_sought_with_keys_and_hands() {
         browser.until("the node is away then", "document.querySelector('.node.unreachable') !== null").await;
         assert_eq!(browser.value("document.querySelector('.wishes').offsetParent === null").await, true);
     }
-    if let Some(folder) = std::env::var_os("SALVOR_PICTURES") {
-        fs::write(Path::new(&folder).join("replay-dark.png"), browser.screenshot().await).unwrap();
-        browser.look(Looks { dark: false, width: 1440, height: 1000 }).await;
-        fs::write(Path::new(&folder).join("replay-light.png"), browser.screenshot().await).unwrap();
-    }
     assert_eq!(browser.console().await, Vec::<String>::new());
     browser.close().await;
 }

@@ -68,7 +68,10 @@ async fn run_pod(stage: &Stage<'_>, pod: &Pod, folder: &Path) -> Output {
     }
     let variables = environment(pod, container);
     let arguments = container.args.clone().unwrap().into_iter().map(|argument| {
-        let argument = argument.replace(&mount.mount_path, mounted.to_str().unwrap());
+        let argument = match argument.strip_prefix(&mount.mount_path) {
+            Some(rest) => format!("{}{rest}", mounted.display()),
+            None => argument,
+        };
         let put_in =
             |text: String, (name, value): (&String, &String)| text.replace(&format!("$({name})"), value);
         variables.iter().fold(argument, put_in)
