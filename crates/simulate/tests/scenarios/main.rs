@@ -219,8 +219,8 @@ fn traces(scenario: &Scenario, seed: u64) -> Traces {
 #[test]
 fn one_seed_leaves_the_same_bytes_whoever_looks_on() {
     let mut scenario = scenario("fleet.yaml");
-    scenario.fail("partition zone=b 8m").unwrap();
-    scenario.end = Some(std::time::Duration::from_secs(20 * 60));
+    scenario.fail("partition zone=b 5m").unwrap();
+    scenario.end = Some(std::time::Duration::from_secs(12 * 60));
     let first = traces(&scenario, 7);
     // On another thread, beside another play.
     let second = std::thread::scope(|scope| {
