@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+#[path = "demo/replay.rs"]
+mod replay;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -113,6 +116,28 @@ fn a_node_is_replaced_only_after_its_toleration_and_only_if_it_stays_sick() {
 }
 
 #[test]
+fn a_node_that_is_healed_says_so_of_every_condition_that_made_it_sick() {
+    let story = "\
+title: Disk
+pools: [{name: cpu, nodes: 2}, {name: gpu, nodes: 2, machines: {shutdown: 10s, boot: 20s}}]
+workloads: [{name: tuning, kind: IndexedJob, pods: 2, pool: gpu}]
+salvor:
+  repairPolicies:
+    gpu:
+      nodeSelector: {matchLabels: {karpenter.sh/nodepool: gpu}}
+      policies: [{conditionType: DiskReady, conditionStatus: 'False', toleration: 3m}]
+      unhealthyLimit: 100%
+failures: [{kind: sick, at: 20s, lasts: 1m, target: {node: gpu-1}, condition: {type: DiskReady}}]
+steps: [{after: 6m, title: End}]
+";
+    let (_folder, path) = file(story);
+    let (told, complained) = texts(&demo(&["--once", "--scenario", &path]));
+    assert!(told.contains("gpu-1 is sick: DiskReady is False"), "{told}{complained}");
+    assert!(told.contains("Node gpu-1 is healthy again by itself"), "{told}");
+    assert!(!told.contains("began to replace") && told.contains("Everything recovered."), "{told}");
+}
+
+#[test]
 fn the_same_story_is_told_in_the_same_words_twice() {
     let (_folder, path) = file(SHORT);
     let arguments = ["--once", "--scenario", &path];
@@ -181,6 +206,19 @@ fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
     assert!(complained.contains(&format!("cannot show the page on {address} (--page)")), "{complained}");
 }
 
+/// Waits until the program says where its page is.
+async fn page_of(program: &Program) -> String {
+    loop {
+        let said = program.output();
+        let url = said.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned);
+        if let Some(url) = url.filter(|_| said.contains("Ctrl-C")) {
+            return url;
+        }
+        assert!(!program.has_ended(), "{said}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 struct Live {
     program: Program,
     folder: TempDir,
@@ -209,15 +247,7 @@ impl Live {
             kubeconfig.as_os_str(),
         ];
         let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[]);
-        let page = loop {
-            let said = program.output();
-            let url = said.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned);
-            if let Some(url) = url.filter(|_| said.contains("Ctrl-C")) {
-                break url;
-            }
-            assert!(!program.has_ended(), "{said}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        };
+        let page = page_of(&program).await;
         Self { program, folder, page }
     }
 }

@@ -1,6 +1,7 @@
 // Receives changes from the server and draws them: at most once per frame, and only changed parts.
 import { drawMap, nodeMap } from "./map.js";
 import { drawPanels, openNode, tick } from "./panels.js";
+import { openReplay } from "./replay.js";
 import { take, takeChanges, world } from "./world.js";
 
 let isDue = false;
@@ -10,8 +11,9 @@ function redraw() {
   isDue = true;
   requestAnimationFrame(() => {
     isDue = false;
-    drawMap(takeChanges());
-    drawPanels();
+    const changes = takeChanges();
+    drawMap(changes);
+    drawPanels(changes.reset);
   });
 }
 
@@ -20,6 +22,7 @@ function connect() {
   source.addEventListener("hello", (event) => {
     world.hello = JSON.parse(event.data);
     world.connected = true;
+    if (world.hello.replay) openReplay(redraw);
     redraw();
   });
   source.addEventListener("message", (event) => {

@@ -1,7 +1,7 @@
 // Everything beside the map: headline, counts, one node, stuck pods, workloads, timeline.
 import { focusNode, markWished, press, stateWords, tickMap } from "./map.js";
 import { drawMissing } from "./missing.js";
-import { element, waiting } from "./parts.js";
+import { clock, element, waiting } from "./parts.js";
 import { drawRepairs } from "./repairs.js";
 import { now, wish, world } from "./world.js";
 import { drawWrappers } from "./wrappers.js";
@@ -18,7 +18,8 @@ const isAre = (count, one, many) => `${plural(count, one, many)} ${count === 1 ?
 let shown = null;
 let tally = {};
 
-export function drawPanels() {
+/** `isNew` tells that all of it came anew: what was drawn before may be of another time. */
+export function drawPanels(isNew) {
   tally = count();
   drawHeadline();
   drawStory();
@@ -29,23 +30,26 @@ export function drawPanels() {
   drawRepairs();
   drawWrappers();
   drawWork();
-  drawMoments();
+  drawMoments(isNew);
+  if (isNew && shown) press(shown);
 }
 
 /** Updates clocks and countdowns. Called twice a second. */
 export function tick() {
   if (!world.connected || world.nodes.size === 0) return;
   const { speed } = world.hello;
-  find("#clock").textContent = speed === 1 ? time(now()) : `${speed}× · ${time(now())}`;
+  find("#clock").textContent = speed === 1 || world.hello.replay ? time(now()) : `${speed}× · ${time(now())}`;
   tickMap();
-  sample();
+  if (!world.hello.replay) sample();
   for (const item of document.querySelectorAll("[data-until]")) {
     item.textContent = waiting(Number(item.dataset.until));
   }
   if (shown) drawNodeState();
 }
 
+/** The time of day; in a replay, the time since its beginning. */
 function time(at) {
+  if (world.began !== null) return clock(Math.max(0, at - world.began));
   return new Date(at).toLocaleTimeString("en-GB");
 }
 
@@ -91,6 +95,7 @@ function drawStory() {
   setText(story.querySelector("p"), text);
   const steps = Array.from({ length: chapters }, (_, i) =>
     element("i", i + 1 < chapter ? "past" : i + 1 === chapter ? "now" : ""));
+  story.querySelector(".progress").hidden = chapters < 2;
   story.querySelector(".progress").replaceChildren(...steps);
 }
 
@@ -320,9 +325,9 @@ function drawWork() {
 const lines = new Map();
 const samples = [];
 
-function drawMoments() {
+function drawMoments(isNew) {
   const list = find("#happened ol");
-  if (world.moments.size === 0 && lines.size > 0) {
+  if ((isNew || world.moments.size === 0) && lines.size > 0) {
     lines.clear();
     list.replaceChildren();
   }

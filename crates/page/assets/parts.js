@@ -8,6 +8,14 @@ export function element(name, classes, text) {
   return made;
 }
 
+/** A length of time in milliseconds, as a clock shows it. */
+export function clock(time) {
+  const seconds = Math.floor(time / 1000);
+  const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];
+  const two = (number) => String(number).padStart(2, "0");
+  return hours > 0 ? `${hours}:${two(minutes)}:${two(seconds % 60)}` : `${minutes}:${two(seconds % 60)}`;
+}
+
 export function age(since) {
   const seconds = Math.max(0, Math.round((now() - since) / 1000));
   if (seconds < 120) return `${seconds} s`;

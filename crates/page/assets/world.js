@@ -12,8 +12,10 @@ export const world = {
   recovered: 0,
   leads: null,
   paused: null,
-  hello: { canWish: false, speed: 1, hasOperator: true },
+  hello: { canWish: false, speed: 1, hasOperator: true, replay: false },
   connected: false,
+  /** In a replay: when its history began. */
+  began: null,
 };
 
 let changes = fresh();

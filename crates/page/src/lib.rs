@@ -3,8 +3,10 @@
 //!
 //! [`Page`] holds the state. It is fed by watches of its own ([`Page::follow`]), by the operator's notices
 //! ([`Page::listen`]) and by the rules of `salvor why` ([`Page::look_for_missing`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
+//! [`Recording`] takes in a history, and [`Replay`] shows it at any time of it.
 
 mod objects;
+mod replay;
 mod server;
 mod timeline;
 mod world;
@@ -34,6 +36,7 @@ use crate::{
     world::{World, missing::Missing},
 };
 
+pub use replay::{Episode, Recording, Replay, Story};
 pub use server::{Fault, ServeOptions, Wish};
 pub use timeline::{Kind, Moment};
 pub use world::Caption;
@@ -152,6 +155,11 @@ impl Page {
     /// Shows a chapter of the demo.
     pub fn turn_page(&self, caption: Caption) {
         self.change(|world, _| world.turn_page(caption));
+    }
+
+    /// Grows with every change that the page takes in.
+    pub fn version(&self) -> u64 {
+        self.world().version()
     }
 
     /// The timeline, oldest first. Only the newest moments are kept.

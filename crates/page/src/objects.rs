@@ -226,6 +226,7 @@ fn lasting(metadata: &Meta, owner: &Owner) -> String {
     }
 }
 
+#[derive(Debug, Default)]
 pub(crate) struct AllAppWrappers(pub(crate) AppWrapperPolicy);
 
 impl Project for AllAppWrappers {

@@ -30,7 +30,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 
-use crate::Page;
+use crate::{Page, replay::Replay};
 
 /// The page, file by file.
 const FILES: &[(&str, &str, &str)] = &[
@@ -41,6 +41,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/world.js", "text/javascript; charset=utf-8", include_str!("../assets/world.js")),
     ("/missing.js", "text/javascript; charset=utf-8", include_str!("../assets/missing.js")),
     ("/parts.js", "text/javascript; charset=utf-8", include_str!("../assets/parts.js")),
+    ("/replay.js", "text/javascript; charset=utf-8", include_str!("../assets/replay.js")),
     ("/repairs.js", "text/javascript; charset=utf-8", include_str!("../assets/repairs.js")),
     ("/wrappers.js", "text/javascript; charset=utf-8", include_str!("../assets/wrappers.js")),
     ("/panels.js", "text/javascript; charset=utf-8", include_str!("../assets/panels.js")),
@@ -107,6 +108,8 @@ impl Default for ServeOptions {
 
 struct Served {
     page: Page,
+    /// A history, in place of what happens now.
+    replay: Option<Replay>,
     options: ServeOptions,
     /// Lets a browser that reconnects after a restart notice that its state is out of date.
     epoch: i64,
@@ -126,7 +129,7 @@ impl Page {
     ) -> std::io::Result<()> {
         // A browser that keeps its stream open must not keep the process.
         tokio::select! {
-            served = self.serve_forever(listener, options) => served,
+            served = self.serve_forever(listener, options, None) => served,
             () = stop => Ok(()),
         }
     }
@@ -135,14 +138,21 @@ impl Page {
         self,
         listener: TcpListener,
         options: ServeOptions,
+        replay: Option<Replay>,
     ) -> BoxFuture<'static, std::io::Result<()>> {
         async move {
             let only_loopback = listener.local_addr()?.ip().is_loopback();
             let epoch = Timestamp::now().as_microsecond();
-            let served = Arc::new(Served { page: self, options, epoch, only_loopback });
+            let served = Arc::new(Served { page: self, replay, options, epoch, only_loopback });
             let mut router = Router::new().route("/changes", get(changes));
             for (path, kind, text) in FILES {
                 router = router.route(path, get(async || ([(CONTENT_TYPE, *kind)], *text)));
+            }
+            if served.replay.is_some() {
+                router = router
+                    .route("/replay", get(outline))
+                    .route("/at/{time}", get(state_at))
+                    .route("/at/{time}/since/{version}", get(changes_at));
             }
             if served.options.wishes.is_some() {
                 router = router.route("/nodes/{name}/{fault}", post(wish));
@@ -220,12 +230,75 @@ async fn wish(
     }
 }
 
+impl Replay {
+    /// Serves the page of this history until `stop` ends.
+    ///
+    /// # Errors
+    /// If the listener fails.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> std::io::Result<()> {
+        let began = self.began();
+        let options =
+            ServeOptions { wishes: None, speed: self.story().speed, has_operator: self.story().has_operator };
+        tokio::select! {
+            served = Page::new(move || began).serve_forever(listener, options, Some(self)) => served,
+            () = stop => Ok(()),
+        }
+    }
+}
+
+fn json(text: String) -> Response {
+    ([(CONTENT_TYPE, "application/json")], text).into_response()
+}
+
+async fn outline(State(served): State<Arc<Served>>) -> Response {
+    served.replay.as_ref().map_or_else(|| StatusCode::NOT_FOUND.into_response(), |it| json(it.outline()))
+}
+
+async fn state_at(State(served): State<Arc<Served>>, Path(time): Path<String>) -> Response {
+    at(&served, &time, None)
+}
+
+async fn changes_at(
+    State(served): State<Arc<Served>>,
+    Path((time, version)): Path<(String, String)>,
+) -> Response {
+    at(&served, &time, Some(&version))
+}
+
+/// The state at a time, or what has changed since a version that this browser has.
+fn at(served: &Served, time: &str, version: Option<&str>) -> Response {
+    let Some(replay) = &served.replay else { return StatusCode::NOT_FOUND.into_response() };
+    let ends = replay.ends();
+    let Some(time) = time.parse().ok().filter(|time| (0..=ends).contains(time)) else {
+        let why = format!("time {time:?}: write milliseconds since the beginning, from 0 to {ends}\n");
+        return (StatusCode::BAD_REQUEST, why).into_response();
+    };
+    let version = match version.map(str::parse::<u64>) {
+        None => None,
+        Some(Ok(version)) => Some(version),
+        Some(Err(_)) => {
+            let why = format!(
+                "version {:?}: write the version of an earlier answer\n",
+                version.unwrap_or_default()
+            );
+            return (StatusCode::BAD_REQUEST, why).into_response();
+        }
+    };
+    json(replay.at(time, version))
+}
+
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Hello {
     can_wish: bool,
     speed: f64,
     has_operator: bool,
+    /// The page shows a history, at a time that the browser chooses.
+    replay: bool,
 }
 
 async fn changes(State(served): State<Arc<Served>>, headers: HeaderMap) -> impl IntoResponse {
@@ -254,11 +327,14 @@ fn stream(served: Arc<Served>, version: Option<u64>) -> impl Stream<Item = Resul
                         can_wish: served.options.wishes.is_some(),
                         speed: served.options.speed,
                         has_operator: served.options.has_operator,
+                        replay: served.replay.is_some(),
                     };
                     let data = serde_json::to_string(&hello).unwrap_or_default();
                     let event = Event::default().event("hello").data(data);
                     return Some((Ok(event), (served, changed, version, Next::First)));
                 }
+                // In a replay each browser asks for the time that it shows.
+                Next::First if served.replay.is_some() => std::future::pending().await,
                 Next::First => {}
                 Next::Later => {
                     changed.changed().await.ok()?;

@@ -82,7 +82,8 @@ enum Why {
 pub(crate) struct World {
     version: u64,
     nodes: BTreeMap<String, Entry<(Node, Timestamp)>>,
-    pods: HashMap<String, Entry<Pod>>,
+    /// In the order of their UIDs, so that one history gives one text.
+    pods: BTreeMap<String, Entry<Pod>>,
     pods_of: HashMap<String, BTreeSet<String>>,
     wrappers: BTreeMap<String, Entry<Followed>>,
     verdicts: BTreeMap<VerdictKey, Entry<Report>>,
@@ -373,6 +374,26 @@ impl World {
             (Phase::Running, false, false) => PodState::Running,
             (Phase::Pending, false, _) => PodState::Pending,
         }
+    }
+
+    /// True if anything that is shown has changed since a version.
+    pub(crate) fn has_changed_since(&self, version: u64) -> bool {
+        let newer = |other: u64| other > version;
+        self.nodes.values().any(|it| newer(it.version))
+            || self.pods.values().any(|it| newer(it.version))
+            || self.wrappers.values().any(|it| newer(it.version))
+            || self.verdicts.values().any(|it| newer(it.version))
+            || self.gone.back().is_some_and(|(gone, _)| newer(*gone))
+            || self.timeline.since(version).next().is_some()
+            || self.replacements.as_ref().is_some_and(|it| newer(it.version))
+            || self.missing.as_ref().is_some_and(|it| newer(it.version))
+            || self.caption.as_ref().is_some_and(|it| newer(it.version))
+    }
+
+    /// The pods on unreachable nodes that are not being deleted, and those that are stuck.
+    pub(crate) fn tally(&self) -> (usize, usize) {
+        let count = |state| self.pods.values().filter(|it| self.look(&it.value) == state).count();
+        (count(PodState::Silent), count(PodState::Stuck))
     }
 
     /// Everything that has changed since a version, as JSON. The whole state if that version is unknown.

@@ -55,6 +55,7 @@ async fn every_answer_carries_the_policy() {
         "/panels.js",
         "/missing.js",
         "/repairs.js",
+        "/replay.js",
         "/wrappers.js",
         "/world.js",
         "/icon.svg",

@@ -13,6 +13,7 @@
 
 pub mod audit;
 mod history;
+mod json;
 mod karpenter;
 mod line;
 pub mod play;

@@ -53,10 +53,14 @@ pub enum Key {
     Enter,
     /// Escape.
     Escape,
+    /// The arrow to the left.
+    Left,
     /// The arrow to the right.
     Right,
     /// The arrow down.
     Down,
+    /// The space bar.
+    Space,
 }
 
 impl Key {
@@ -65,8 +69,10 @@ impl Key {
             Self::Tab => "\u{e004}",
             Self::Enter => "\u{e007}",
             Self::Escape => "\u{e00c}",
+            Self::Left => "\u{e012}",
             Self::Right => "\u{e014}",
             Self::Down => "\u{e015}",
+            Self::Space => " ",
         }
     }
 }

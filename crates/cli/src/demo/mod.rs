@@ -1,6 +1,7 @@
 //! `salvor demo`: a cluster in this process, a story in which nodes are lost, and a page to watch it on.
 
 mod pace;
+mod replay;
 mod stage;
 mod story;
 mod terminal;
@@ -18,6 +19,7 @@ use salvor_api::config::LogFormat;
 use salvor_cluster::StartError;
 use salvor_embedded::Server;
 use salvor_page::{Page, ServeOptions, Wish};
+use salvor_simulate::play::PlayError;
 use salvor_simulate::scenario::{self, Scenario, ScenarioError, Source};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -43,12 +45,22 @@ const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DemoArgs {
-    /// Speed of the cluster's time: N of its seconds pass in one real second, 0.1 to 60; no effect with --once
+    /// Speed of the cluster's time: N of its seconds pass in one real second, 0.1 to 60; no effect with --once; with --replay,
+    /// the speed at first
     #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed)]
     speed: f64,
     /// The story, as a YAML file [default: a zone is cut off]
     #[arg(long, value_name = "FILE")]
     scenario: Option<PathBuf>,
+    /// Play a seed of a scenario as `salvor simulate` does, and show its history on the page: pause, step, speed, any time
+    #[arg(long, value_name = "SCENARIO", conflicts_with_all = ["scenario", "once", "kubeconfig_out"])]
+    replay: Option<PathBuf>,
+    /// With --replay: the seed of everything random [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// With --replay: let something else fail as well, such as "partition zone=b 15m"; repeatable
+    #[arg(long, value_name = "FAILURE", requires = "replay")]
+    fail: Vec<String>,
     /// Play in virtual time, print the report, and exit: with code 0 only if everything recovered
     #[arg(long)]
     once: bool,
@@ -83,15 +95,41 @@ pub(crate) enum DemoError {
     Output(#[from] io::Error),
     #[error("cannot show the page on {address} (--page): {source}")]
     Page { address: SocketAddr, source: io::Error },
+    #[error(
+        "--seed {0}: the demo plays a seed of a scenario only with --replay: write --replay SCENARIO --seed {0}"
+    )]
+    SeedWithoutReplay(u64),
+    #[error("seed {seed} of {} cannot be played: {error}", path.display())]
+    Play { path: PathBuf, seed: u64, error: PlayError },
+    #[error("--fail {failure:?}: {problem}")]
+    Fail { failure: String, problem: String },
+    #[error("the play ended without a result")]
+    Vanished,
 }
 
 impl From<DemoError> for CliError {
     fn from(error: DemoError) -> Self {
-        Self::Command(error.into())
+        match error {
+            DemoError::SeedWithoutReplay(_) | DemoError::Fail { .. } => Self::Usage(error.into()),
+            DemoError::ReadScenario { .. }
+            | DemoError::Scenario { .. }
+            | DemoError::Start(_)
+            | DemoError::Api(_)
+            | DemoError::Output(_)
+            | DemoError::Page { .. }
+            | DemoError::Play { .. }
+            | DemoError::Vanished => Self::Command(error.into()),
+        }
     }
 }
 
 pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
+    if let Some(path) = &args.replay {
+        return replay::execute(args, path);
+    }
+    if let Some(seed) = args.seed {
+        return Err(DemoError::SeedWithoutReplay(seed).into());
+    }
     let scenario = load(args.scenario.as_deref())?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,6 +1,7 @@
 //! The demo's cluster with all that runs in it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,7 +14,9 @@ use salvor_nodes::{Fault as MachineFault, FleetError, GroundTruth};
 use salvor_operator::{Notices, Operator, Surroundings};
 use salvor_page::{Fault as WishedFault, Page, Wish};
 use salvor_recovery::appwrapper::AppWrapperPolicy;
-use salvor_simulate::scenario::{self, ACCELERATOR, Deed, Fault, Scenario, Wrapping, accelerator_condition};
+use salvor_simulate::scenario::{
+    self, ACCELERATOR, Condition, Deed, Fault, Scenario, Wrapping, accelerator_condition,
+};
 use salvor_why::Judge;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -27,8 +30,8 @@ pub(super) struct Stage {
     pub(super) page: Page,
     operator: Operator,
     configuration: Configuration,
-    /// Nodes with an accelerator.
-    accelerated: BTreeSet<String>,
+    /// By node: the conditions, by their types, that say whether it is well.
+    conditions: Mutex<BTreeMap<String, BTreeMap<String, Condition>>>,
     audience: JoinSet<()>,
 }
 
@@ -73,8 +76,11 @@ impl Stage {
         let has_accelerator =
             |name: &str| scenario.pool(name).is_some_and(|pool| pool.capacity.contains_key(ACCELERATOR));
         let nodes = scenario.nodes.iter().filter(|node| has_accelerator(&node.pool));
-        let accelerated = nodes.map(|node| node.name.clone()).collect();
-        Ok(Self { cluster, page, operator, configuration, accelerated, audience })
+        let works = accelerator_condition();
+        let conditions =
+            nodes.map(|node| (node.name.clone(), BTreeMap::from([(works.kind.clone(), works.clone())])));
+        let conditions = Mutex::new(conditions.collect());
+        Ok(Self { cluster, page, operator, configuration, conditions, audience })
     }
 
     pub(super) fn client(&self) -> Client {
@@ -108,15 +114,20 @@ impl Stage {
         let fault = match deed {
             Deed::Heal => {
                 fleet.heal(node).await?;
-                if self.accelerated.contains(node) {
+                let conditions = self.conditions(|all| all.get(node).cloned()).unwrap_or_default();
+                for condition in conditions.values() {
                     // A node that is gone has nobody who could tell.
-                    let well = accelerator_condition();
-                    let _ = scenario::tell_condition(&self.client(), node, &well, false, self.now()).await;
+                    let _ =
+                        scenario::tell_condition(&self.client(), node, condition, false, self.now()).await;
                 }
                 return Ok(());
             }
             Deed::Fault(Fault::Reboot) => return fleet.reboot(node).await,
             Deed::Fault(Fault::Sick(condition)) => {
+                self.conditions(|all| {
+                    let of_node = all.entry(node.to_owned()).or_default();
+                    of_node.insert(condition.kind.clone(), condition.clone());
+                });
                 let _ = scenario::tell_condition(&self.client(), node, condition, true, self.now()).await;
                 return Ok(());
             }
@@ -127,6 +138,10 @@ impl Stage {
             Deed::Fault(Fault::Flapping { down, up }) => MachineFault::Flap { down: *down, up: *up },
         };
         fleet.inject(node, fault).await
+    }
+
+    fn conditions<T>(&self, with: impl FnOnce(&mut BTreeMap<String, BTreeMap<String, Condition>>) -> T) -> T {
+        with(&mut self.conditions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Grants what people at the page wish, for ever.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_page::{Caption, Kind};
-use salvor_simulate::scenario::{Deed, Fault, Missing, Scenario, Step, missing};
+use salvor_simulate::scenario::{Missing, Scenario, Step, missing};
 use tokio::time::sleep;
 
 use super::DemoError;
@@ -16,8 +16,6 @@ use super::terminal::{Terminal, lasting};
 const LOOK: Duration = Duration::from_millis(500);
 /// Failures that a scenario has at a rate are drawn by this seed.
 const SEED: u64 = 1;
-/// A line names so many nodes.
-const NAMED: usize = 4;
 /// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
 
@@ -89,11 +87,15 @@ pub(super) async fn play(
     }
     let end = stage.now() + scenario.patience;
     let missing = loop {
+        let seen = stage.page.version();
         let missing = missing(&stage.client(), scenario).await?;
         if missing.nothing() || stage.now() >= end {
             break missing;
         }
-        wait(stage, terminal, stage.now() + LOOK).await?;
+        // All pods are listed again only when something has changed.
+        while stage.page.version() == seen && stage.now() < end {
+            wait(stage, terminal, stage.now() + LOOK).await?;
+        }
     };
     terminal.catch_up(&stage.page, stage.now(), true)?;
     failures.extend(missing.short.iter().map(|short| format!("at the end: {short}")));
@@ -126,29 +128,8 @@ fn turn(stage: &Stage, terminal: &mut Terminal, caption: Caption) -> io::Result<
 
 async fn perform(stage: &Stage, step: &Step) {
     let Some((deed, nodes)) = &step.strike else { return };
-    let names = some_of(nodes);
-    let is = if nodes.len() == 1 { "is" } else { "are" };
-    let told = match deed {
-        Deed::Fault(Fault::Crash) => format!("{names} {is} switched off"),
-        Deed::Fault(Fault::Partition) => format!("{names} {is} cut off"),
-        Deed::Fault(Fault::KubeletStop) => format!("The kubelet of {names} stops"),
-        Deed::Fault(Fault::Slow(_)) => format!("{names} {is} slow"),
-        Deed::Fault(Fault::Flapping { .. }) => format!("The network of {names} comes and goes"),
-        Deed::Fault(Fault::Sick(_)) => format!("The accelerator of {names} fails"),
-        Deed::Fault(Fault::Reboot) => format!("{names} {is} restarted"),
-        Deed::Heal => format!("{names} {is} healed"),
-    };
-    stage.page.tell(&told);
+    stage.page.tell(&deed.told(nodes));
     stage.strike(deed, nodes).await;
-}
-
-/// The first names, and how many there are besides.
-fn some_of(nodes: &[String]) -> String {
-    let shown = &nodes[..nodes.len().min(NAMED)];
-    match nodes.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
-    }
 }
 
 /// Waits, and prints what happens meanwhile.
@@ -209,18 +190,4 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
         terminal.line("  Salvor did not run. Run the same demo without --without-salvor to compare.")?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_does_not_list_a_hundred_nodes() {
-        let nodes = |count: usize| (1..=count).map(|n| format!("n{n}")).collect::<Vec<_>>();
-        assert_eq!(some_of(&nodes(1)), "n1");
-        assert_eq!(some_of(&nodes(4)), "n1, n2, n3, n4");
-        assert_eq!(some_of(&nodes(5)), "n1, n2, n3, n4 and 1 more");
-        assert_eq!(some_of(&nodes(100)), "n1, n2, n3, n4 and 96 more");
-    }
 }

@@ -72,6 +72,8 @@ async fn read(client: &Client) -> kube::Result<Objects> {
         deployments: all(client, "/apis/apps/v1/deployments").await?,
         replica_sets: all(client, "/apis/apps/v1/replicasets").await?,
         app_wrappers: if_served(all(client, "/apis/workload.codeflare.dev/v1beta2/appwrappers").await)?,
+        node_claims: if_served(all(client, "/apis/karpenter.sh/v1/nodeclaims").await)?,
+        repair_policies: if_served(all(client, "/apis/salvor.dev/v1alpha1/noderepairpolicies").await)?,
         budgets: if_served(all(client, "/apis/policy/v1/poddisruptionbudgets").await)?,
         configuration: configuration(client).await?,
     })

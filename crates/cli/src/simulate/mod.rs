@@ -4,6 +4,7 @@ mod live;
 mod merge;
 mod progress;
 mod shards;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -250,7 +251,7 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     };
     let reports = play_all(&scenario, &policies, &seeds)?;
-    let text = tell(args.output, &scenario, &policies, &reports)?;
+    let text = tell(args, &scenario, &policies, &reports)?;
     output::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -368,7 +369,7 @@ fn answer<'a>(scenario: &'a str, comparison: &'a Comparison, reports: Vec<&'a Re
 const IN_FULL: usize = 10;
 
 fn tell(
-    form: Form,
+    args: &SimulateArgs,
     scenario: &Scenario,
     policies: &[Policy],
     reports: &[Vec<Report>],
@@ -381,12 +382,13 @@ fn tell(
         .collect();
     let comparison = Comparison::of(summaries);
     let all = || reports.iter().flatten();
-    Ok(match form {
+    Ok(match args.output {
         Form::Table => match (comparison.policies.as_slice(), reports) {
             ([one], [reports]) if reports.len() == 1 => {
                 let note =
                     if one.note.is_empty() { "" } else { &format!("\n  {}: {}\n", one.policy, one.note) };
-                format!("{}{note}", report_table(title, &reports[0]))
+                let watch = watch::line(args, scenario, &one.policy, reports[0].seed);
+                format!("{}{note}{watch}", report_table(title, &reports[0]))
             }
             _ => merge::table(title, &comparison),
         },
@@ -395,19 +397,30 @@ fn tell(
             pretty(&answer(title, &comparison, in_full))?
         }
         Form::Svg => svg(title, &comparison),
-        Form::Html => page(scenario, policies, &comparison)?,
+        Form::Html => page(args, scenario, policies, &comparison)?,
     })
 }
 
-/// A page shows the worst seed of the recommended policy, or of the only one. It is played again: one seed, one history.
-fn page(scenario: &Scenario, policies: &[Policy], comparison: &Comparison) -> Result<String, CliError> {
+/// The recommended policy, or the only one, and its worst seed.
+fn shown<'a>(comparison: &'a Comparison, policies: &'a [Policy]) -> Option<(&'a Summary, &'a Policy, u64)> {
     let best = comparison.recommendation.as_ref().map(|it| it.policy.as_str());
-    let summaries =
-        || comparison.policies.iter().zip(policies).filter(|(summary, _)| summary.worst_seed.is_some());
-    let shown =
-        summaries().find(|(summary, _)| Some(summary.policy.as_str()) == best).or_else(|| summaries().next());
-    let Some((summary, policy)) = shown else { return Err(SimulateError::Interrupted.into()) };
-    let seed = summary.worst_seed.unwrap_or_default();
+    let summaries = || {
+        let played = comparison.policies.iter().zip(policies);
+        played.filter_map(|(summary, policy)| Some((summary, policy, summary.worst_seed?)))
+    };
+    summaries().find(|(summary, ..)| Some(summary.policy.as_str()) == best).or_else(|| summaries().next())
+}
+
+/// A page shows that seed. It is played again: one seed, one history.
+fn page(
+    args: &SimulateArgs,
+    scenario: &Scenario,
+    policies: &[Policy],
+    comparison: &Comparison,
+) -> Result<String, CliError> {
+    let Some((_, policy, seed)) = shown(comparison, policies) else {
+        return Err(SimulateError::Interrupted.into());
+    };
     let record = play(scenario, policy, seed).map_err(|error| SimulateError::Play {
         seed,
         policy: policy.name.clone(),
@@ -415,7 +428,10 @@ fn page(scenario: &Scenario, policies: &[Policy], comparison: &Comparison) -> Re
     })?;
     let report = Report::of(&record);
     let worst = (&report, &record);
-    Ok(html(&Page { title: &scenario.title, say: &scenario.say, comparison, worst }))
+    let watch = watch::command(args, scenario, &policy.name, seed);
+    let page =
+        Page { title: &scenario.title, say: &scenario.say, comparison, worst, watch: watch.as_deref() };
+    Ok(html(&page))
 }
 
 fn pretty(value: &impl Serialize) -> Result<String, CliError> {

@@ -31,6 +31,11 @@ fn the_same_seed_is_the_same_report_byte_by_byte() {
     let (_folder, path) = folder_with("s.yaml", SMALL);
     let first = stdout(&run(&["simulate", &path, "-o", "json", "--seed", "5"]));
     assert_eq!(first, stdout(&run(&["simulate", &path, "-o", "json", "--seed", "5"])));
+    for form in ["table", "html", "svg"] {
+        let output = || run(&["simulate", &path, "-o", form, "--seeds", "5..6"]);
+        let (one, other) = (output(), output());
+        assert!(!one.stdout.is_empty() && one.stdout == other.stdout && one.stderr == other.stderr, "{form}");
+    }
     let report: serde_json::Value = serde_json::from_str(&first).unwrap();
     assert_eq!((&report["kind"], &report["scenario"]), (&"SimulationReport".into(), &"Small".into()));
     let total = &report["reports"][0]["total"];
@@ -57,6 +62,7 @@ fn the_table_says_what_happened() {
         "DETECT",
         "crash",
         "Nothing was stuck at the end.",
+        &format!("  Watch it: salvor demo --replay {path} --seed 1\n"),
     ] {
         assert!(told.contains(part), "no {part:?} in {told}");
     }
@@ -67,6 +73,7 @@ fn many_seeds_are_summed_up_and_the_worst_is_named() {
     let (_folder, path) = folder_with("s.yaml", SMALL);
     let told = stdout(&run(&["simulate", &path, "--seeds", "1..3"]));
     assert!(told.contains("policy salvor, 3 seeds") && told.contains("The worst seed is "), "{told}");
+    assert!(told.contains("  salvor demo --replay SCENARIO --seed "), "{told}");
     let report = json(&["simulate", &path, "--seeds", "1..3", "-o", "json"]);
     let each = report["policies"][0]["each"].as_array().unwrap();
     assert_eq!(each.iter().map(|it| it["seed"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2, 3]);
@@ -119,6 +126,7 @@ fn a_page_and_a_plot_are_one_file_each() {
             && page.contains("href=\"#worst\""),
         "{page}"
     );
+    assert!(page.contains(&format!("<code>salvor demo --replay {path} --seed ")), "{page}");
     assert!(
         !page.contains("<script") && !page.contains("src=") && page.contains("prefers-color-scheme:dark"),
         "{page}"

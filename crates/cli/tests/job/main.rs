@@ -16,5 +16,6 @@ mod policies;
 mod replacement;
 mod restarts;
 mod side_by_side;
+mod simulation;
 mod stage;
 mod users;

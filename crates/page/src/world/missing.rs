@@ -14,7 +14,7 @@ const MOST_WORKLOADS: usize = 4;
 const MOST_NOT_SEEN: usize = 4;
 
 /// The list, as short as it is shown.
-#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Missing {
     /// Worst first.
@@ -26,7 +26,7 @@ pub(crate) struct Missing {
     problem: Option<String>,
 }
 
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Cause {
     #[serde(flatten)]

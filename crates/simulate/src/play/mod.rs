@@ -3,6 +3,7 @@
 //! [`play`] gives a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the same record.
 
 mod agenda;
+mod audience;
 mod calls;
 mod policy;
 mod record;
@@ -18,12 +19,13 @@ use jiff::Timestamp;
 use salvor_api::Controller;
 use salvor_cluster::{LocalCluster, StartError};
 use salvor_operator::{Notice, Notices, Operator, Surroundings};
-use salvor_why::{Judge, Reader};
+use salvor_why::{Judge, Overview, Reader};
 use tokio::{
     sync::mpsc,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
+pub use audience::{Audience, Seat};
 pub use policy::{Peer, Policy, PolicyError, UnknownPeer};
 pub use record::{
     Calls, DoubleRun, Ended, Held, IncidentRecord, Millis, NodeLife, PodLife, Record, RunLife, Stuck,
@@ -35,6 +37,7 @@ use crate::{
     scenario::{Scenario, create, introduce, missing, raise},
 };
 use agenda::Agenda;
+use audience::{Nobody, tell};
 use recorder::Recorder;
 
 /// A new cluster has this long until all its pods must run.
@@ -76,7 +79,20 @@ fn refusal(error: &kube::Error) -> String {
 /// # Errors
 /// If its cluster cannot be built or read.
 pub fn play(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
-    in_virtual_time(run(scenario, policy, seed))
+    in_virtual_time(run(scenario, policy, seed, &Seat::new(Nobody.into())))
+}
+
+/// The same, with somebody who sees all that happens. The history is the one that [`play`] has without anybody.
+///
+/// # Errors
+/// If the scenario's cluster cannot be built or read.
+pub fn play_before<A: Audience>(
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+    seat: &Seat<A>,
+) -> Result<Record, PlayError> {
+    in_virtual_time(run(scenario, policy, seed, seat))
 }
 
 /// When subjects were judged due, and which were held back.
@@ -86,21 +102,30 @@ struct Verdicts {
     held: BTreeMap<(&'static str, String), Timestamp>,
 }
 
-async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
+async fn run<A: Audience>(
+    scenario: &Scenario,
+    policy: &Policy,
+    seed: u64,
+    seat: &Seat<A>,
+) -> Result<Record, PlayError> {
     let mut cluster = LocalCluster::start(crate::cluster(seed)).await?;
     let recorder = Recorder::new(scenario);
-    let pen = recorder.clone();
-    cluster.api().observe(move |change| pen.see(change));
+    let (pen, seen) = (recorder.clone(), seat.clone());
+    cluster.api().observe(move |change| {
+        pen.see(change);
+        tell(&seen, |audience| audience.change(change));
+    });
     match timeout(REGISTRATION, raise(&mut cluster, scenario)).await {
         Ok(raised) => raised?,
         Err(_) => return Err(PlayError::Registration),
     }
     introduce(&cluster.client(), policy.repair_policies()).await?;
-    let (operators, count, verdicts) = start(&cluster, policy);
+    let (operators, count, verdicts) = start(&cluster, policy, seat);
     create(&cluster.client(), scenario, policy.wrapping()).await?;
     open(&cluster, scenario).await?;
 
     let began = cluster.api().now();
+    tell(seat, |audience| audience.began(began));
     let calls_before = count.so_far();
     let origin = Instant::now();
     let incidents = scenario.incidents(seed);
@@ -116,7 +141,9 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     let metrics =
         operators.iter().map(|(operator, is_ours)| if *is_ours { operator.metrics() } else { String::new() });
     let metrics: String = metrics.collect();
-    let stuck = stuck(&cluster, policy, began).await?;
+    let overview = overview(&cluster, policy).await?;
+    tell(seat, |audience| audience.ended(now, &overview));
+    let stuck = stuck(overview, began);
     let calls = count.so_far().since(&calls_before);
     let truth = cluster.fleet().truth();
     let verdicts = std::mem::take(&mut *verdicts.lock().unwrap_or_else(PoisonError::into_inner));
@@ -143,7 +170,11 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
 type Shared = Arc<Mutex<Verdicts>>;
 
 /// Starts the operator, and a controller for Jobs if it has none: every cluster has one.
-fn start(cluster: &LocalCluster, policy: &Policy) -> (Vec<(Operator, bool)>, calls::Count, Shared) {
+fn start<A: Audience>(
+    cluster: &LocalCluster,
+    policy: &Policy,
+    seat: &Seat<A>,
+) -> (Vec<(Operator, bool)>, calls::Count, Shared) {
     let (count, verdicts) = (calls::Count::default(), Shared::default());
     let mut operators = Vec::new();
     let now = cluster.api().now();
@@ -152,7 +183,7 @@ fn start(cluster: &LocalCluster, policy: &Policy) -> (Vec<(Operator, bool)>, cal
         let service = count.before(cluster.api().clone());
         let surroundings = Surroundings::in_process(service, now, "salvor").telling(notices);
         operators.push((Operator::start(surroundings, configuration), true));
-        tokio::spawn(listen(heard, cluster.api().clone(), verdicts.clone()));
+        tokio::spawn(listen(heard, cluster.api().clone(), verdicts.clone(), seat.clone()));
     }
     let runs_jobs = policy.configuration.as_ref().is_some_and(|it| it.controllers.enabled(Controller::Job));
     if !runs_jobs {
@@ -162,14 +193,16 @@ fn start(cluster: &LocalCluster, policy: &Policy) -> (Vec<(Operator, bool)>, cal
     (operators, count, verdicts)
 }
 
-async fn listen(
+async fn listen<A: Audience>(
     mut heard: mpsc::UnboundedReceiver<Notice>,
     cluster: salvor_embedded::Cluster,
     verdicts: Shared,
+    seat: Seat<A>,
 ) {
     // The verdict that each subject had last: only a change is noted.
     let mut last: BTreeMap<(&'static str, String), &'static str> = BTreeMap::new();
     while let Some(notice) = heard.recv().await {
+        tell(&seat, |audience| audience.notice(cluster.now(), &notice));
         match notice {
             Notice::Judged { recovery, subject, report } => {
                 let before = last.insert((recovery, subject.clone()), report.verdict);
@@ -200,11 +233,16 @@ async fn open(cluster: &LocalCluster, scenario: &Scenario) -> kube::Result<()> {
     Ok(())
 }
 
-/// What is stuck, in the words of `salvor why --all`.
-async fn stuck(cluster: &LocalCluster, policy: &Policy, began: Timestamp) -> Result<Vec<Stuck>, PlayError> {
+/// Everything that does not come back, as `salvor why --all` tells it.
+async fn overview(cluster: &LocalCluster, policy: &Policy) -> Result<Overview, PlayError> {
     let judge = Judge { file: policy.configuration.clone() };
     let (overview, _) = Reader::of(cluster.client()).everything(&judge, Some("default")).await?;
-    Ok(overview
+    Ok(overview)
+}
+
+/// The same, as a report has it.
+fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
+    overview
         .groups
         .into_iter()
         .map(|group| {
@@ -226,7 +264,7 @@ async fn stuck(cluster: &LocalCluster, policy: &Policy, began: Timestamp) -> Res
                 }),
             }
         })
-        .collect())
+        .collect()
 }
 
 /// The counters of a metric, by the values of these labels.

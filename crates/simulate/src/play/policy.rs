@@ -9,7 +9,10 @@ use salvor_api::{
 };
 use serde_json::{Value, json};
 
-use crate::scenario::{Scenario, Wrapping, built_in_configuration, in_simulation};
+use crate::{
+    json::without_nulls,
+    scenario::{Scenario, Wrapping, built_in_configuration, in_simulation},
+};
 
 /// One way to recover.
 #[derive(Clone, Debug, PartialEq)]
@@ -235,17 +238,6 @@ fn karpenter_policy(pool: &str) -> Value {
 fn without_lines(mut error: ConfigError) -> ConfigError {
     error.problems.iter_mut().for_each(|problem| problem.line = None);
     error
-}
-
-fn without_nulls(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|_, field| !field.is_null());
-            fields.values_mut().for_each(without_nulls);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_nulls),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
-    }
 }
 
 /// The place of a path such as `a.b[0].c`. The last field may be absent: the configuration says whether it may be there.

@@ -20,14 +20,17 @@ pub struct Page<'a> {
     pub comparison: &'a Comparison,
     /// The worst seed of the first, or of the recommended, policy: its report, and what happened in it.
     pub worst: (&'a Report, &'a Record),
+    /// The command that shows that seed on the page of the demo.
+    pub watch: Option<&'a str>,
 }
 
 /// A seed in the list of seeds: so many are shown.
 const MOST_SEEDS: usize = 200;
 
+/// Paper is always light.
 const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#5b6470;--line:#d5dae0;--card:#f6f8fa;--good:#1a7f37;--bad:#b3261e}\
-@media (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--soft:#9aa4b2;--line:#39414d;--card:#1c2129;--good:#56d364;--bad:#ff8a80}}\
+@media screen and (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--soft:#9aa4b2;--line:#39414d;--card:#1c2129;--good:#56d364;--bad:#ff8a80}}\
 body{font:15px/1.5 system-ui,sans-serif;background:var(--bg);color:var(--fg);margin:0 auto;max-width:1040px;padding:24px}\
 h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}p{margin:4px 0 12px}.soft{color:var(--soft)}\
 .cards{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}.card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 14px;min-width:130px}\
@@ -35,12 +38,13 @@ h1{font-size:24px;margin:0 0 4px}h2{font-size:18px;margin:32px 0 8px}p{margin:4p
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}th,td{padding:4px 10px;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}\
 th:first-child,td:first-child{text-align:left}tr.worst td{color:var(--bad);font-weight:600}\
 pre{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:12px;overflow-x:auto;font-size:12px}\
-a{color:inherit}summary{cursor:pointer}\
-@media print{body{max-width:none;padding:0}details:not([open])>*{display:block}h2{break-after:avoid}svg,table,.card{break-inside:avoid}}";
+code{background:var(--card);border-radius:4px;padding:1px 4px}a{color:inherit}\
+@media print{body{max-width:none;padding:0;font-size:11px}h2{break-after:avoid}svg,tr,.card{break-inside:avoid}.card{min-width:0}.wide{overflow:visible}\
+th,td{padding:2px 5px}pre{white-space:pre-wrap;overflow-wrap:anywhere;overflow:visible;font-size:7px;padding:6px}}";
 
 /// The page.
 pub fn html(page: &Page<'_>) -> String {
-    let Page { title, say, comparison, worst: (report, record) } = *page;
+    let Page { title, say, comparison, worst: (report, record), watch } = *page;
     let shown = comparison.policies.iter().find(|it| it.policy == report.policy);
     let mut body = format!("<h1>{}</h1>", escaped(title));
     if !say.is_empty() {
@@ -65,6 +69,10 @@ pub fn html(page: &Page<'_>) -> String {
             _ => format!("The worst seed: {}", report.seed),
         })
     );
+    if let Some(watch) = watch {
+        let _ =
+            write!(body, "<p>Watch it, with pause, steps and any time: <code>{}</code></p>", escaped(watch));
+    }
     body.push_str(&inline("Timeline of nodes and workloads", timeline(record)));
     let per_workload: Vec<_> = report
         .workloads

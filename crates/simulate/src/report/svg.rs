@@ -18,7 +18,7 @@ const MOST_NODES: usize = 60;
 pub(super) const STYLE: &str = "\
 svg{font:12px system-ui,sans-serif;--ink:#1b1f24;--soft:#5b6470;--rule:#d5dae0;--paper:#fff;--bad:#b3261e;--warn:#9a6700;--good:#1a7f37;\
 --p0:#6b7280;--p1:#8250df;--p2:#9a6700;--p3:#b3261e;--p4:#0a6cbd;--p5:#0f766e;--p6:#1a7f37}\
-@media (prefers-color-scheme:dark){svg{--ink:#e6e9ee;--soft:#9aa4b2;--rule:#39414d;--paper:#14171c;--bad:#ff8a80;--warn:#e3b341;--good:#56d364;\
+@media screen and (prefers-color-scheme:dark){svg{--ink:#e6e9ee;--soft:#9aa4b2;--rule:#39414d;--paper:#14171c;--bad:#ff8a80;--warn:#e3b341;--good:#56d364;\
 --p0:#9aa4b2;--p1:#c297ff;--p2:#e3b341;--p3:#ff8a80;--p4:#6cb6ff;--p5:#5eead4;--p6:#56d364}}\
 text{fill:var(--ink)}.soft{fill:var(--soft)}.rule{stroke:var(--rule);stroke-width:1}.paper{fill:var(--paper)}\
 .crash,.kubeletStop{fill:var(--bad)}.partition,.flapping{fill:var(--warn)}.slow,.sick,.reboot{fill:var(--p1)}\
@@ -343,11 +343,13 @@ fn text_middle(x: f64, y: f64, class: &str, words: &str) -> String {
     )
 }
 
+/// A name of at most so many characters. Names that are alike differ at their end: in a value, or in a number.
 fn cut(words: &str, most: usize) -> String {
-    if words.chars().count() <= most {
+    let count = words.chars().count();
+    if count <= most {
         return words.to_owned();
     }
-    format!("{}…", words.chars().take(most - 1).collect::<String>())
+    format!("…{}", words.chars().skip(count + 1 - most).collect::<String>())
 }
 
 /// Text in markup: names come from files that others write.

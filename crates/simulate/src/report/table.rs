@@ -252,7 +252,11 @@ pub fn summary_table(title: &str, summary: &Summary) -> String {
     }
     let mut text = format!("{text}\n{}", columns(&rows, &[0]));
     if let Some(worst) = summary.worst_seed {
-        let _ = writeln!(text, "\n  The worst seed is {worst}: play it alone with --seed {worst}.");
+        // Shards that are joined do not say which file the scenario is, and must give the same text.
+        let _ = writeln!(
+            text,
+            "\n  The worst seed is {worst}: play it alone with --seed {worst}, or watch it:\n  salvor demo --replay SCENARIO --seed {worst}"
+        );
     }
     text
 }

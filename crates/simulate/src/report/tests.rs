@@ -253,7 +253,13 @@ fn a_page_is_one_file_and_treats_names_as_text() {
     record.workloads[0].name = "<script>alert(1)</script>".to_owned();
     let report = Report::of(&record);
     let comparison = Comparison::of(vec![Summary::of("salvor", "", std::slice::from_ref(&report))]);
-    let page = super::Page { title: "A & <b>", say: "", comparison: &comparison, worst: (&report, &record) };
+    let page = super::Page {
+        title: "A & <b>",
+        say: "",
+        comparison: &comparison,
+        worst: (&report, &record),
+        watch: Some("x && y"),
+    };
     let text = super::html(&page);
     assert!(!text.contains("<script") && text.contains("&lt;script&gt;"), "{text}");
     assert!(

@@ -104,6 +104,15 @@ pub(super) struct Workload {
     pub(super) pool: Option<Spanned<String>>,
     #[serde(default)]
     pub(super) annotations: BTreeMap<String, String>,
+    pub(super) budget: Option<Spanned<Budget>>,
+}
+
+/// A PodDisruptionBudget. Each field is a number of pods, or a share such as `50%`.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Budget {
+    pub(super) min_available: Option<Value>,
+    pub(super) max_unavailable: Option<Value>,
 }
 
 #[derive(Deserialize)]

@@ -15,6 +15,7 @@ mod salvor;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod words;
 mod workloads;
 
 use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
@@ -30,7 +31,7 @@ pub use objects::{Wrapping, create};
 pub use raise::{ACCELERATOR, accelerator_condition, introduce, raise, tell_condition};
 pub use salvor::{built_in as built_in_configuration, in_simulation};
 pub use schema::schema;
-pub use workloads::{Consent, Shape, Workload};
+pub use workloads::{Amount, Budget, Consent, Shape, Workload};
 
 /// The story that `salvor demo` plays when no other is given.
 pub const DEMO: &str = include_str!("zone-outage.yaml");

@@ -8,7 +8,7 @@ use salvor_cluster::STORAGE;
 use salvor_nodes::script;
 use serde_json::{Value, json};
 
-use super::{Consent, Scenario, Shape, Workload, workloads::pool_label};
+use super::{Budget, Consent, Scenario, Shape, Workload, workloads::pool_label};
 
 pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 pub(super) const NODES: &str = "/api/v1/nodes";
@@ -18,6 +18,7 @@ pub(super) const REPAIR_POLICIES: &str = "/apis/salvor.dev/v1alpha1/noderepairpo
 pub(super) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const SERVICES: &str = "/api/v1/namespaces/default/services";
 const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
+const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 /// A Job must not end because nodes were lost.
@@ -40,6 +41,9 @@ pub async fn create(client: &Client, scenario: &Scenario, wrapping: Wrapping) ->
     for workload in &scenario.workloads {
         for (path, object) in objects(scenario, workload, wrapping) {
             post(client, path, &object).await?;
+        }
+        if let Some(budget) = workload.budget {
+            post(client, BUDGETS, &disruption_budget(&workload.name, budget)).await?;
         }
     }
     Ok(())
@@ -80,6 +84,17 @@ fn objects(scenario: &Scenario, workload: &Workload, wrapping: Wrapping) -> Vec<
             }
         }
     }
+}
+
+fn disruption_budget(name: &str, budget: Budget) -> Value {
+    let (field, amount) = match budget {
+        Budget::MinAvailable(amount) => ("minAvailable", amount),
+        Budget::MaxUnavailable(amount) => ("maxUnavailable", amount),
+    };
+    json!({
+        "metadata": { "name": name },
+        "spec": { field: amount.value(), "selector": { "matchLabels": { "app": name } } },
+    })
 }
 
 fn job(

@@ -87,6 +87,15 @@ pub fn schema() -> Value {
                     "volume": text("The size of the volume of each pod of a StatefulSet, such as 10Gi."),
                     "pool": text("Its pods run on nodes of this pool only, and tolerate its taints."),
                     "annotations": names("Annotations of its pods; of an AppWrapper, its own."),
+                    "budget": { "$ref": "#/$defs/budget" },
+                },
+            },
+            "budget": {
+                "type": "object", "additionalProperties": false, "minProperties": 1, "maxProperties": 1,
+                "description": "A PodDisruptionBudget of its pods: drains respect it.",
+                "properties": {
+                    "minAvailable": amount("So many pods must be left, or such a share of them."),
+                    "maxUnavailable": amount("So many pods may be away, or such a share of them."),
                 },
             },
             "salvor": {
@@ -143,6 +152,11 @@ pub fn schema() -> Value {
             },
         },
     })
+}
+
+fn amount(about: &str) -> Value {
+    let share = json!({ "type": "string", "pattern": "^(100|[0-9]{1,2})%$" });
+    json!({ "oneOf": [{ "type": "integer", "minimum": 0 }, share], "description": about })
 }
 
 fn duration(about: &str) -> Value {

@@ -241,6 +241,19 @@ fn errors_name_the_field_the_value_the_line_and_what_is_right() {
             work("consent: maybe"),
             "line 5: workloads[0].consent: \"maybe\" is not known: write none, terminate or delete",
         ),
+        (work("budget: {}"), "line 5: workloads[0].budget: write either minAvailable or maxUnavailable"),
+        (
+            work("budget: {minAvailable: 1, maxUnavailable: 1}"),
+            "line 5: workloads[0].budget: write either minAvailable or maxUnavailable",
+        ),
+        (
+            work("budget: {minAvailable: 101%}"),
+            "line 5: workloads[0].budget.minAvailable: \"101%\" cannot be used: write a number of pods from 0 to",
+        ),
+        (
+            work("budget: {maxUnavailable: -1}"),
+            "line 5: workloads[0].budget.maxUnavailable: -1 cannot be used",
+        ),
         (work("pool: q"), "line 5: workloads[0].pool: there is no pool \"q\"; there are p"),
         (work("checkpointEvery: 0s"), "line 5: workloads[0].checkpointEvery: 0s cannot be used"),
         (pool("- {name: q, nodes: 1, labels: {bad key!: x}}"), "line 4: pools[1].labels: "),
@@ -328,6 +341,7 @@ fn the_schema_has_the_fields_that_the_parser_knows() {
         ("taint", "title: t\npools: [{taints: [{zz: 1}]}]\n"),
         ("machines", "title: t\npools: [{machines: {zz: 1}}]\n"),
         ("workload", "title: t\nworkloads: [{zz: 1}]\n"),
+        ("budget", "title: t\nworkloads: [{budget: {zz: 1}}]\n"),
         ("salvor", "title: t\nsalvor: {zz: 1}\n"),
         ("target", "title: t\nfailures: [{target: {zz: 1}}]\n"),
         ("step", "title: t\nsteps: [{zz: 1}]\n"),

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use salvor_api::names::repair;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{ACCELERATOR, GPU_POOL, file};
 
@@ -43,6 +44,8 @@ pub struct Workload {
     pub pool: Option<String>,
     /// Annotations of its pods; of an AppWrapper, of the AppWrapper.
     pub annotations: BTreeMap<String, String>,
+    /// How many of its pods a drain must leave.
+    pub budget: Option<Budget>,
 }
 
 /// The kind of a workload.
@@ -85,6 +88,34 @@ pub enum Consent {
     Terminate,
     /// The pod may be marked Failed and deleted.
     Delete,
+}
+
+/// The PodDisruptionBudget of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// So many pods must be left.
+    MinAvailable(Amount),
+    /// So many pods may be away.
+    MaxUnavailable(Amount),
+}
+
+/// A number of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Counted.
+    Pods(u32),
+    /// As a share of all.
+    Percent(u32),
+}
+
+impl Amount {
+    /// The amount as the API has it.
+    pub(super) fn value(self) -> Value {
+        match self {
+            Self::Pods(pods) => pods.into(),
+            Self::Percent(percent) => format!("{percent}%").into(),
+        }
+    }
 }
 
 impl Workload {
@@ -174,6 +205,7 @@ fn short(name: &str, shape: Shape, pods: u32, cpu: &str, consent: Consent) -> Wo
         requests: [("cpu".to_owned(), cpu.to_owned())].into(),
         pool: None,
         annotations: BTreeMap::new(),
+        budget: None,
     }
 }
 

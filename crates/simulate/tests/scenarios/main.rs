@@ -2,13 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
-use std::{fs, path::PathBuf};
+use std::{
+    cell::RefCell,
+    fs,
+    io::Write as _,
+    path::PathBuf,
+    sync::{Arc, Mutex, Once},
+};
 
+use jiff::Timestamp;
+use salvor_embedded::Change;
+use salvor_operator::Notice;
 use salvor_simulate::{
-    play::{Peer, Policy, Record, play},
-    report::{Report, report_table},
+    play::{Audience, Peer, Policy, Record, play, play_before},
+    report::{Comparison, Page, Report, Summary, html, report_table},
     scenario::{Scenario, Source},
 };
+use salvor_why::Overview;
 
 fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/scenarios"))
@@ -121,4 +131,130 @@ fn one_seed_gives_one_record_and_another_seed_another() {
     assert_eq!(first, played(&scenario, &policy, 7).0);
     assert_ne!(first, played(&scenario, &policy, 8).0);
     assert_eq!(report.seed, 7);
+}
+
+/// Writes down everything that happens.
+#[derive(Default)]
+struct Log(Vec<u8>);
+
+impl Audience for Log {
+    fn change(&mut self, change: &Change<'_>) {
+        let Change { at, revision, group, resource, kind, object } = change;
+        write!(self.0, "{at} {revision} {kind:?} {group} {resource} ").unwrap();
+        self.0.extend_from_slice(object);
+        self.0.push(b'\n');
+    }
+
+    fn notice(&mut self, at: Timestamp, notice: &Notice) {
+        writeln!(self.0, "{at} {notice:?}").unwrap();
+    }
+
+    fn began(&mut self, at: Timestamp) {
+        writeln!(self.0, "{at} began").unwrap();
+    }
+
+    fn ended(&mut self, at: Timestamp, missing: &Overview) {
+        writeln!(self.0, "{at} ended {missing:?}").unwrap();
+    }
+}
+
+thread_local! {
+    /// Lines that the program logged on this thread, on which a play has all that it runs.
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Lines;
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        LOGGED.with_borrow_mut(|lines| lines.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One subscriber for all threads: whether a line is logged must not depend on what other tests do meanwhile.
+fn log() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).without_time();
+        let subscriber = subscriber.with_ansi(false).with_writer(|| Lines).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
+
+/// All that one play leaves: every change and notice, the program's own log, and the report as JSON and as a page.
+struct Traces {
+    record: Record,
+    history: Vec<u8>,
+    logged: Vec<u8>,
+    json: String,
+    page: String,
+}
+
+fn traces(scenario: &Scenario, seed: u64) -> Traces {
+    log();
+    LOGGED.take();
+    let seat = Arc::new(Mutex::new(Log::default()));
+    let policy = Policy::of(scenario);
+    let record = play_before(scenario, &policy, seed, &seat).unwrap();
+    let report = Report::of(&record);
+    let comparison =
+        Comparison::of(vec![Summary::of(&policy.name, &policy.note, std::slice::from_ref(&report))]);
+    let page = Page {
+        title: &scenario.title,
+        say: &scenario.say,
+        comparison: &comparison,
+        worst: (&report, &record),
+        watch: None,
+    };
+    let page = html(&page);
+    let (history, logged) = (std::mem::take(&mut seat.lock().unwrap().0), LOGGED.take());
+    Traces { history, logged, json: serde_json::to_string(&report).unwrap(), page, record }
+}
+
+#[test]
+fn one_seed_leaves_the_same_bytes_whoever_looks_on() {
+    let mut scenario = scenario("fleet.yaml");
+    scenario.fail("partition zone=b 5m").unwrap();
+    scenario.end = Some(std::time::Duration::from_secs(12 * 60));
+    let first = traces(&scenario, 7);
+    // On another thread, beside another play.
+    let second = std::thread::scope(|scope| {
+        scope.spawn(|| play(&scenario, &Policy::of(&scenario), 8).unwrap());
+        scope.spawn(|| traces(&scenario, 7)).join().unwrap()
+    });
+    assert!(first.history == second.history, "every change of every object, and every notice");
+    assert_eq!(String::from_utf8_lossy(&first.logged), String::from_utf8_lossy(&second.logged));
+    assert_eq!((&first.json, &first.page), (&second.json, &second.page));
+    assert!(first.history.len() > 100_000 && !first.logged.is_empty(), "{}", first.history.len());
+    assert_eq!(first.record, play(&scenario, &Policy::of(&scenario), 7).unwrap(), "nobody looks on");
+}
+
+/// A node is sick and nothing owns it, so Salvor drains it gracefully.
+#[test]
+fn a_drain_respects_the_budget_of_a_workload() {
+    let given_up = |budget: &str| {
+        let text = format!(
+            "title: t\npools: [{{name: cpu, nodes: 8}}]\n\
+             workloads: [{{name: web, kind: Deployment, pods: 8, requests: {{cpu: '3'}}{budget}}}]\n\
+             salvor:\n  repairPolicies:\n    all:\n      nodeSelector: {{matchLabels: {{pool: cpu}}}}\n      \
+             policies: [{{conditionType: AcceleratedHardwareReady, conditionStatus: 'False', toleration: 1m}}]\n      \
+             termination: Graceful\n      gracePeriod: 30m\n\
+             failures: [{{kind: sick, at: 1m, target: {{node: cpu-a1}}}}]\nend: 12m\n"
+        );
+        let scenario =
+            Scenario::read(&text, &Source::default()).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let (record, report) = played(&scenario, &Policy::of(&scenario), 1);
+        let on_it = record.pods.iter().filter(|pod| pod.node.as_deref() == Some("cpu-a1"));
+        let on_it: Vec<bool> = on_it.map(|pod| pod.deleted.is_some()).collect();
+        assert!(!on_it.is_empty(), "{}", report_table("drain", &report));
+        on_it.into_iter().all(|is_deleted| is_deleted)
+    };
+    assert!(given_up(""), "without a budget");
+    assert!(given_up(", budget: {minAvailable: 50%}"), "there are enough others");
+    assert!(!given_up(", budget: {maxUnavailable: 0}"), "none may be away");
 }
