@@ -1,6 +1,7 @@
 //! Plays a scenario in virtual time: the embedded cluster, simulated nodes, and the real operator with one policy.
 //!
 //! [`play`] gives a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the same record.
+//! [`Agenda`] and [`Recorder`] are its parts, with which a benchmark plays the same scenario on a real control plane.
 
 mod agenda;
 mod calls;
@@ -21,21 +22,23 @@ use salvor_operator::{Notice, Notices, Operator, Surroundings};
 use salvor_why::{Judge, Reader};
 use tokio::{
     sync::mpsc,
+    task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-pub use policy::{Peer, Policy, PolicyError, UnknownPeer};
+pub use agenda::Agenda;
+pub use policy::{Peer, Policy, PolicyError, UnknownPeer, document};
 pub use record::{
     Calls, DoubleRun, Ended, Held, IncidentRecord, Millis, NodeLife, PodLife, Record, RunLife, Stuck,
     WorkloadFacts,
 };
+pub use recorder::Recorder;
 
 use crate::{
     in_virtual_time,
+    peers::{AppWrapperController, NodeHealth},
     scenario::{Scenario, create, introduce, missing, raise},
 };
-use agenda::Agenda;
-use recorder::Recorder;
 
 /// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
@@ -76,7 +79,7 @@ fn refusal(error: &kube::Error) -> String {
 /// # Errors
 /// If its cluster cannot be built or read.
 pub fn play(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
-    in_virtual_time(run(scenario, policy, seed))
+    in_virtual_time(run(&policy.scenario(scenario), policy, seed))
 }
 
 /// When subjects were judged due, and which were held back.
@@ -97,6 +100,7 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     }
     introduce(&cluster.client(), policy.repair_policies()).await?;
     let (operators, count, verdicts) = start(&cluster, policy);
+    let peer = start_peer(&cluster, policy);
     create(&cluster.client(), scenario, policy.wrapping()).await?;
     open(&cluster, scenario).await?;
 
@@ -108,7 +112,7 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     let mut agenda = Agenda::new(&incidents);
     while let Some(at) = agenda.next().filter(|at| *at < ends) {
         sleep_until(origin + at).await;
-        agenda.act(&cluster).await;
+        agenda.act(cluster.fleet(), &cluster.client(), cluster.api().now()).await;
     }
     sleep_until(origin + ends).await;
 
@@ -133,6 +137,9 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
         .into_iter()
         .map(|(subject, times)| (subject, times.iter().map(|at| record::millis(began, *at)).collect()))
         .collect();
+    if let Some(peer) = peer {
+        peer.abort();
+    }
     for (operator, _) in operators {
         operator.stop().await;
     }
@@ -160,6 +167,15 @@ fn start(cluster: &LocalCluster, policy: &Policy) -> (Vec<(Operator, bool)>, cal
         operators.push((Operator::start(surroundings, &policy::only_jobs()), false));
     }
     (operators, count, verdicts)
+}
+
+/// Starts the peer whose rules no configuration of the operator has.
+fn start_peer(cluster: &LocalCluster, policy: &Policy) -> Option<JoinHandle<kube::Error>> {
+    match policy.peer? {
+        Peer::Kubernetes | Peer::Kueue => None,
+        Peer::Karpenter => Some(tokio::spawn(NodeHealth::new(cluster.api()).run())),
+        Peer::AppWrapper => Some(tokio::spawn(AppWrapperController::new(cluster.api()).run())),
+    }
 }
 
 async fn listen(

@@ -31,11 +31,7 @@ pub fn accelerator_condition() -> Condition {
 /// # Errors
 /// If they cannot be started.
 pub async fn raise(cluster: &mut LocalCluster, scenario: &Scenario) -> Result<(), StartError> {
-    let plain = scenario.nodes.iter().filter_map(|node| {
-        let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
-        Some(profile(node, pool))
-    });
-    cluster.fleet().add(plain).await?;
+    cluster.fleet().add(profiles(scenario)).await?;
     for pool in &scenario.pools {
         let Some(machines) = pool.machines else { continue };
         let mut own = scenario.nodes.iter().filter(|node| node.pool == pool.name);
@@ -46,6 +42,14 @@ pub async fn raise(cluster: &mut LocalCluster, scenario: &Scenario) -> Result<()
         cluster.add_pool(pool).await?;
     }
     Ok(())
+}
+
+/// The nodes of pools without machines.
+pub fn profiles(scenario: &Scenario) -> impl Iterator<Item = NodeProfile> {
+    scenario.nodes.iter().filter_map(|node| {
+        let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
+        Some(profile(node, pool))
+    })
 }
 
 /// Makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.

@@ -58,7 +58,7 @@ fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     );
     assert!(report.stuck.is_empty() && report.work.lost > 0 && report.api_calls.writes > 0, "{text}");
 
-    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes, &scenario), 1);
+    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes), 1);
     let text = report_table("crash", &alone);
     assert_eq!(alone.workloads[0].recovery.not_recovered, alone.workloads[0].recovery.lost, "{text}");
     assert_eq!(alone.workloads[1].recovery.not_recovered, 0, "{text}");
@@ -108,7 +108,7 @@ fn a_database_waits_for_its_volume() {
     let (_, report) = played(&scenario, &Policy::of(&scenario), 1);
     let text = report_table("database", &report);
     assert_eq!((report.total.not_recovered, report.at_most_once_violations), (0, 0), "{text}");
-    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes, &scenario), 1);
+    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes), 1);
     assert!(alone.total.not_recovered == alone.total.lost, "{}", report_table("database", &alone));
 }
 

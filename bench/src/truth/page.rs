@@ -1,0 +1,105 @@
+//! The page: what was predicted, what was measured, and why they differ where they do.
+
+use std::fmt::Write;
+
+use salvor_simulate::report::Phases;
+
+use super::compare::{Comparison, Distance, Line, Side};
+
+const HEAD: &str = "\
+# Is the simulation true?
+
+<!-- Written by `make bench-simulate-truth`. -->
+
+The scenarios of `docs/scenarios/truth` are played twice. **Predicted** is [`salvor simulate`](simulate.md): the cluster in memory, in virtual
+time. **Measured** is the real control plane: etcd, kube-apiserver, kube-controller-manager (which runs the Jobs) and kube-scheduler as they
+ship, with the default timers of node lifecycle, and `salvor run` as a process. Kubelets and disks are simulated in both.
+";
+
+const HOW: &str = "\
+What happened on the real control plane is read from the benchmark's own watches of pods and nodes, when a change arrives, and from the
+kubelets' record of what ran. Salvor is not asked: `wait` ends where the rules say so, counted from what the API shows. In the simulation it
+ends when Salvor finds that it may act. Times are seconds, means of the pods that were replaced; in brackets are the
+least and the largest mean of one seed. [What the phases mean](simulate.md#what-the-numbers-mean).
+
+A difference is told in percent if it is at most 10 %. Else it is told in seconds, with its cause:
+
+- `a`: less than a second. Requests, watches and the scheduler take no time in virtual time, and some on a machine.
+- `b`: within what the seeds span. When a machine fails, its Lease was renewed up to ten seconds before; node lifecycle looks
+  every five seconds, and gives up one node of a zone every ten. Both sides draw these times at random.
+- numbers: below the table.
+";
+
+/// A cause of a difference that was looked into, by scenario, line and phase.
+const CAUSES: [(&str, &str, &str, &str); 0] = [];
+
+/// The page, in Markdown.
+pub(super) fn page(all: &[Comparison], seeds: u64, rounds: usize) -> String {
+    let mut page = format!("{HEAD}\n{HOW}\nPredicted: {seeds} seeds. Measured: {rounds} rounds.\n");
+    for comparison in all {
+        scenario(&mut page, comparison);
+    }
+    page
+}
+
+fn scenario(page: &mut String, it: &Comparison) {
+    let file = format!("scenarios/truth/{}.yaml", it.name);
+    line(page, format_args!("\n## {}\n\n[{file}]({file})\n", it.title));
+    line(page, format_args!("| of | pods | | {} | in all |", Phases::NAMES.join(" | ")));
+    line(page, format_args!("|---|--:|---|{}", "--:|".repeat(Phases::NAMES.len() + 1)));
+    let mut causes = Vec::new();
+    for row in &it.lines {
+        cells(page, &it.name, row, &mut causes);
+    }
+    if !causes.is_empty() {
+        page.push('\n');
+    }
+    for (number, cause) in causes.iter().enumerate() {
+        line(page, format_args!("{}. {cause}", number + 1));
+    }
+}
+
+fn cells(page: &mut String, scenario: &str, row: &Line, causes: &mut Vec<String>) {
+    let predicted = row.predicted.spans.iter().map(|span| {
+        let (least, most) = span.range;
+        if most - least < 0.1 { format!("{:.1}", span.mean) } else { format!("{:.1} ({least:.0}–{most:.0})", span.mean) }
+    });
+    let predicted: Vec<String> = predicted.collect();
+    let measured: Vec<String> = row.measured.spans.iter().map(|span| format!("{:.1}", span.mean)).collect();
+    let phases = Phases::NAMES.into_iter().chain(["in all"]);
+    let differences = row.distances().zip(phases).map(|(distance, phase)| match distance {
+        Distance::Near(share) => format!("{:+.0} %", share * 100.0),
+        Distance::Short(by) => format!("{by:+.1} `a`"),
+        Distance::Spread(by) => format!("{by:+.1} `b`"),
+        Distance::Far(by) => {
+            let number = cause(causes, (scenario, &row.name, phase));
+            format!("**{by:+.1}** `{number}`")
+        }
+    });
+    let differences: Vec<String> = differences.collect();
+    line(page, format_args!("| {} | {} | predicted | {} |", row.name, pods(&row.predicted), predicted.join(" | ")));
+    line(page, format_args!("| | {} | measured | {} |", pods(&row.measured), measured.join(" | ")));
+    line(page, format_args!("| | | difference | {} |", differences.join(" | ")));
+}
+
+fn pods(side: &Side) -> String {
+    if side.lost == side.replaced { side.lost.to_string() } else { format!("{} of {}", side.replaced, side.lost) }
+}
+
+/// The number of a cause, which is told once.
+fn cause(causes: &mut Vec<String>, (scenario, row, phase): (&str, &str, &str)) -> usize {
+    let is_it = |it: &&(&str, &str, &str, &str)| it.0 == scenario && it.1 == row && it.2 == phase;
+    let told = CAUSES.iter().find(is_it).map_or("**Not explained.**", |(.., told)| told);
+    match causes.iter().position(|known| known == told) {
+        Some(position) => position + 1,
+        None => {
+            causes.push(told.to_owned());
+            causes.len()
+        }
+    }
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{line}");
+}
