@@ -109,6 +109,9 @@ mod tests {
 
     #[test]
     fn quotes_keep_words_together() {
-        assert_eq!(arguments("salvor simulate 'a b' --c='[d, e]'"), ["salvor", "simulate", "a b", "--c=[d, e]"]);
+        assert_eq!(
+            arguments("salvor simulate 'a b' --c='[d, e]'"),
+            ["salvor", "simulate", "a b", "--c=[d, e]"]
+        );
     }
 }

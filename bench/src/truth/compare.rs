@@ -27,11 +27,20 @@ impl Rows {
     }
 }
 
+/// A play on the real control plane.
+pub(super) struct Measured {
+    pub(super) report: Report,
+    /// Turns of nodes that kube-controller-manager let pass, because its own view was old.
+    pub(super) stale: usize,
+}
+
 /// A scenario, line by line.
 pub(super) struct Comparison {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) lines: Vec<Line>,
+    /// Turns of nodes that kube-controller-manager let pass, in all rounds.
+    pub(super) stale: usize,
 }
 
 /// The same work in virtual time and on the real control plane.
@@ -80,18 +89,25 @@ const NEAR: f64 = 0.1;
 const SHORT: f64 = 1.0;
 
 impl Comparison {
-    pub(super) fn of(name: &str, title: &str, rows: Rows, predicted: &[Report], measured: &[Report]) -> Self {
-        let names: Vec<String> =
-            predicted.first().map(|it| rows.of(it).into_iter().map(|(name, _)| name).collect()).unwrap_or_default();
-        let side = |reports: &[Report], index: usize| {
-            Side::of(reports.iter().filter_map(|it| rows.of(it).into_iter().nth(index)).map(|(_, it)| it))
-        };
+    pub(super) fn of(
+        name: &str,
+        title: &str,
+        rows: Rows,
+        predicted: &[Report],
+        measured: &[&Measured],
+    ) -> Self {
+        let names: Vec<String> = predicted
+            .first()
+            .map(|it| rows.of(it).into_iter().map(|(name, _)| name).collect())
+            .unwrap_or_default();
+        let row = |report: &Report, index: usize| rows.of(report).into_iter().nth(index).map(|(_, it)| it);
+        let stale = measured.iter().map(|it| it.stale).sum();
         let lines = names.into_iter().enumerate().map(|(index, name)| Line {
             name,
-            predicted: side(predicted, index),
-            measured: side(measured, index),
+            predicted: Side::of(predicted.iter().filter_map(|it| row(it, index))),
+            measured: Side::of(measured.iter().filter_map(|it| row(&it.report, index))),
         });
-        Self { name: name.to_owned(), title: title.to_owned(), lines: lines.collect() }
+        Self { name: name.to_owned(), title: title.to_owned(), lines: lines.collect(), stale }
     }
 }
 
@@ -158,7 +174,8 @@ mod tests {
             predicted: side([50.0, 10.0, 0.0, 10.0, 0.0, 0.0, 0.0, 70.0], 5.0),
             measured: side([54.9, 10.9, 0.4, 14.0, 6.0, 0.0, 0.0, 70.0], 0.0),
         };
-        let [detect, evict, wait, decide, replace, schedule, ..] = line.distances().collect::<Vec<_>>()[..] else {
+        let [detect, evict, wait, decide, replace, schedule, ..] = line.distances().collect::<Vec<_>>()[..]
+        else {
             panic!("eight columns")
         };
         assert!(matches!(detect, Distance::Near(by) if (by - 0.098).abs() < 1e-6), "{detect:?}");

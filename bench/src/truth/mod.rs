@@ -13,7 +13,7 @@ use salvor_simulate::{
     scenario::{Scenario, Source},
 };
 
-use self::compare::{Comparison, Rows};
+use self::compare::{Comparison, Measured, Rows};
 use crate::running::build_salvor;
 
 /// The folder of the scenarios.
@@ -39,7 +39,7 @@ pub(crate) struct Choice {
     seeds: u64,
     /// Plays on the real control plane; they are averaged
     #[arg(long, default_value_t = 2, value_name = "N")]
-    rounds: usize,
+    rounds: u64,
     /// Control planes that run at the same time
     #[arg(long, default_value_t = 5, value_name = "N")]
     at_once: usize,
@@ -62,17 +62,17 @@ pub(crate) async fn run(choice: Choice) -> Result<(), String> {
     let salvor = choice.salvor.clone().map_or_else(build_salvor, Ok)?;
     let scenarios = chosen.into_iter().map(|(name, rows)| Ok((*name, *rows, load(name)?)));
     let scenarios: Vec<(&str, Rows, Scenario)> = scenarios.collect::<Result<_, String>>()?;
-    let games = (0..choice.rounds).flat_map(|_| scenarios.iter().enumerate());
-    let measured: Vec<(usize, Report)> = stream::iter(games)
-        .map(|(index, (name, _, scenario))| measure(index, name, scenario, &salvor))
+    let games = (1..=choice.rounds).flat_map(|round| scenarios.iter().enumerate().map(move |it| (round, it)));
+    let measured: Vec<(usize, Measured)> = stream::iter(games)
+        .map(|(round, (index, (name, _, scenario)))| measure(index, name, scenario, &salvor, round))
         .buffer_unordered(choice.at_once.max(1))
         .try_collect()
         .await?;
     let mut compared = Vec::new();
     for (index, (name, rows, scenario)) in scenarios.into_iter().enumerate() {
-        let own = measured.iter().filter(|(of, _)| *of == index).map(|(_, report)| report.clone());
+        let own: Vec<&Measured> = measured.iter().filter(|(of, _)| *of == index).map(|(_, it)| it).collect();
         let (title, predicted) = predict(name, scenario, choice.seeds).await?;
-        compared.push(Comparison::of(name, &title, rows, &predicted, &own.collect::<Vec<_>>()));
+        compared.push(Comparison::of(name, &title, rows, &predicted, &own));
     }
     let page = page::page(&compared, choice.seeds, choice.rounds);
     eprintln!("{page}");
@@ -95,10 +95,12 @@ async fn measure(
     name: &str,
     scenario: &Scenario,
     salvor: &Path,
-) -> Result<(usize, Report), String> {
-    let record = real::play(name, scenario, salvor).await.map_err(|error| format!("{name}: {error}"))?;
+    round: u64,
+) -> Result<(usize, Measured), String> {
+    let played =
+        real::play(name, scenario, salvor, round).await.map_err(|error| format!("{name}: {error}"))?;
     eprintln!("simulate-truth: {name} was played on the real control plane");
-    Ok((index, Report::of(&record)))
+    Ok((index, Measured { report: Report::of(&played.record), stale: played.stale }))
 }
 
 /// The title, and the report of each seed.
@@ -110,6 +112,7 @@ async fn predict(name: &str, scenario: Scenario, seeds: u64) -> Result<(String, 
         let plays = (1..=seeds).map(|seed| play::play(&scenario, &policy, seed));
         plays.map(|record| record.map(|record| Report::of(&record))).collect::<Result<Vec<_>, _>>()
     });
-    let reports = played.await.map_err(|error| error.to_string())?.map_err(|error| format!("{name}: {error}"))?;
+    let reports =
+        played.await.map_err(|error| error.to_string())?.map_err(|error| format!("{name}: {error}"))?;
     Ok((title, reports))
 }

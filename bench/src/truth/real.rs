@@ -10,7 +10,7 @@ use salvor_embedded::ChangeKind;
 use salvor_nodes::{Clock, Fleet, FleetOptions, Storage};
 use salvor_simulate::{
     play::{Agenda, IncidentRecord, Millis, Record, Recorder, document},
-    scenario::{Consent, Scenario, Wrapping, create, introduce, missing, profiles},
+    scenario::{Consent, Scenario, Wrapping, create, introduce, join_spread, missing, moment},
 };
 use salvor_testkit::{ControlPlane, Part, wait::Patience};
 use serde::Deserialize;
@@ -31,6 +31,18 @@ const SHIPPED: [&str; 6] = [
     "--secondary-node-eviction-rate=0.01",
     "--large-cluster-size-threshold=50",
 ];
+/// It says so if it took a node off the queue of nodes to be given up, because its own view still showed it as Ready. The node waits for its
+/// next turn then.
+const STALE_VIEW: &str = "was in a taint queue, but it's ready now";
+/// This much is logged for that.
+const VERBOSITY: &str = "--v=4";
+
+/// What came of a play.
+pub(super) struct Played {
+    pub(super) record: Record,
+    /// Turns of nodes that kube-controller-manager let pass, because its own view was old.
+    pub(super) stale: usize,
+}
 
 /// Any object, as the server sent it.
 #[derive(Deserialize)]
@@ -43,10 +55,16 @@ impl Versioned for Object {
     }
 }
 
-/// Plays a scenario once. What happened is read from watches of pods and nodes, and from the kubelets' own record of what ran.
-pub(super) async fn play(name: &str, scenario: &Scenario, salvor: &Path) -> Result<Record, String> {
+/// Plays a scenario once; the round draws when kubelets renew their Leases. What happened is read from watches of pods and nodes, and from the kubelets' own record of what ran.
+pub(super) async fn play(
+    name: &str,
+    scenario: &Scenario,
+    salvor: &Path,
+    round: u64,
+) -> Result<Played, String> {
     let parts = ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler);
-    let parts = SHIPPED.iter().fold(parts, |parts, flag| parts.flag(Part::ControllerManager, flag));
+    let flags = SHIPPED.into_iter().chain([VERBOSITY]);
+    let parts = flags.fold(parts, |parts, flag| parts.flag(Part::ControllerManager, flag));
     let plane = parts.start().await.map_err(text)?;
     let client = plane.admin().client("simulate-truth");
     let fleet = Fleet::start(plane.admin().client("simulate-truth-nodes"), FleetOptions::default());
@@ -55,7 +73,7 @@ pub(super) async fn play(name: &str, scenario: &Scenario, salvor: &Path) -> Resu
     for resource in ["pods", "nodes"] {
         follow(&client, resource, recorder.clone(), fleet.clock()).await?;
     }
-    fleet.add(profiles(scenario)).await.map_err(text)?;
+    join_spread(&fleet, scenario, round).await.map_err(text)?;
     introduce(&client, None).await.map_err(text)?;
     all_are_schedulable(&client, scenario.nodes.len()).await?;
     let folder = tempfile::tempdir().map_err(text)?;
@@ -64,6 +82,7 @@ pub(super) async fn play(name: &str, scenario: &Scenario, salvor: &Path) -> Resu
     let running = Running::when_at_rest("salvor", program, address, folder).await?;
     create(&client, scenario, Wrapping::Nobody).await.map_err(text)?;
     open(&client, scenario).await?;
+    sleep(moment(round)).await;
 
     eprintln!("simulate-truth: {name} runs on the real control plane");
     let clock = fleet.clock();
@@ -79,15 +98,23 @@ pub(super) async fn play(name: &str, scenario: &Scenario, salvor: &Path) -> Resu
     if running.program.has_ended() {
         return Err(format!("salvor has ended:\n{}", running.tail()));
     }
+    let log = plane.folder().join(format!("{}.log", Part::ControllerManager));
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let stale = log.lines().filter(|line| line.contains(STALE_VIEW)).count();
     let mut record = recorder.finish(began, clock.now(), fleet.truth());
     record.incidents = incidents.iter().map(IncidentRecord::of).collect();
     due(&mut record, scenario);
     storage.stop().await;
-    Ok(record)
+    Ok(Played { record, stale })
 }
 
 /// Notes every change of a resource, when it arrives.
-async fn follow(client: &Client, resource: &'static str, recorder: Recorder, clock: Clock) -> Result<(), String> {
+async fn follow(
+    client: &Client,
+    resource: &'static str,
+    recorder: Recorder,
+    clock: Clock,
+) -> Result<(), String> {
     let path = format!("/api/v1/{resource}");
     watching::watch::<Object>(client, path, move |seen| {
         let Ok(seen) = seen else { return false };
@@ -104,7 +131,8 @@ async fn follow(client: &Client, resource: &'static str, recorder: Recorder, clo
 
 async fn all_are_schedulable(client: &Client, count: usize) -> Result<(), String> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let is_free = |node: &Node| node.spec.as_ref().and_then(|it| it.taints.as_ref()).is_none_or(Vec::is_empty);
+    let is_free =
+        |node: &Node| node.spec.as_ref().and_then(|it| it.taints.as_ref()).is_none_or(Vec::is_empty);
     Patience::of(START)
         .for_list(&nodes, &ListParams::default(), "every node is schedulable", |nodes: &[Node]| {
             nodes.len() == count && nodes.iter().all(is_free)

@@ -12,7 +12,10 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+        PostParams,
+    },
 };
 use salvor_api::{GoDuration, names::appwrapper as names};
 use salvor_embedded::Cluster;
@@ -120,8 +123,10 @@ impl AppWrapperController {
     pub fn new(cluster: &Cluster) -> Self {
         let client: Client = cluster.client();
         let (group, version) = names::API_VERSION.split_once('/').unwrap_or(("", names::API_VERSION));
-        let resource =
-            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, names::KIND), "appwrappers");
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(group, version, names::KIND),
+            "appwrappers",
+        );
         Self {
             cluster: cluster.clone(),
             wrappers: Api::namespaced_with(client.clone(), "default", &resource),
@@ -186,7 +191,10 @@ impl AppWrapperController {
             }
         }
         let status = json!({ "status": { "phase": state.phase.name(), "resettingCount": state.resets } });
-        let told = self.wrappers.patch_status(&wrapper.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
+        let told = self
+            .wrappers
+            .patch_status(&wrapper.name_any(), &PatchParams::default(), &Patch::Merge(status))
+            .await;
         told.map(|_| ()).or_else(unless_gone)?;
         self.states.insert(wrapper.name_any(), state);
         Ok(())
@@ -223,7 +231,8 @@ impl AppWrapperController {
 
     async fn running(&self, wrapper: &DynamicObject, state: &mut State, timers: &Timers) -> kube::Result<()> {
         let now = self.cluster.now();
-        let Some(job) = self.job(wrapper).await?.filter(|job| job.metadata.deletion_timestamp.is_none()) else {
+        let Some(job) = self.job(wrapper).await?.filter(|job| job.metadata.deletion_timestamp.is_none())
+        else {
             state.phase = Phase::Failed;
             return Ok(());
         };
@@ -279,7 +288,12 @@ impl AppWrapperController {
     }
 
     /// Deletes what is left, and says whether nothing is: first with its own grace, after a time by force.
-    async fn deleted(&self, wrapper: &DynamicObject, state: &mut State, timers: &Timers) -> kube::Result<bool> {
+    async fn deleted(
+        &self,
+        wrapper: &DynamicObject,
+        state: &mut State,
+        timers: &Timers,
+    ) -> kube::Result<bool> {
         let now = self.cluster.now();
         let since = *state.deleting.get_or_insert(now);
         let job = self.job(wrapper).await?;

@@ -60,11 +60,7 @@ impl<'a> Agenda<'a> {
                 }
                 Fault::Reboot => {
                     active.remove(&index);
-                    if self.done.contains_key(node.as_str()) {
-                        Ok(())
-                    } else {
-                        fleet.reboot(node).await
-                    }
+                    if self.done.contains_key(node.as_str()) { Ok(()) } else { fleet.reboot(node).await }
                 }
                 Fault::Crash
                 | Fault::Partition

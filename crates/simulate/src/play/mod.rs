@@ -37,7 +37,7 @@ pub use recorder::Recorder;
 use crate::{
     in_virtual_time,
     peers::{AppWrapperController, NodeHealth},
-    scenario::{Scenario, create, introduce, missing, raise},
+    scenario::{Scenario, create, introduce, missing, moment, raise_spread},
 };
 
 /// A new cluster has this long until all its pods must run.
@@ -94,7 +94,7 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     let recorder = Recorder::new(scenario);
     let pen = recorder.clone();
     cluster.api().observe(move |change| pen.see(change));
-    match timeout(REGISTRATION, raise(&mut cluster, scenario)).await {
+    match timeout(REGISTRATION, raise_spread(&mut cluster, scenario, seed)).await {
         Ok(raised) => raised?,
         Err(_) => return Err(PlayError::Registration),
     }
@@ -103,6 +103,7 @@ async fn run(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, 
     let peer = start_peer(&cluster, policy);
     create(&cluster.client(), scenario, policy.wrapping()).await?;
     open(&cluster, scenario).await?;
+    sleep(moment(seed)).await;
 
     let began = cluster.api().now();
     let calls_before = count.so_far();

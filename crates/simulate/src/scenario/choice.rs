@@ -18,8 +18,7 @@ impl Scenario {
         let known: Vec<&str> = self.workloads.iter().map(|it| it.name.as_str()).collect();
         let known = known.join(", ");
         let workload = self.workloads.iter_mut().find(|it| it.name == name);
-        let workload =
-            workload.ok_or_else(|| format!("there is no workload {name:?}: there are {known}"))?;
+        let workload = workload.ok_or_else(|| format!("there is no workload {name:?}: there are {known}"))?;
         match field {
             "consent" => workload.consent = Consent::read(value)?,
             "podReplacementPolicy" => match &mut workload.shape {
@@ -27,7 +26,9 @@ impl Scenario {
                     *waits_for_the_end = Shape::waits(value)?;
                 }
                 Shape::StatefulSet { .. } | Shape::Deployment | Shape::AppWrapper => {
-                    return Err(format!("{name} has no podReplacementPolicy: only Jobs and JobSets have one"));
+                    return Err(format!(
+                        "{name} has no podReplacementPolicy: only Jobs and JobSets have one"
+                    ));
                 }
             },
             "toleratesUnreachable" => workload.tolerates = Some(time(path, value)?),
@@ -39,7 +40,9 @@ impl Scenario {
                 }
                 workload.checkpoint_every = Some(every);
             }
-            "checkpointEvery" => return Err(format!("{name} has no checkpoints: only Jobs and AppWrappers have some")),
+            "checkpointEvery" => {
+                return Err(format!("{name} has no checkpoints: only Jobs and AppWrappers have some"));
+            }
             _ => return Err(usage()),
         }
         Ok(())
@@ -84,7 +87,10 @@ workloads:
         assert_eq!((train.consent, db.consent), (Consent::Terminate, Consent::Delete));
         assert!(matches!(train.shape, Shape::Job { waits_for_the_end: true, .. }));
         assert_eq!(train.tolerates, Some(Duration::from_secs(120)));
-        assert_eq!((train.grace, train.checkpoint_every), (Duration::from_secs(7), Some(Duration::from_secs(600))));
+        assert_eq!(
+            (train.grace, train.checkpoint_every),
+            (Duration::from_secs(7), Some(Duration::from_secs(600)))
+        );
     }
 
     #[test]

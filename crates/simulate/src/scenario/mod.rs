@@ -28,7 +28,9 @@ pub use capture::{Captured, Names, Objects, capture};
 pub use failures::{Failure, Incident, Lasting, Timing, Unit};
 pub use missing::{Missing, missing};
 pub use objects::{Wrapping, create};
-pub use raise::{ACCELERATOR, accelerator_condition, introduce, profiles, raise, tell_condition};
+pub use raise::{
+    ACCELERATOR, accelerator_condition, introduce, join_spread, moment, raise, raise_spread, tell_condition,
+};
 pub use salvor::{built_in as built_in_configuration, in_simulation};
 pub use schema::schema;
 pub use workloads::{Consent, Shape, Workload};

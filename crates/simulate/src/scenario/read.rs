@@ -370,8 +370,7 @@ fn workload_of(
         }
     }
     let consent = it.consent.as_ref().map_or(Ok(Consent::None), |consent| {
-        Consent::read(&consent.value)
-            .map_err(|problem| bad(line(consent), &format!("{at}.consent"), problem))
+        Consent::read(&consent.value).map_err(|problem| bad(line(consent), &format!("{at}.consent"), problem))
     })?;
     if let Some(pool) = &it.pool
         && !pools.iter().any(|known| known.name == pool.value)

@@ -16,7 +16,8 @@ impl Scene {
         let cluster = Cluster::new(crate::cluster(1).api);
         introduce(&cluster.client(), None).await.unwrap();
         let controller = AppWrapperController::new(&cluster);
-        let (wrappers, jobs, pods) = (controller.wrappers.clone(), controller.jobs.clone(), controller.pods.clone());
+        let (wrappers, jobs, pods) =
+            (controller.wrappers.clone(), controller.jobs.clone(), controller.pods.clone());
         let wrapper = json!({
             "apiVersion": names::API_VERSION, "kind": names::KIND, "metadata": { "name": "gang" },
             "spec": { "suspend": false, "components": [{ "template": {
