@@ -24,7 +24,9 @@ least and the largest mean of one seed. [What the phases mean](simulate.md#what-
 
 A difference is told in percent if it is at most 10 %. Else it is told in seconds, with its cause:
 
-- `a`: less than a second. Requests, watches and the scheduler take no time in virtual time, and some on a machine.
+- `a`: at most about a second. Requests, watches and the scheduler take no time in virtual time, and some on a machine. And
+  kube-controller-manager waits one second for more changes of pods before it looks at a Job (`replace`); Salvor's Job controller, which stands
+  for it in the simulation, does not.
 - `b`: within what the seeds span. When a machine fails, its Lease was renewed up to ten seconds before; node lifecycle looks
   every five seconds, and gives up one node of a zone every ten. Both sides draw these times at random.
 - numbers: below the table.
