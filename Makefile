@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-zombie repair-incidents swarm
+.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-simulate-truth bench-zombie choosing repair-incidents swarm
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -44,6 +44,14 @@ bench-repair:
 # A virtual hour of 1,000 nodes with 10,000 pods, with mixed work, and of 5,000 nodes; writes docs/benchmarks-simulate.md.
 bench-simulate:
 	cargo run --profile ship -p salvor-bench -- simulate
+
+# The scenarios of docs/scenarios/truth in virtual time and on the real control plane; writes docs/simulate-truth.md.
+bench-simulate-truth:
+	cargo run -p salvor-bench -- simulate-truth
+
+# Runs the commands of docs/choosing.md, and writes their tables into it.
+choosing:
+	cargo run --profile ship -p salvor-bench -- choosing
 
 # The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/repair-incidents.md.
 repair-incidents:

@@ -1,6 +1,7 @@
 //! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
 
 mod appwrapper;
+mod choosing;
 mod comparison;
 mod embedded;
 mod eviction;
@@ -12,6 +13,7 @@ mod repair;
 mod requests;
 mod running;
 mod simulate;
+mod truth;
 mod watching;
 mod zombie;
 
@@ -51,6 +53,10 @@ enum Benchmark {
     Incidents(incidents::Choice),
     /// An hour of large clusters with failing nodes, each in one process and in virtual time
     Simulate(simulate::Choice),
+    /// The same scenarios in virtual time and on the real control plane, phase by phase
+    SimulateTruth(truth::Choice),
+    /// The tables of docs/choosing.md: runs its commands and writes their output into it
+    Choosing(choosing::Choice),
 }
 
 #[tokio::main]
@@ -65,6 +71,8 @@ async fn main() -> ExitCode {
         Benchmark::Repair(sizes) => repair::run(&sizes).await,
         Benchmark::Incidents(choice) => incidents::run(choice).await,
         Benchmark::Simulate(choice) => simulate::run(choice).await,
+        Benchmark::SimulateTruth(choice) => truth::run(choice).await,
+        Benchmark::Choosing(choice) => choosing::run(&choice),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,7 +7,6 @@ mod report;
 mod script;
 #[cfg(test)]
 mod tests;
-mod upstream;
 mod world;
 
 use std::path::PathBuf;

@@ -5,13 +5,12 @@ use std::{collections::BTreeSet, time::Duration};
 use kube::api::PostParams;
 use salvor_api::config;
 use salvor_embedded::{Cluster, Faults};
-use salvor_simulate::{Line, Process};
+use salvor_simulate::{Line, Process, peers::NodeHealth};
 use serde_json::json;
 use tokio::{task::JoinHandle, time::sleep};
 
 use super::outcome::Outcome;
 use super::script::{CONDITIONS, Cause, Incident, STARTUP};
-use super::upstream::Upstream;
 use super::world::{Node, World};
 
 /// Seconds between two looks.
@@ -40,7 +39,7 @@ enum Running {
 impl Running {
     async fn start(contender: Contender, cluster: &Cluster) -> Result<Self, String> {
         match contender {
-            Contender::Karpenter => Ok(Self::Karpenter(tokio::spawn(Upstream::new(cluster).run()))),
+            Contender::Karpenter => Ok(Self::Karpenter(tokio::spawn(NodeHealth::new(cluster).run()))),
             Contender::Salvor => {
                 policy(cluster).await.map_err(|error| error.to_string())?;
                 let configuration = config::parse(CONFIGURATION).map_err(|error| error.to_string())?;

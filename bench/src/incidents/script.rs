@@ -1,25 +1,9 @@
 //! The words of which an incident is written: what really happens, which no contender is told.
 
 use salvor_simulate::Machine;
+/// The conditions that make a node sick, and how long each is tolerated. Both contenders have the same ones.
+pub(super) use salvor_simulate::peers::{SICK_CONDITIONS as CONDITIONS, SickCondition as Condition};
 
-/// A condition that makes a node sick, and how long that is tolerated. Both contenders have the same ones.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Condition {
-    pub(super) kind: &'static str,
-    pub(super) sick: &'static str,
-    pub(super) minutes: u64,
-}
-
-/// The conditions that Karpenter's provider for AWS repairs, with its tolerations.
-pub(super) const CONDITIONS: [Condition; 7] = [
-    Condition { kind: "Ready", sick: "False", minutes: 30 },
-    Condition { kind: "Ready", sick: "Unknown", minutes: 30 },
-    Condition { kind: "AcceleratedHardwareReady", sick: "False", minutes: 10 },
-    Condition { kind: "StorageReady", sick: "False", minutes: 30 },
-    Condition { kind: "NetworkingReady", sick: "False", minutes: 30 },
-    Condition { kind: "KernelReady", sick: "False", minutes: 30 },
-    Condition { kind: "ContainerRuntimeReady", sick: "False", minutes: 30 },
-];
 /// The kubelet says that it is not ready.
 pub(super) const NOT_READY: &Condition = &CONDITIONS[0];
 /// The kubelet is not heard.

@@ -34,6 +34,7 @@ async fn cluster() -> LocalCluster {
         template: NodeProfile::named("").with_capacity("nvidia.com/gpu", "1"),
         shutdown: Duration::from_secs(5),
         boot: Duration::from_secs(30),
+        apart: Duration::ZERO,
     };
     cluster.add_pool(pool).await.unwrap();
     cluster

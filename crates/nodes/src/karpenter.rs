@@ -66,6 +66,8 @@ pub struct NodePool {
     pub shutdown: Duration,
     /// A machine needs this long from its launch until its node registers.
     pub boot: Duration,
+    /// The nodes of the beginning register this long apart.
+    pub apart: Duration,
 }
 
 /// An error of a simulated Karpenter.
@@ -113,7 +115,7 @@ impl Karpenter {
         let pools = api(&client, "NodePool", "nodepools");
         pools.create(&PostParams::default(), &object.data(json!({ "spec": {} }))).await?;
         let labels = format!("{POOL}={}", pool.name);
-        let nodes = pool.nodes;
+        let (nodes, apart) = (pool.nodes, pool.apart);
         let player = Arc::new(Player {
             claims: api(&client, "NodeClaim", "nodeclaims"),
             nodes: Api::all(client.clone()),
@@ -124,6 +126,9 @@ impl Karpenter {
         });
         for _ in 0..nodes {
             player.launch(Duration::ZERO).await?;
+            if !apart.is_zero() {
+                sleep(apart).await;
+            }
         }
         let stop = CancellationToken::new();
         let running = stop.clone();

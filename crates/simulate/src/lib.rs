@@ -9,6 +9,7 @@
 //! - [`swarm`] plays random clusters under random faults, and checks what must hold at every revision.
 //! - [`scenario`] is a file that says which nodes and work there are and what fails; [`play`](mod@play) plays it with a policy, and [`report`]
 //!   makes numbers of it.
+//! - [`peers`] decide as other projects do, where no configuration of Salvor does.
 //! - [`Karpenter`] launches and ends the machines of NodeClaims, where a simulation needs them.
 
 pub mod audit;
@@ -16,6 +17,7 @@ mod history;
 mod json;
 mod karpenter;
 mod line;
+pub mod peers;
 pub mod play;
 mod process;
 pub mod report;

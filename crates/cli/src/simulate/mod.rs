@@ -49,7 +49,7 @@ pub(crate) struct SimulateArgs {
     /// Play two configuration files of Salvor on the same failures
     #[arg(long, value_names = ["FILE", "FILE"], num_args = 2)]
     compare: Vec<PathBuf>,
-    /// Play a field of Salvor's configuration with each of these values; repeat it for a grid
+    /// Play a field of Salvor's configuration, or of a workload (workloads.NAME.FIELD), with each of these values; repeat it for a grid
     #[arg(long, value_name = "KEY=VALUE,VALUE", value_parser = sweep)]
     sweep: Vec<Sweep>,
     /// Play the rules of a peer as well: kubernetes, kueue, karpenter or appwrapper; repeatable
@@ -289,13 +289,16 @@ fn policies(args: &SimulateArgs, scenario: &Scenario) -> Result<Vec<Policy>, Sim
         let mut grid = Vec::with_capacity(count);
         for policy in &policies {
             for value in &sweep.values {
-                let set = policy.with(&sweep.key, value);
+                let set = match sweep.key.strip_prefix("workloads.") {
+                    Some(path) => policy.with_choice(path, value, scenario),
+                    None => policy.with(&sweep.key, value),
+                };
                 grid.push(set.map_err(|error| SimulateError::Policy { from: "--sweep".to_owned(), error })?);
             }
         }
         policies = grid;
     }
-    policies.extend(args.against.iter().map(|peer| Policy::peer(*peer, scenario)));
+    policies.extend(args.against.iter().map(|peer| Policy::peer(*peer)));
     Ok(policies)
 }
 

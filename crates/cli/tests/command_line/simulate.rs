@@ -270,3 +270,60 @@ fn the_schema_is_json_and_knows_the_format() {
     assert_eq!(schema["properties"]["apiVersion"]["const"], "salvor.dev/v1alpha1");
     assert!(schema["$defs"]["failure"]["properties"]["mtbf"].is_object());
 }
+
+/// The repository.
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+#[test]
+fn the_scenarios_of_the_docs_are_good() {
+    for folder in ["", "truth", "choosing"] {
+        for file in fs::read_dir(format!("{ROOT}/docs/scenarios/{folder}")).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|it| it == "yaml") {
+                let told = run(&["simulate", path.to_str().unwrap(), "--check"]);
+                assert_eq!(told.status.code(), Some(0), "{}", String::from_utf8_lossy(&told.stderr));
+            }
+        }
+    }
+}
+
+/// The page has a table below each command; `make choosing` writes them.
+#[test]
+fn the_commands_of_the_page_about_choosing_can_be_run() {
+    let page = fs::read_to_string(format!("{ROOT}/docs/choosing.md")).unwrap();
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("salvor ")).collect();
+    assert!(commands.len() >= 4, "{commands:?}");
+    for command in commands {
+        let path = |word: &str| word.replace("docs/", &format!("{ROOT}/docs/"));
+        // Quotes keep words together.
+        let parts = command.split('\'').enumerate();
+        let words = parts.flat_map(|(index, part)| match index % 2 {
+            0 => part.split_whitespace().map(path).collect(),
+            _ => vec![part.to_owned()],
+        });
+        let words: Vec<String> = words.chain(["--check".to_owned()]).collect();
+        let told = run(&words.iter().map(String::as_str).collect::<Vec<_>>());
+        let error = String::from_utf8_lossy(&told.stderr);
+        assert_eq!(told.status.code(), Some(0), "{command}: {error}");
+    }
+    assert_eq!(
+        page.matches("policies on the same failures").count(),
+        4,
+        "a table is missing: run make choosing"
+    );
+}
+
+#[test]
+fn a_sweep_may_set_what_the_owner_of_a_workload_chooses() {
+    let (_folder, path) = folder_with("s.yaml", SMALL);
+    let report =
+        json(&["simulate", &path, "--sweep", "workloads.train.consent=none,terminate", "-o", "json"]);
+    let policies = report["policies"].as_array().unwrap();
+    let names: Vec<_> = policies.iter().map(|it| it["policy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["workloads.train.consent=none", "workloads.train.consent=terminate"]);
+    // Without consent nobody ends a pod on a machine that is off.
+    assert_eq!(policies[0]["notRecovered"], policies[0]["lost"]);
+    assert_eq!(policies[1]["notRecovered"], 0);
+    let wrong = complaint(&run(&["simulate", &path, "--sweep", "workloads.web.consent=none"]), 2);
+    assert!(wrong.contains("there is no workload \"web\": there are train"), "{wrong}");
+}

@@ -5,13 +5,15 @@ use std::{
     time::Duration,
 };
 
-use salvor_cluster::LocalCluster;
-use salvor_nodes::{Fault as MachineFault, FleetError};
+use jiff::Timestamp;
+use kube::Client;
+use salvor_nodes::{Fault as MachineFault, Fleet, FleetError};
 
 use crate::scenario::{Fault, Incident, tell_condition};
 
 /// What is to be done, and what each node suffers from.
-pub(super) struct Agenda<'a> {
+#[derive(Debug)]
+pub struct Agenda<'a> {
     incidents: &'a [Incident],
     /// The time, whether the failure begins, and which it is. Ends come first, so that a failure can follow another at once.
     todo: BTreeSet<(Duration, bool, usize)>,
@@ -22,7 +24,8 @@ pub(super) struct Agenda<'a> {
 }
 
 impl<'a> Agenda<'a> {
-    pub(super) fn new(incidents: &'a [Incident]) -> Self {
+    /// Everything that these failures do.
+    pub fn new(incidents: &'a [Incident]) -> Self {
         let mut todo = BTreeSet::new();
         for (index, incident) in incidents.iter().enumerate() {
             todo.insert((incident.at, true, index));
@@ -34,12 +37,12 @@ impl<'a> Agenda<'a> {
     }
 
     /// When something is to be done next.
-    pub(super) fn next(&self) -> Option<Duration> {
+    pub fn next(&self) -> Option<Duration> {
         self.todo.first().map(|(at, ..)| *at)
     }
 
-    /// Does the next thing.
-    pub(super) async fn act(&mut self, cluster: &LocalCluster) {
+    /// Does the next thing, now.
+    pub async fn act(&mut self, fleet: &Fleet, client: &Client, now: Timestamp) {
         let Some((_, begins, index)) = self.todo.pop_first() else { return };
         let incident = &self.incidents[index];
         for node in &incident.nodes {
@@ -52,23 +55,18 @@ impl<'a> Agenda<'a> {
             let struck = match &incident.fault {
                 Fault::Sick(condition) => {
                     // A node that was replaced since is gone.
-                    let now = cluster.api().now();
-                    let _ = tell_condition(&cluster.client(), node, condition, begins, now).await;
+                    let _ = tell_condition(client, node, condition, begins, now).await;
                     Ok(())
                 }
                 Fault::Reboot => {
                     active.remove(&index);
-                    if self.done.contains_key(node.as_str()) {
-                        Ok(())
-                    } else {
-                        cluster.fleet().reboot(node).await
-                    }
+                    if self.done.contains_key(node.as_str()) { Ok(()) } else { fleet.reboot(node).await }
                 }
                 Fault::Crash
                 | Fault::Partition
                 | Fault::KubeletStop
                 | Fault::Slow(_)
-                | Fault::Flapping { .. } => self.settle(cluster, node).await,
+                | Fault::Flapping { .. } => self.settle(fleet, node).await,
             };
             // Names were checked against the list that the nodes were made from. A node that was replaced since is gone.
             let _ = struck;
@@ -76,7 +74,7 @@ impl<'a> Agenda<'a> {
     }
 
     /// Makes the machine of a node suffer from the worst that happens to it.
-    async fn settle(&mut self, cluster: &LocalCluster, node: &'a str) -> Result<(), FleetError> {
+    async fn settle(&mut self, fleet: &Fleet, node: &'a str) -> Result<(), FleetError> {
         let active = self.active.get(node).into_iter().flatten();
         let faults = active.filter_map(|index| machine_fault(&self.incidents[*index].fault));
         let worst = faults.max_by_key(|(weight, _)| *weight).map(|(_, fault)| fault);
@@ -88,13 +86,13 @@ impl<'a> Agenda<'a> {
                 let was_off = self.done.insert(node, fault) == Some(MachineFault::Crash);
                 if was_off {
                     // A machine that is switched on while it is cut off.
-                    cluster.fleet().boot_cut_off(node).await?;
+                    fleet.boot_cut_off(node).await?;
                 }
-                cluster.fleet().inject(node, fault).await
+                fleet.inject(node, fault).await
             }
             None => {
                 self.done.remove(node);
-                cluster.fleet().heal(node).await
+                fleet.heal(node).await
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Plays a scenario in virtual time: the embedded cluster, simulated nodes, and the real operator with one policy.
 //!
 //! [`play`] gives a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the same record.
+//! [`Agenda`] and [`Recorder`] are its parts, with which a benchmark plays the same scenario on a real control plane.
 
 mod agenda;
 mod audience;
@@ -22,23 +23,25 @@ use salvor_operator::{Notice, Notices, Operator, Surroundings};
 use salvor_why::{Judge, Overview, Reader};
 use tokio::{
     sync::mpsc,
+    task::JoinHandle,
     time::{Instant, sleep, sleep_until, timeout},
 };
 
+pub use agenda::Agenda;
 pub use audience::{Audience, Seat};
-pub use policy::{Peer, Policy, PolicyError, UnknownPeer};
+pub use policy::{Peer, Policy, PolicyError, UnknownPeer, document};
 pub use record::{
     Calls, DoubleRun, Ended, Held, IncidentRecord, Millis, NodeLife, PodLife, Record, RunLife, Stuck,
     WorkloadFacts,
 };
+pub use recorder::Recorder;
 
 use crate::{
     in_virtual_time,
-    scenario::{Scenario, create, introduce, missing, raise},
+    peers::{AppWrapperController, NodeHealth},
+    scenario::{Scenario, create, introduce, missing, moment, raise_spread},
 };
-use agenda::Agenda;
 use audience::{Nobody, tell};
-use recorder::Recorder;
 
 /// A new cluster has this long until all its pods must run.
 const OPENING: Duration = Duration::from_secs(300);
@@ -79,7 +82,7 @@ fn refusal(error: &kube::Error) -> String {
 /// # Errors
 /// If its cluster cannot be built or read.
 pub fn play(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
-    in_virtual_time(run(scenario, policy, seed, &Seat::new(Nobody.into())))
+    in_virtual_time(run(&policy.scenario(scenario), policy, seed, &Seat::new(Nobody.into())))
 }
 
 /// The same, with somebody who sees all that happens. The history is the one that [`play`] has without anybody.
@@ -92,7 +95,7 @@ pub fn play_before<A: Audience>(
     seed: u64,
     seat: &Seat<A>,
 ) -> Result<Record, PlayError> {
-    in_virtual_time(run(scenario, policy, seed, seat))
+    in_virtual_time(run(&policy.scenario(scenario), policy, seed, seat))
 }
 
 /// When subjects were judged due, and which were held back.
@@ -115,14 +118,16 @@ async fn run<A: Audience>(
         pen.see(change);
         tell(&seen, |audience| audience.change(change));
     });
-    match timeout(REGISTRATION, raise(&mut cluster, scenario)).await {
+    match timeout(REGISTRATION, raise_spread(&mut cluster, scenario, seed)).await {
         Ok(raised) => raised?,
         Err(_) => return Err(PlayError::Registration),
     }
     introduce(&cluster.client(), policy.repair_policies()).await?;
     let (operators, count, verdicts) = start(&cluster, policy, seat);
+    let peer = start_peer(&cluster, policy);
     create(&cluster.client(), scenario, policy.wrapping()).await?;
     open(&cluster, scenario).await?;
+    sleep(moment(seed)).await;
 
     let began = cluster.api().now();
     tell(seat, |audience| audience.began(began));
@@ -133,7 +138,7 @@ async fn run<A: Audience>(
     let mut agenda = Agenda::new(&incidents);
     while let Some(at) = agenda.next().filter(|at| *at < ends) {
         sleep_until(origin + at).await;
-        agenda.act(&cluster).await;
+        agenda.act(cluster.fleet(), &cluster.client(), cluster.api().now()).await;
     }
     sleep_until(origin + ends).await;
 
@@ -160,6 +165,9 @@ async fn run<A: Audience>(
         .into_iter()
         .map(|(subject, times)| (subject, times.iter().map(|at| record::millis(began, *at)).collect()))
         .collect();
+    if let Some(peer) = peer {
+        peer.abort();
+    }
     for (operator, _) in operators {
         operator.stop().await;
     }
@@ -191,6 +199,15 @@ fn start<A: Audience>(
         operators.push((Operator::start(surroundings, &policy::only_jobs()), false));
     }
     (operators, count, verdicts)
+}
+
+/// Starts the peer whose rules no configuration of the operator has.
+fn start_peer(cluster: &LocalCluster, policy: &Policy) -> Option<JoinHandle<kube::Error>> {
+    match policy.peer? {
+        Peer::Kubernetes | Peer::Kueue => None,
+        Peer::Karpenter => Some(tokio::spawn(NodeHealth::new(cluster.api()).run())),
+        Peer::AppWrapper => Some(tokio::spawn(AppWrapperController::new(cluster.api()).run())),
+    }
 }
 
 async fn listen<A: Audience>(

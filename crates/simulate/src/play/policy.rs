@@ -1,13 +1,12 @@
 //! Who recovers what, and by which rules: Salvor with a configuration, or a peer by the rules that it has.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::{borrow::Cow, collections::BTreeMap, fmt, str::FromStr};
 
 use salvor_api::{
-    Controller, ControllerList, Gate, GoDuration,
+    Controller, ControllerList, Gate,
     config::{self, ConfigError, Configuration},
-    names::repair,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     json::without_nulls,
@@ -21,9 +20,13 @@ pub struct Policy {
     pub name: String,
     /// How it is modelled, for people.
     pub note: String,
-    /// The configuration of the operator; none if there is no operator at all.
+    /// The configuration of the operator; none if there is none.
     pub configuration: Option<Configuration>,
+    /// The peer whose rules are played.
+    pub(super) peer: Option<Peer>,
     repair_policies: BTreeMap<String, Value>,
+    /// Choices of the owners of workloads: a path such as `train.consent`, and a value.
+    choices: Vec<(String, String)>,
 }
 
 /// Why a setting cannot be played.
@@ -32,6 +35,9 @@ pub enum PolicyError {
     /// The configuration is wrong.
     #[error("{0}")]
     Configuration(#[from] ConfigError),
+    /// The field of a workload is wrong.
+    #[error("workloads: {0}")]
+    Workload(String),
     /// The key does not lead anywhere.
     #[error("{0:?} is no field of the configuration: write its path, such as brake.maxUnreachablePercent")]
     Key(String),
@@ -90,13 +96,15 @@ impl Peer {
                  without reading pod and node again."
             }
             Self::Karpenter => {
-                "Karpenter's repair rules of AWS, carried out by Salvor's operator: Ready False or Unknown for 30 minutes, a failed \
-                 accelerator for 10, at most 20% of a pool sick, all of them at once, forcefully. Only pools with machines are \
-                 repaired. Not modelled: that Karpenter counts nodes within their toleration against the 20%, and its other controllers."
+                "Karpenter 1.14's repair of nodes with the policies of AWS: Ready False or Unknown, storage, network, kernel or runtime \
+                 not ready for 30 minutes, a failed accelerator for 10. Nothing is done while more than 20% of a pool, rounded up, have \
+                 such a condition, within their toleration or not, and then it is looked again after 5 minutes. Else all are ended at once, \
+                 forcefully. Only pools with machines are repaired. Not modelled: its other controllers. AppWrappers are plain Jobs."
             }
             Self::AppWrapper => {
-                "The AppWrapper controller's rules with its defaults, carried out by Salvor's operator: a reset after failed or missing \
-                 pods, not for an unreachable node. Not modelled: the faults of its code that the tests of Salvor describe."
+                "CodeFlare's AppWrapper controller 1.2 with its defaults: a reset one minute after a failed pod is seen, at once if pods are \
+                 missing in mid-run, at most 3 times; it looks every 60 seconds while all run. Force after 10 minutes of deletion. An \
+                 unreachable node by itself is no cause. Not modelled: Autopilot, exit codes, Kueue. Other workloads have Kubernetes alone."
             }
         }
     }
@@ -125,13 +133,15 @@ impl Policy {
     /// That of a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         if !scenario.salvor.enabled {
-            return Self::peer(Peer::Kubernetes, scenario);
+            return Self::peer(Peer::Kubernetes);
         }
         Self {
             name: "salvor".to_owned(),
             note: String::new(),
             configuration: Some(scenario.salvor.configuration.clone()),
+            peer: None,
             repair_policies: scenario.salvor.repair_policies.clone(),
+            choices: Vec::new(),
         }
     }
 
@@ -142,34 +152,19 @@ impl Policy {
     pub fn of_file(name: &str, text: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
         let configuration = Some(in_simulation(config::parse(text)?));
         let repair_policies = scenario.salvor.repair_policies.clone();
-        Ok(Self { name: name.to_owned(), note: String::new(), configuration, repair_policies })
+        let (name, note, choices) = (name.to_owned(), String::new(), Vec::new());
+        Ok(Self { name, note, configuration, peer: None, repair_policies, choices })
     }
 
     /// That of a peer.
-    pub fn peer(peer: Peer, scenario: &Scenario) -> Self {
-        let mut repair_policies = BTreeMap::new();
+    pub fn peer(peer: Peer) -> Self {
         let configuration = match peer {
-            Peer::Kubernetes => None,
             Peer::Kueue => Some(unbraked(&["job", "zombie"])),
-            Peer::Karpenter => {
-                for pool in scenario.pools.iter().filter(|pool| pool.machines.is_some()) {
-                    repair_policies.insert(pool.name.clone(), karpenter_policy(&pool.name));
-                }
-                let mut configuration = unbraked(&["job", "repair"]);
-                configuration.repair.zone_sick_percent = 0;
-                configuration.repair.pool_sick_percent = 0;
-                configuration.repair.settle_after = GoDuration::ZERO;
-                configuration.repair.retry_after = GoDuration::ZERO;
-                Some(configuration)
-            }
-            Peer::AppWrapper => {
-                let mut configuration = unbraked(&["job", "appwrapper"]);
-                configuration.appwrapper.reset_when_node_unreachable = false;
-                Some(configuration)
-            }
+            Peer::Kubernetes | Peer::Karpenter | Peer::AppWrapper => None,
         };
-        let (name, note) = (peer.name().to_owned(), peer.note().to_owned());
-        Self { name, note, configuration, repair_policies }
+        let choices = Vec::new();
+        let (name, note, repair_policies) = (peer.name().to_owned(), peer.note().to_owned(), BTreeMap::new());
+        Self { name, note, configuration, peer: Some(peer), repair_policies, choices }
     }
 
     /// The same with one field set to another value, which is YAML.
@@ -183,14 +178,37 @@ impl Policy {
             value: value.to_owned(),
             problem: error.without_snippet().to_string().lines().next().unwrap_or_default().to_owned(),
         })?;
-        let mut document = serde_json::to_value(configuration).unwrap_or_default();
-        without_nulls(&mut document);
+        let mut document = document(configuration);
         let place = place(&mut document, key).ok_or_else(|| PolicyError::Key(key.to_owned()))?;
         *place = parsed;
         let configuration = Some(in_simulation(config::parse(&document.to_string()).map_err(without_lines)?));
+        Ok(Self { name: self.named(key, value), configuration, ..self.clone() })
+    }
+
+    /// The same where the owner of a workload has chosen otherwise: the path is that of [`Scenario::set`].
+    ///
+    /// # Errors
+    /// If there is no such field, or it cannot have this value.
+    pub fn with_choice(&self, path: &str, value: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
+        self.scenario(scenario).into_owned().set(path, value).map_err(PolicyError::Workload)?;
+        let mut choices = self.choices.clone();
+        choices.push((path.to_owned(), value.to_owned()));
+        Ok(Self { name: self.named(&format!("workloads.{path}"), value), choices, ..self.clone() })
+    }
+
+    fn named(&self, key: &str, value: &str) -> String {
         let setting = format!("{key}={value}");
-        let name = if self.name == "salvor" { setting } else { format!("{}, {setting}", self.name) };
-        Ok(Self { name, configuration, ..self.clone() })
+        if self.name == "salvor" { setting } else { format!("{}, {setting}", self.name) }
+    }
+
+    /// The scenario with the choices of the owners of its workloads.
+    pub(super) fn scenario<'a>(&self, scenario: &'a Scenario) -> Cow<'a, Scenario> {
+        let mut chosen = Cow::Borrowed(scenario);
+        for (path, value) in &self.choices {
+            // They were tried on this scenario before.
+            let _ = chosen.to_mut().set(path, value);
+        }
+        chosen
     }
 
     pub(super) fn repair_policies(&self) -> Option<&BTreeMap<String, Value>> {
@@ -200,8 +218,15 @@ impl Policy {
     pub(super) fn wrapping(&self) -> Wrapping {
         let wraps =
             self.configuration.as_ref().is_some_and(|it| it.controllers.enabled(Controller::AppWrapper));
-        if wraps { Wrapping::Salvor } else { Wrapping::Nobody }
+        if wraps || self.peer == Some(Peer::AppWrapper) { Wrapping::Salvor } else { Wrapping::Nobody }
     }
+}
+
+/// A configuration as a file, in JSON.
+pub fn document(configuration: &Configuration) -> Value {
+    let mut document = serde_json::to_value(configuration).unwrap_or_default();
+    without_nulls(&mut document);
+    document
 }
 
 /// The controller for Jobs that every cluster has.
@@ -218,20 +243,6 @@ fn unbraked(controllers: &[&str]) -> Configuration {
     configuration.brake.max_nodes_per_minute = 0;
     configuration.brake.max_unreachable_percent = 0;
     configuration
-}
-
-fn karpenter_policy(pool: &str) -> Value {
-    let policy = |kind: &str, status: &str, toleration: &str| json!({ "conditionType": kind, "conditionStatus": status, "toleration": toleration });
-    json!({
-        "nodeSelector": { "matchLabels": { repair::labels::NODE_POOL: pool } },
-        "policies": [
-            policy("Ready", "False", "30m"),
-            policy("Ready", "Unknown", "30m"),
-            policy("AcceleratedHardwareReady", "False", "10m"),
-        ],
-        "unhealthyLimit": "20%",
-        "budgets": [{ "nodes": "100%" }],
-    })
 }
 
 /// The line of a document that nobody wrote says nothing.
@@ -297,12 +308,11 @@ mod tests {
 
     #[test]
     fn a_peer_is_known_by_its_name_and_says_how_it_is_modelled() {
-        let scenario = Scenario::read("title: t\ngpuNodes: 1\n", &Source::default()).unwrap();
         for peer in Peer::ALL {
             assert_eq!(peer.name().parse(), Ok(peer));
-            let policy = Policy::peer(peer, &scenario);
+            let policy = Policy::peer(peer);
             assert!(!policy.note.is_empty());
-            assert_eq!(policy.configuration.is_none(), peer == Peer::Kubernetes);
+            assert_eq!(policy.configuration.is_some(), peer == Peer::Kueue);
         }
         let error = "openshift".parse::<Peer>().unwrap_err().to_string();
         assert_eq!(error, "\"openshift\" is not known; write kubernetes, kueue, karpenter, appwrapper");

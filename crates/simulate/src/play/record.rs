@@ -90,7 +90,8 @@ pub struct IncidentRecord {
 }
 
 impl IncidentRecord {
-    pub(super) fn of(incident: &Incident) -> Self {
+    /// Of a failure that was drawn.
+    pub fn of(incident: &Incident) -> Self {
         let Incident { at, until, fault, nodes, named } = incident.clone();
         Self { at: span(at), until: until.map(span), fault, nodes, named }
     }

@@ -92,16 +92,17 @@ struct PodNotes {
     removed: Option<Timestamp>,
 }
 
-/// The notes of one play. Clones share them.
+/// The notes of one play, of a cluster in memory or of a real one. Clones share them.
 #[derive(Clone, Debug)]
-pub(super) struct Recorder {
+pub struct Recorder {
     notes: Arc<Mutex<Notes>>,
     workloads: Vec<WorkloadFacts>,
     back_soon: Millis,
 }
 
 impl Recorder {
-    pub(super) fn new(scenario: &Scenario) -> Self {
+    /// Nothing is noted yet.
+    pub fn new(scenario: &Scenario) -> Self {
         let facts = scenario.workloads.iter().map(|it| WorkloadFacts {
             name: it.name.clone(),
             kind: it.kind(),
@@ -118,23 +119,25 @@ impl Recorder {
     }
 
     pub(super) fn see(&self, change: &Change<'_>) {
-        match (change.group, change.resource) {
-            ("", "pods") => self.with(change, Notes::pod),
-            ("", "nodes") => self.with(change, Notes::node),
-            ("karpenter.sh", "nodeclaims") => self.with(change, Notes::claim),
-            _ => {}
-        }
+        self.note((change.group, change.resource), change.object, change.at, change.kind);
     }
 
-    fn with(&self, change: &Change<'_>, note: fn(&mut Notes, &Seen, Timestamp, ChangeKind)) {
+    /// Notes a change of an object of this group and resource, which is JSON.
+    pub fn note(&self, of: (&str, &str), object: &[u8], at: Timestamp, kind: ChangeKind) {
+        let note = match of {
+            ("", "pods") => Notes::pod,
+            ("", "nodes") => Notes::node,
+            ("karpenter.sh", "nodeclaims") => Notes::claim,
+            _ => return,
+        };
         // The server stores only what it could read itself.
-        let Ok(seen) = serde_json::from_slice::<Seen>(change.object) else { return };
+        let Ok(seen) = serde_json::from_slice::<Seen>(object) else { return };
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        note(&mut notes, &seen, change.at, change.kind);
+        note(&mut notes, &seen, at, kind);
     }
 
     /// The record, but for what is known elsewhere.
-    pub(super) fn finish(&self, began: Timestamp, now: Timestamp, truth: &GroundTruth) -> Record {
+    pub fn finish(&self, began: Timestamp, now: Timestamp, truth: &GroundTruth) -> Record {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |time: Timestamp| millis(began, time);
         let pods: Vec<PodLife> = notes

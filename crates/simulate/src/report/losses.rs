@@ -204,6 +204,10 @@ fn outcome(index: &Index<'_>, incident: &IncidentRecord, pod: usize, taken: &BTr
 fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<Millis> {
     let until = incident.until.filter(|until| *until <= index.record.end)?;
     let life = &index.record.pods[pod];
+    // It ended its work while nobody heard of it, perhaps after its deletion was asked for.
+    if let Some((at, Ended::Succeeded)) = life.over.filter(|(at, _)| *at >= until) {
+        return Some(at);
+    }
     let node = life.node.as_deref()?;
     // It was still marked when the failure was over: then it is back when the mark is gone.
     let heard = index.record.nodes.get(node).and_then(|it| {
@@ -217,13 +221,13 @@ fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<M
     };
     // Whoever asked for its deletion before that has given it up.
     let is_given_up = life.deleted.is_some_and(|deleted| deleted >= incident.at && deleted <= back);
-    let has_failed = life.over.is_some_and(|(_, ended)| ended == Ended::Failed);
+    // A failure that comes long after is another story.
+    let has_failed = life.over.is_some_and(|(at, ended)| ended == Ended::Failed && at <= back);
     if is_given_up || has_failed {
         return None;
     }
-    let ran_on = index
-        .runs(pod)
-        .any(|run| run.from <= incident.at && run.ended.is_none_or(|(at, _)| at > incident.at));
+    let ran_on =
+        index.runs(pod).any(|run| run.from <= incident.at && run.ended.is_none_or(|(at, _)| at >= back));
     if ran_on {
         return Some(back);
     }

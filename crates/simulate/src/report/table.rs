@@ -178,7 +178,7 @@ fn failures(failures: &[FailureReport]) -> String {
 }
 
 fn workloads(report: &Report) -> String {
-    let header = ["WORKLOAD", "KIND", "LOST", "P50", "MAX", "GOODPUT", "WORK LOST", "NOT RUNNING"];
+    let header = ["WORKLOAD", "KIND", "LOST", "P50", "MAX", "GOODPUT", "WORK LOST", "TWICE", "NOT RUNNING"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for workload in &report.workloads {
         let recovery = &workload.recovery;
@@ -191,6 +191,7 @@ fn workloads(report: &Report) -> String {
             time(recovery.time_to_recovery.max),
             percent(workload.work.goodput),
             span_text(workload.work.lost),
+            span_text(workload.work.doubled),
             span_text(workload.work.down),
         ]);
     }

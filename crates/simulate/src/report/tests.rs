@@ -119,6 +119,43 @@ fn cut_off(until: Millis) -> Record {
 }
 
 #[test]
+fn a_pod_that_ends_its_work_while_it_is_cut_off_is_recovered_when_that_is_heard() {
+    let mut record = cut_off(300);
+    record.pods.truncate(1);
+    record.runs.truncate(1);
+    record.workloads[0].takes = Some(200 * SECOND);
+    record.runs[0].ended = Some((195 * SECOND, 0));
+    // It was told to go meanwhile; the kubelet had nothing left to end.
+    (record.pods[0].deleted, record.pods[0].over) =
+        (Some(180 * SECOND), Some((305 * SECOND, Ended::Succeeded)));
+    let report = Report::of(&record);
+    assert_eq!((report.total.resumed, report.total.not_recovered), (1, 0));
+    assert_eq!(report.total.time_to_recovery.max, Some(205 * SECOND));
+}
+
+#[test]
+fn a_pod_that_fails_long_after_its_machine_was_back_had_resumed() {
+    let mut record = cut_off(140);
+    record.nodes.get_mut("a").unwrap().unreachable.clear();
+    (record.pods[0].deleted, record.pods[0].over) = (None, Some((900 * SECOND, Ended::Failed)));
+    record.runs[0].ended = Some((900 * SECOND, 1));
+    (record.pods[1].created, record.runs[1].from) = (910 * SECOND, 912 * SECOND);
+    let report = Report::of(&record);
+    assert_eq!((report.total.resumed, report.total.time_to_recovery.max), (1, Some(40 * SECOND)));
+    // One that ended while it was cut off had not.
+    record.runs[0].ended = Some((120 * SECOND, 1));
+    assert_eq!(Report::of(&record).total.replaced, 1);
+}
+
+#[test]
+fn a_pod_that_was_done_is_not_killed_when_it_is_cleared_away() {
+    let mut record = cut_off(300);
+    assert_eq!(Report::of(&record).pods_killed_in_vain, 1);
+    record.pods[0].over = Some((90 * SECOND, Ended::Succeeded));
+    assert_eq!(Report::of(&record).pods_killed_in_vain, 0);
+}
+
+#[test]
 fn a_machine_that_comes_back_in_time_resumes() {
     let mut record = cut_off(140);
     record.nodes.get_mut("a").unwrap().unreachable.clear();

@@ -5,12 +5,16 @@ use std::collections::BTreeSet;
 use super::count;
 use crate::play::{Ended, IncidentRecord, Millis, Record};
 
-/// Pods that were deleted or marked Failed on a node that was well again soon after.
+/// Pods that were deleted or marked Failed, before their work was done, on a node that was well again soon after.
 pub(super) fn pods(record: &Record) -> u64 {
     count(record.pods.iter().filter(|pod| {
         let failed = pod.over.filter(|(_, ended)| *ended == Ended::Failed).map(|(at, _)| at);
         let killed = [pod.deleted, failed].into_iter().flatten().min();
         let (Some(node), Some(killed)) = (&pod.node, killed) else { return false };
+        // Kubernetes also deletes pods that are long done from a node that it gives up.
+        if pod.over.is_some_and(|(at, ended)| ended == Ended::Succeeded && at <= killed) {
+            return false;
+        }
         during(record, node, killed).iter().any(|incident| is_back_soon(record, incident, killed))
     }))
 }

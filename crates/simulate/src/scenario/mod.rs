@@ -4,6 +4,7 @@
 //! and its work, and [`missing`] says what of the work does not run.
 
 mod capture;
+mod choice;
 mod csv;
 mod failures;
 mod file;
@@ -28,7 +29,9 @@ pub use capture::{Captured, Names, Objects, capture};
 pub use failures::{Failure, Incident, Lasting, Timing, Unit};
 pub use missing::{Missing, missing};
 pub use objects::{Wrapping, create};
-pub use raise::{ACCELERATOR, accelerator_condition, introduce, raise, tell_condition};
+pub use raise::{
+    ACCELERATOR, accelerator_condition, introduce, join_spread, moment, raise, raise_spread, tell_condition,
+};
 pub use salvor::{built_in as built_in_configuration, in_simulation};
 pub use schema::schema;
 pub use workloads::{Amount, Budget, Consent, Shape, Workload};

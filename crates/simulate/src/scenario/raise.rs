@@ -1,18 +1,20 @@
 //! Builds the cluster of a scenario.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
+use fastrand::Rng;
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
 use kube::Client;
 use salvor_api::crds;
 use salvor_cluster::{LocalCluster, StartError};
-use salvor_nodes::{NodePool, NodeProfile};
+use salvor_nodes::{Fleet, FleetError, NodePool, NodeProfile};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
-    Condition, Node, Pool, RACK, Scenario,
+    Condition, Machines, Node, Pool, RACK, Scenario,
     objects::{DEFINITIONS, NODES, REPAIR_POLICIES, post},
 };
 
@@ -21,31 +23,86 @@ pub const ACCELERATOR: &str = "nvidia.com/gpu";
 /// The condition by which an agent on a node says whether its accelerator works.
 pub(super) const ACCELERATOR_WORKS: &str = "AcceleratedHardwareReady";
 
+/// A kubelet renews its Lease this often.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Nodes register at so many moments within that time.
+const STEPS: u32 = 100;
+
 /// The condition of a node whose accelerator has failed.
 pub fn accelerator_condition() -> Condition {
     Condition { kind: ACCELERATOR_WORKS.into(), status: "False".into(), reason: "NvidiaXID79Error".into() }
 }
 
-/// Adds the nodes.
+/// Adds the nodes, all at once.
 ///
 /// # Errors
 /// If they cannot be started.
 pub async fn raise(cluster: &mut LocalCluster, scenario: &Scenario) -> Result<(), StartError> {
-    let plain = scenario.nodes.iter().filter_map(|node| {
-        let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
-        Some(profile(node, pool))
-    });
-    cluster.fleet().add(plain).await?;
+    cluster.fleet().add(profiles(scenario)).await?;
+    add_pools(cluster, scenario, Duration::ZERO).await
+}
+
+/// Adds the nodes one after another, within the time between two heartbeats, drawn by the seed. So their heartbeats are spread, as in a
+/// cluster whose machines were switched on at different times: the moment at which a lost node is noticed depends on them.
+///
+/// # Errors
+/// If they cannot be started.
+pub async fn raise_spread(
+    cluster: &mut LocalCluster,
+    scenario: &Scenario,
+    seed: u64,
+) -> Result<(), StartError> {
+    join_spread(cluster.fleet(), scenario, seed).await?;
+    add_pools(cluster, scenario, HEARTBEAT).await
+}
+
+/// The same for the nodes of pools without machines, in any cluster.
+///
+/// # Errors
+/// If they cannot be registered.
+pub async fn join_spread(fleet: &Fleet, scenario: &Scenario, seed: u64) -> Result<(), FleetError> {
+    let mut rng = Rng::with_seed(seed);
+    let mut groups: BTreeMap<u32, Vec<NodeProfile>> = BTreeMap::new();
+    for profile in profiles(scenario) {
+        groups.entry(rng.u32(..STEPS)).or_default().push(profile);
+    }
+    let origin = Instant::now();
+    for (step, group) in groups {
+        sleep_until(origin + HEARTBEAT * step / STEPS).await;
+        fleet.add(group).await?;
+    }
+    Ok(())
+}
+
+/// A time between two heartbeats, drawn by the seed: nothing fails in step with what the cluster does at intervals.
+pub fn moment(seed: u64) -> Duration {
+    HEARTBEAT * Rng::with_seed(!seed).u32(..1000) / 1000
+}
+
+async fn add_pools(
+    cluster: &mut LocalCluster,
+    scenario: &Scenario,
+    spread: Duration,
+) -> Result<(), StartError> {
     for pool in &scenario.pools {
         let Some(machines) = pool.machines else { continue };
         let mut own = scenario.nodes.iter().filter(|node| node.pool == pool.name);
         let Some(first) = own.next() else { continue };
         let nodes = u32::try_from(own.count()).unwrap_or(u32::MAX).saturating_add(1);
         let (name, template) = (pool.name.clone(), profile(first, pool));
-        let pool = NodePool { name, nodes, template, shutdown: machines.shutdown, boot: machines.boot };
-        cluster.add_pool(pool).await?;
+        let Machines { shutdown, boot } = machines;
+        let apart = spread / nodes;
+        cluster.add_pool(NodePool { name, nodes, template, shutdown, boot, apart }).await?;
     }
     Ok(())
+}
+
+/// The nodes of pools without machines.
+fn profiles(scenario: &Scenario) -> impl Iterator<Item = NodeProfile> {
+    scenario.nodes.iter().filter_map(|node| {
+        let pool = scenario.pool(&node.pool).filter(|pool| pool.machines.is_none())?;
+        Some(profile(node, pool))
+    })
 }
 
 /// Makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.

@@ -118,6 +118,29 @@ impl Amount {
     }
 }
 
+impl Shape {
+    /// True if pods are replaced only after they have failed, by the name of the podReplacementPolicy.
+    pub(super) fn waits(policy: &str) -> Result<bool, String> {
+        match policy {
+            "TerminatingOrFailed" => Ok(false),
+            "Failed" => Ok(true),
+            other => Err(format!("{other:?} is no policy: write Failed or TerminatingOrFailed")),
+        }
+    }
+}
+
+impl Consent {
+    /// By its name in a file.
+    pub(super) fn read(name: &str) -> Result<Self, String> {
+        match name {
+            "none" => Ok(Self::None),
+            "terminate" => Ok(Self::Terminate),
+            "delete" => Ok(Self::Delete),
+            other => Err(format!("{other:?} is not known: write none, terminate or delete")),
+        }
+    }
+}
+
 impl Workload {
     /// The number of units of work: what must run, or must be done, in all.
     pub fn units(&self) -> u32 {

@@ -79,8 +79,9 @@ impl World {
             define(&client, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await?;
             let template = NodeProfile::named("gpu").in_zone("zone-1");
             let (shutdown, boot) = (Duration::from_secs(20), Duration::from_secs(40));
+            let apart = Duration::ZERO;
             let nodes = u32::try_from(plan.pool).unwrap_or(u32::MAX);
-            cluster.add_pool(NodePool { name: "gpu".into(), nodes, template, shutdown, boot }).await?;
+            cluster.add_pool(NodePool { name: "gpu".into(), nodes, template, shutdown, boot, apart }).await?;
             hands.create_policy(plan).await?;
         }
         if plan.workloads.apps > 0 {

@@ -41,15 +41,19 @@ fn seconds(time: Option<i64>) -> i64 {
 
 #[test]
 fn all_examples_can_be_read() {
-    let files = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    let names: Vec<String> = files.filter(|name| name.ends_with(".yaml")).collect();
-    assert!(names.len() >= 6, "{names:?}");
+    let mut names = Vec::new();
+    for part in ["", "truth/", "choosing/"] {
+        let files = fs::read_dir(folder().join(part)).unwrap();
+        let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        names.extend(files.filter(|name| name.ends_with(".yaml")).map(|name| format!("{part}{name}")));
+    }
+    assert!(names.len() >= 15, "{names:?}");
     for name in names {
         scenario(&name);
     }
 }
 
-/// Detection takes 40 to 50 seconds, the toleration 30, the grace period 10 and the minute of KEP-6757.
+/// Detection takes 40 to 55 seconds, the toleration 30, the grace period 10 and the minute of KEP-6757.
 #[test]
 fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     let scenario = scenario("crash.yaml");
@@ -57,9 +61,9 @@ fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     let text = report_table("crash", &report);
     let train = &report.workloads[0].recovery;
     assert!(train.lost >= 1 && train.replaced == train.lost, "{text}");
-    assert!((135..=165).contains(&seconds(train.time_to_recovery.max)), "{text}");
+    assert!((135..=170).contains(&seconds(train.time_to_recovery.max)), "{text}");
     let phases = &train.phases;
-    assert!((40_000..=55_000).contains(&phases.detect), "{text}");
+    assert!((39_000..=56_000).contains(&phases.detect), "{text}");
     assert!((29_000..=32_000).contains(&phases.evict) && (69_000..=72_000).contains(&phases.wait), "{text}");
     assert_eq!(
         (report.double_run, report.at_most_once_violations, report.total.not_recovered),
@@ -68,12 +72,32 @@ fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     );
     assert!(report.stuck.is_empty() && report.work.lost > 0 && report.api_calls.writes > 0, "{text}");
 
-    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes, &scenario), 1);
+    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes), 1);
     let text = report_table("crash", &alone);
     assert_eq!(alone.workloads[0].recovery.not_recovered, alone.workloads[0].recovery.lost, "{text}");
     assert_eq!(alone.workloads[1].recovery.not_recovered, 0, "{text}");
     assert!(!alone.stuck.is_empty() && alone.api_calls.all() == 0, "{text}");
     assert!(alone.work.goodput < report.work.goodput, "{text}");
+}
+
+/// A Lease is up to ten seconds old when its machine fails, and node lifecycle looks every five seconds: 40 to 55 seconds, drawn by the
+/// seed and by each node. In step, all seeds would have the same.
+#[test]
+fn nodes_are_noticed_at_times_that_differ() {
+    let scenario = scenario("truth/partition.yaml");
+    let policy = Policy::of(&scenario);
+    let mut noticed = Vec::new();
+    for seed in 1..=6 {
+        let (record, _) = played(&scenario, &policy, seed);
+        let failed = record.incidents[0].at;
+        let lost = record.nodes.values().filter_map(|node| node.unreachable.first());
+        noticed.extend(lost.map(|(from, _)| (from - failed) / 1000));
+    }
+    assert_eq!(noticed.len(), 3 * 6);
+    let (first, last) = (noticed.iter().min().unwrap(), noticed.iter().max().unwrap());
+    assert!(*first >= 39 && *last <= 56 && last - first >= 8, "{noticed:?}");
+    let mean = noticed.iter().sum::<i64>() / 18;
+    assert!((44..=51).contains(&mean), "{noticed:?}");
 }
 
 #[test]
@@ -118,7 +142,7 @@ fn a_database_waits_for_its_volume() {
     let (_, report) = played(&scenario, &Policy::of(&scenario), 1);
     let text = report_table("database", &report);
     assert_eq!((report.total.not_recovered, report.at_most_once_violations), (0, 0), "{text}");
-    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes, &scenario), 1);
+    let (_, alone) = played(&scenario, &Policy::peer(Peer::Kubernetes), 1);
     assert!(alone.total.not_recovered == alone.total.lost, "{}", report_table("database", &alone));
 }
 
@@ -257,4 +281,58 @@ fn a_drain_respects_the_budget_of_a_workload() {
     assert!(given_up(""), "without a budget");
     assert!(given_up(", budget: {minAvailable: 50%}"), "there are enough others");
     assert!(!given_up(", budget: {maxUnavailable: 0}"), "none may be away");
+}
+
+const SICK: &str = "\
+title: A sick node
+pools: [{name: gpu, nodes: 5, machines: {shutdown: 30s, boot: 2m}}]
+workloads:
+- {name: train, kind: IndexedJob, pods: 5, pool: gpu, podReplacementPolicy: Failed, checkpointEvery: 5m, gracePeriod: 5s,
+   requests: {cpu: \"5\"}}
+failures:
+- {kind: sick, at: 1m, target: {node: gpu-1}}
+- {kind: sick, at: 30m, target: {node: gpu-2}}
+- {kind: sick, at: 35m, target: {node: gpu-3}}
+end: 70m
+";
+
+/// Karpenter repairs a failed accelerator after 10 minutes. Two of five are more than a fifth, so the second wave is held for good.
+#[test]
+fn karpenter_ends_a_sick_node_after_ten_minutes_and_none_of_two() {
+    let scenario = Scenario::read(SICK, &Source::default()).unwrap();
+    let (record, report) = played(&scenario, &Policy::peer(Peer::Karpenter), 1);
+    let text = report_table("sick", &report);
+    let ended = |node: &str| record.nodes[node].claim_deleted.map(|at| at / 1000);
+    // Whole seconds are written, and its queue turns once a second.
+    assert!(ended("gpu-1").is_some_and(|at| (659..=663).contains(&at)), "{:?}\n{text}", ended("gpu-1"));
+    assert_eq!((ended("gpu-2"), ended("gpu-3")), (None, None), "{text}");
+    assert_eq!((report.nodes_given_up, report.at_most_once_violations), (1, 0), "{text}");
+    assert!(record.nodes.contains_key("gpu-6") && report.failures[0].recovery.not_recovered == 0, "{text}");
+}
+
+const GANG: &str = "\
+title: A gang loses a node
+pools: [{name: cpu, nodes: 6}]
+workloads:
+- {name: gang, kind: AppWrapper, pods: 4, consent: terminate, toleratesUnreachable: 30s, gracePeriod: 5s, requests: {cpu: \"3\"}}
+failures:
+- {kind: crash, at: 5m, target: {pool: cpu}, pick: 3}
+end: 40m
+";
+
+/// CodeFlare's controller: a pod that is told to go in mid-run resets all at its next look, at most a minute later; what is stuck is
+/// forced after 10 minutes.
+#[test]
+fn the_appwrapper_controller_resets_the_gang_and_forces_after_ten_minutes() {
+    let scenario = Scenario::read(GANG, &Source::default()).unwrap();
+    let (record, report) = played(&scenario, &Policy::peer(Peer::AppWrapper), 1);
+    let text = report_table("gang", &report);
+    let recovery = &report.workloads[0].recovery;
+    assert!(recovery.lost >= 1 && recovery.not_recovered == 0, "{text}");
+    // Noticed after 40 to 55 s, evicted 30 s later, looked at within 60 s, forced 10 minutes later.
+    let longest = seconds(recovery.time_to_recovery.max);
+    assert!((665..=770).contains(&longest), "{text}");
+    // The gang starts again as a whole: pods of nodes that were well are deleted, too.
+    let deleted = record.pods.iter().filter(|pod| pod.deleted.is_some()).count();
+    assert_eq!(deleted, 4, "{text}");
 }

@@ -108,9 +108,9 @@ impl Stage {
 fn a_silent_node_is_unknown_then_tainted_and_a_node_that_renews_is_not() {
     let mut stage = Stage::of(&[("a", 3)]);
     let alive = ["a-0", "a-1"];
-    let quiet = stage.pass(50, &alive);
+    let quiet = stage.pass(49, &alive);
     assert_eq!(quiet, [], "within the grace");
-    let errands = stage.pass(6, &alive);
+    let errands = stage.pass(2, &alive);
     assert_eq!(stage.obey(errands), ["a-2: Unknown"]);
     let errands = stage.pass(1, &alive);
     assert_eq!(stage.obey(errands), ["a-2: unreachable:NoSchedule unreachable:NoExecute"]);
@@ -124,7 +124,7 @@ fn a_look_that_is_late_itself_finds_no_node_silent() {
     stage.pass(10, &["a-0", "a-1", "a-2"]);
     // The machine was suspended.
     stage.now += SignedDuration::from_hours(1);
-    assert_eq!(stage.pass(50, &alive), []);
+    assert_eq!(stage.pass(49, &alive), []);
     let errands = stage.pass(6, &alive);
     assert_eq!(stage.obey(errands), ["a-2: Unknown"]);
 }

@@ -88,15 +88,10 @@ fn workload_of(
     let it = &spanned.value;
     let name = plain_name(&it.name, &format!("{at}.name"))?;
     let pods = within(&it.pods, &format!("{at}.pods"), 1, MOST_PODS)?;
-    let waits_for_the_end =
-        match it.pod_replacement_policy.as_ref().map(|policy| (policy, policy.value.as_str())) {
-            None | Some((_, "TerminatingOrFailed")) => false,
-            Some((_, "Failed")) => true,
-            Some((policy, other)) => {
-                let problem = format!("{other:?} is no policy: write Failed or TerminatingOrFailed");
-                return Err(bad(line(policy), &format!("{at}.podReplacementPolicy"), problem));
-            }
-        };
+    let waits_for_the_end = it.pod_replacement_policy.as_ref().map_or(Ok(false), |policy| {
+        Shape::waits(&policy.value)
+            .map_err(|problem| bad(line(policy), &format!("{at}.podReplacementPolicy"), problem))
+    })?;
     let parallelism = match &it.parallelism {
         Some(wanted) => within(wanted, &format!("{at}.parallelism"), 1, pods)?,
         None => pods,
@@ -136,15 +131,9 @@ fn workload_of(
             return Err(bad(at_line, &format!("{at}.{field}"), format!("a {kind} has none: leave it out")));
         }
     }
-    let consent = match it.consent.as_ref().map(|consent| (consent, consent.value.as_str())) {
-        None | Some((_, "none")) => Consent::None,
-        Some((_, "terminate")) => Consent::Terminate,
-        Some((_, "delete")) => Consent::Delete,
-        Some((consent, other)) => {
-            let problem = format!("{other:?} is not known: write none, terminate or delete");
-            return Err(bad(line(consent), &format!("{at}.consent"), problem));
-        }
-    };
+    let consent = it.consent.as_ref().map_or(Ok(Consent::None), |consent| {
+        Consent::read(&consent.value).map_err(|problem| bad(line(consent), &format!("{at}.consent"), problem))
+    })?;
     if let Some(pool) = &it.pool
         && !pools.iter().any(|known| known.name == pool.value)
     {

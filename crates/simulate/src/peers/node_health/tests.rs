@@ -1,10 +1,10 @@
 //! Cases of Karpenter's own tests, and what was seen when Karpenter 1.14.1 ran.
 
 use kube::api::PostParams;
-use salvor_simulate::{Karpenter, Machine, in_virtual_time};
 use serde_json::Value;
 
 use super::*;
+use crate::{Karpenter, Machine, in_virtual_time};
 
 /// Some nodes of one pool, with Karpenter's rules in charge.
 struct Scene {
@@ -15,7 +15,7 @@ struct Scene {
 
 impl Scene {
     async fn new(nodes: usize) -> Self {
-        let cluster = Cluster::new(salvor_simulate::cluster(1).api);
+        let cluster = Cluster::new(crate::cluster(1).api);
         let mut karpenter = Karpenter::install(&cluster, "aws").await.unwrap();
         for _ in 0..nodes {
             let machine = Machine { pool: "gpu".to_owned(), zone: String::new() };
@@ -23,7 +23,7 @@ impl Scene {
             karpenter.register(&name).await.unwrap();
             karpenter.initialize(&name).await.unwrap();
         }
-        let upstream = Upstream::new(&cluster);
+        let upstream = NodeHealth::new(&cluster);
         let claims = upstream.claims.clone();
         tokio::spawn(upstream.run());
         Self { cluster, karpenter, claims }

@@ -15,11 +15,10 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use salvor_embedded::Cluster;
-use salvor_simulate::unless_gone;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::script::CONDITIONS;
+use crate::{objects, unless_gone};
 
 #[cfg(test)]
 mod tests;
@@ -34,8 +33,30 @@ const SOON: Duration = Duration::from_secs(1);
 /// The conditions of a node, as far as a change of them is told.
 type Told = Vec<(String, String, Option<Timestamp>)>;
 
+/// A condition that makes a node sick, and how long that is tolerated.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SickCondition {
+    /// The type of the condition.
+    pub kind: &'static str,
+    /// Its status while the node is sick.
+    pub sick: &'static str,
+    /// It is tolerated for so many minutes.
+    pub minutes: u64,
+}
+
+/// The conditions that Karpenter's provider for AWS repairs, with its tolerations.
+pub const SICK_CONDITIONS: [SickCondition; 7] = [
+    SickCondition { kind: "Ready", sick: "False", minutes: 30 },
+    SickCondition { kind: "Ready", sick: "Unknown", minutes: 30 },
+    SickCondition { kind: "AcceleratedHardwareReady", sick: "False", minutes: 10 },
+    SickCondition { kind: "StorageReady", sick: "False", minutes: 30 },
+    SickCondition { kind: "NetworkingReady", sick: "False", minutes: 30 },
+    SickCondition { kind: "KernelReady", sick: "False", minutes: 30 },
+    SickCondition { kind: "ContainerRuntimeReady", sick: "False", minutes: 30 },
+];
+
 /// The controller.
-pub(super) struct Upstream {
+pub struct NodeHealth {
     cluster: Cluster,
     nodes: Api<Node>,
     claims: Api<DynamicObject>,
@@ -47,12 +68,13 @@ pub(super) struct Upstream {
     revision: u64,
 }
 
-impl Upstream {
-    pub(super) fn new(cluster: &Cluster) -> Self {
+impl NodeHealth {
+    /// In a cluster with NodeClaims.
+    pub fn new(cluster: &Cluster) -> Self {
         let client = cluster.client();
         Self {
             cluster: cluster.clone(),
-            claims: salvor_simulate::objects(&client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
+            claims: objects(&client, "karpenter.sh", "v1", "NodeClaim", "nodeclaims"),
             nodes: Api::all(client),
             told: BTreeMap::new(),
             again: BTreeMap::new(),
@@ -61,7 +83,7 @@ impl Upstream {
     }
 
     /// Runs until the API fails.
-    pub(super) async fn run(mut self) -> kube::Error {
+    pub async fn run(mut self) -> kube::Error {
         loop {
             if let Err(error) = self.look().await {
                 return error;
@@ -155,7 +177,7 @@ fn conditions(node: &Node) -> Told {
 /// The earliest end of a toleration; none if the node is well.
 fn deadline(node: &Node) -> Option<Timestamp> {
     let ends = conditions(node).into_iter().filter_map(|(kind, status, since)| {
-        let known = CONDITIONS.iter().find(|it| it.kind == kind && it.sick == status)?;
+        let known = SICK_CONDITIONS.iter().find(|it| it.kind == kind && it.sick == status)?;
         since?.checked_add(SignedDuration::from_secs(i64::try_from(known.minutes * 60).ok()?)).ok()
     });
     ends.min()
