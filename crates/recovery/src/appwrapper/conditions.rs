@@ -234,6 +234,28 @@ impl AppWrapperStatus {
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
     }
 
+    /// Pods of components that are done are being ended. Returns since when.
+    pub(super) fn set_ending(&mut self, pods: usize, now: Timestamp) -> Timestamp {
+        if !self.holds(DELETING_RESOURCES) {
+            let message = format!("All components are done; {pods} pods have not ended");
+            self.set(DELETING_RESOURCES, Holds::Yes, reasons::DELETION_INITIATED, message, now);
+        }
+        self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
+    }
+
+    /// Nothing is being deleted, so that a later deletion has all its time before force is used.
+    pub(super) fn set_deletion_over(&mut self, now: Timestamp) {
+        if self.holds(DELETING_RESOURCES) {
+            self.set(DELETING_RESOURCES, Holds::No, reasons::DELETION_COMPLETE, "", now);
+        }
+    }
+
+    /// When the last of the components that are done said so.
+    pub(super) fn done_since(&self) -> Option<Timestamp> {
+        let told = self.component_status.iter().filter_map(|it| it.condition(SUCCEEDED));
+        told.filter(|it| it.is_true()).map(|it| it.last_transition_time).max()
+    }
+
     /// Deletion is done.
     pub(super) fn set_deleted(&mut self, now: Timestamp) {
         if self.condition(DELETING_RESOURCES).is_some() {

@@ -1,5 +1,6 @@
 //! Deletes what an AppWrapper made: first with grace, then by force, until nothing is left.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -109,7 +110,30 @@ pub(super) fn advance(
 ///
 /// Pods are left to the controllers of the objects until force is due.
 pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
-    let objects = own_objects(view).filter(|it| match (manner, it.deletion) {
+    due(own_objects(view), own_pods(view).filter(|pod| !is_object(view, pod)), manner)
+}
+
+/// The deletions that end pods of components that are done. A component all of whose pods are about to go stays, with what it
+/// tells of its success. `done` are the indexes of the components that are done.
+pub(super) fn endings(
+    view: &AppWrapperView,
+    done: &BTreeSet<usize>,
+    pods: &[&PodView],
+    manner: Manner,
+) -> Vec<Step> {
+    // Where nobody can tell which component a pod belongs to, it may be any of them.
+    let holds = |index: usize, pod: &PodView| pod.component.is_none_or(|of| of == index);
+    let lingers = |index: &usize| pods.iter().any(|pod| pod.deletion.is_none() && holds(*index, pod));
+    let objects = done.iter().copied().filter(lingers).filter_map(|index| view.own_component(index));
+    due(objects, pods.iter().copied(), manner)
+}
+
+fn due<'a>(
+    objects: impl Iterator<Item = &'a FoundComponent>,
+    pods: impl Iterator<Item = &'a PodView>,
+    manner: Manner,
+) -> Vec<Step> {
+    let objects = objects.filter(|it| match (manner, it.deletion) {
         (_, None) => true,
         (Manner::Graceful, Some(_)) => false,
         // With a grace of 0 only finalizers hold it: another delete changes nothing.
@@ -120,9 +144,9 @@ pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
         resource_version: it.resource_version.clone(),
         manner,
     });
-    let pods = own_pods(view).filter(|pod| {
+    let pods = pods.filter(|pod| {
         let forced = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
-        manner == Manner::Forceful && !forced && !is_object(view, pod)
+        manner == Manner::Forceful && !forced
     });
     let pods = pods.map(|it| Step::DeletePod {
         pod: it.pod.clone(),

@@ -292,11 +292,15 @@ impl<'a> Picture<'a> {
 
     // ---- the end ------------------------------------------------------------------------------------
 
-    /// Whether the work is done: each component by its own word, or, where it has none, by its pods.
+    /// Whether the work is done: each component by its own word, or, where it has none, by its pods, all of which have ended.
     pub(super) fn is_successful(&self) -> bool {
         let all_ended =
             (0..self.view.components.len()).all(|index| self.done[index] || self.is_silent(index));
-        all_ended && self.counts.succeeded >= self.counts.expected
+        let works = |pod: &PodView| match pod.component {
+            Some(index) => self.done.get(index) != Some(&true),
+            None => self.counts.expected > 0,
+        };
+        all_ended && self.counts.succeeded >= self.counts.expected && !self.active_pods().any(works)
     }
 
     fn is_silent(&self, index: usize) -> bool {
@@ -304,7 +308,7 @@ impl<'a> Picture<'a> {
     }
 
     /// The pods that have not ended yet.
-    pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> {
+    pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> + use<'a> {
         own_pods(self.view).filter(|pod| pod.is_active())
     }
 

@@ -1,5 +1,7 @@
 //! What does this AppWrapper need next? One function for each phase, in the order in which an AppWrapper goes through them.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 
 use super::conditions::Gone;
@@ -13,8 +15,8 @@ use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Evidence};
 use super::status::Phase;
-use super::steps::{Stakes, Step};
-use super::views::AppWrapperView;
+use super::steps::{Manner, Stakes, Step};
+use super::views::{AppWrapperView, PodView};
 use crate::moments::after;
 use crate::verdict::Verdict::Ignore;
 use crate::verdict::{Inquiry, Judgement, judge};
@@ -194,16 +196,23 @@ impl Machine<'_> {
             }
         }
 
+        let done = picture.is_successful();
+        if !done {
+            self.next.set_deletion_over(self.now);
+        }
+
         // Nobody else will mend these, so they have no grace period.
         self.sound(ask, "Are all its components there?", picture.missing())?;
         self.sound(ask, "Has no component failed?", picture.failed_components())?;
 
-        if picture.is_successful() {
-            let active = picture.active_pods().count();
-            ask.that("Is its work not done yet?", format_args!("done; {active} pods have not ended"), false);
-            if active > 0 {
-                return Err(Turn::Rest(Why::Finishing { pods: active }));
+        if done {
+            let active: Vec<_> = picture.active_pods().collect();
+            let seen = format_args!("done; {} pods have not ended", active.len());
+            ask.that("Is its work not done yet?", seen, false);
+            if !active.is_empty() {
+                return Err(self.finishing(&picture.done().collect(), &active));
             }
+            self.next.set_deletion_over(self.now);
             let totals = picture.totals();
             self.next.set_healthy(self.now);
             self.next.set_succeeded(&totals, self.now);
@@ -231,6 +240,26 @@ impl Machine<'_> {
         self.next.set_healthy(self.now);
         let until = picture.next_silence().map_or(until, |silence| silence.min(until));
         Ok(Turn::Wait { until, why: Why::AwaitingPods { counts, stage } })
+    }
+
+    /// All components are done, and pods of them have not ended. Their own controllers have the failure grace period to end
+    /// them. After that their components are deleted, then the pods by force: pods that nobody needs must not hold quota for ever.
+    fn finishing(&mut self, done: &BTreeSet<usize>, pods: &[&PodView]) -> Turn {
+        let why = Why::Finishing { pods: pods.len() };
+        let grace = self.timers.failure_grace;
+        let until = after(self.next.done_since().unwrap_or(self.view.created), grace);
+        if self.now < until && !grace.is_zero() {
+            return Turn::Wait { until, why };
+        }
+        let forced_from =
+            after(self.next.set_ending(pods.len(), self.now), self.timers.forceful_deletion_grace);
+        let manner = if self.now < forced_from { Manner::Graceful } else { Manner::Forceful };
+        let steps = deletion::endings(self.view, done, pods, manner);
+        match manner {
+            _ if !steps.is_empty() => self.act(steps, why),
+            Manner::Graceful => Turn::Wait { until: forced_from, why },
+            Manner::Forceful => Turn::Rest(why),
+        }
     }
 
     /// Everything is deleted, a pause, and everything is created again. Quota is kept.

@@ -80,7 +80,7 @@ pub enum AppWrapperWhy {
         /// What is waited for.
         stage: Stage,
     },
-    /// All components are done; some pods have not ended yet.
+    /// All components are done; some pods have not ended yet, and are ended if their own controllers do not do so.
     Finishing {
         /// So many pods.
         pods: usize,
@@ -315,7 +315,11 @@ impl Reason for AppWrapperWhy {
             Self::CreationFailed { .. } => "A successful creation, or the end of the admission grace period.".into(),
             Self::Healthy { .. } => "A pod or component that fails, a node to leave, success, or spec.suspend.".into(),
             Self::AwaitingPods { .. } => "All pods running, or the end of the grace period.".into(),
-            Self::Finishing { .. } => "The end of these pods.".into(),
+            Self::Finishing { .. } => {
+                "The end of these pods; after the failure grace period their components are deleted, and after the \
+                 forceful deletion grace period they are deleted by force."
+                    .into()
+            }
             Self::Unhealthy { .. } => "A workload that is healthy again, or the end of the grace period.".into(),
             Self::Pausing => "The end of the pause, or spec.suspend.".into(),
             Self::KeptAfterFailure { .. } => "The end of the time, or spec.suspend, or its deletion.".into(),

@@ -324,8 +324,13 @@ impl Cluster {
                 });
                 assert!(!foreign, "somebody else's {object} is deleted");
                 let stray = view.strays.iter().any(|it| it.object.uid == object.uid);
+                let done = view.components.iter().zip(&view.status.component_status).any(|(it, status)| {
+                    matches!(&it.seen, Seen::Found(found) if found.object.uid == object.uid)
+                        && status.has_succeeded()
+                });
                 let may = match view.status.phase {
-                    Phase::Running | Phase::Resuming => stray || view.deleting,
+                    Phase::Running => stray || view.deleting || done && view.status.holds("DeletingResources"),
+                    Phase::Resuming => stray || view.deleting,
                     Phase::Empty | Phase::Suspended => {
                         !view.status.holds("ResourcesDeployed") || view.deleting
                     }

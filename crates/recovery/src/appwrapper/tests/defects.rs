@@ -266,11 +266,72 @@ fn a_jobset_that_is_completed_while_some_pods_end_is_not_reset() {
         pod.deletion = Some(Deletion { timestamp: at(99), grace_seconds: Some(30) });
     });
     it.says(0, ComponentState::Succeeded);
-    it.run_for(3600);
+    it.run_for(600);
     assert_eq!((it.code(), it.holds("QuotaReserved")), ("Finishing", true), "pods still run: quota is kept");
     it.view.pods.truncate(1);
     it.settle();
+    assert_eq!((it.phase(), it.deeds.len()), (Phase::Succeeded, 1), "the JobSet stays: {:?}", it.deeds);
+    assert_eq!(it.condition("DeletingResources").0, "False");
+    it.run_for(3_600);
+    assert_eq!(it.code(), "KeptAfterSuccess");
+}
+
+/// A RayJob keeps its cluster, a JobSet its other Jobs: nobody ends the pods, so they are ended here before quota is free.
+#[test]
+fn pods_that_nobody_ends_after_success_are_ended_and_then_quota_is_free() {
+    let service = || (kind("", "v1", "Service"), 0);
+    let rayjob = || (kind("ray.io", "v1", "RayJob"), 2);
+    for (kinds, origin_known) in
+        [(vec![rayjob(), (job(), 1), service()], true), (vec![rayjob(), service()], false)]
+    {
+        let mut it = Cluster::of(&kinds).running();
+        if !origin_known {
+            it.view.pods.iter_mut().for_each(|pod| pod.component = None);
+        }
+        it.says(0, ComponentState::Succeeded);
+        if kinds.len() == 3 {
+            it.says(1, ComponentState::Succeeded);
+            it.set_pod(2, PodPhase::Succeeded);
+        }
+        it.run_for(59);
+        assert_eq!((it.code(), it.holds("DeletingResources")), ("Finishing", false));
+        it.stuck_pods = true;
+        it.run_for(2);
+        assert_eq!((it.code(), it.phase()), ("Finishing", Phase::Running), "its own controllers had their time");
+        let message = "All components are done; 2 pods have not ended";
+        assert_eq!(it.condition("DeletingResources"), ("True", "DeletionInitiated", message));
+        assert!(it.holds("QuotaReserved") && it.view.own_component(0).is_none());
+        it.run_for(598);
+        assert!(it.holds("QuotaReserved"), "pods are there until force is due");
+        it.run_for(3);
+        assert_eq!((it.phase(), it.holds("QuotaReserved")), (Phase::Succeeded, false));
+        let deleted = it.deeds.iter().filter(|it| it.contains("delete object")).count();
+        assert_eq!(deleted, 1, "the Job and the Service are kept for their time to live: {:?}", it.deeds);
+        it.run_for(3_600);
+        assert_eq!((it.code(), it.events.len()), ("KeptAfterSuccess", 0));
+    }
+}
+
+/// Pods of a kind that does not say when it is done may be at work, even if as many as expected have succeeded.
+#[test]
+fn a_kind_without_a_word_is_not_done_while_a_pod_of_it_runs() {
+    let mut it = Cluster::of(&[(kind("example.com", "v1", "Training"), 1)]).running();
+    let more = it.add_pod(0, PodPhase::Running);
+    it.set_pod(0, PodPhase::Succeeded);
+    it.run_for(7_200);
+    assert_eq!((it.phase(), it.code(), it.deeds.len()), (Phase::Running, "Healthy", 1));
+    it.set_pod(more, PodPhase::Succeeded);
+    it.settle();
     assert_eq!(it.phase(), Phase::Succeeded);
+}
+
+/// Somebody has written it, or another controller: force is used only when a deletion has had its time.
+#[test]
+fn a_running_one_that_says_it_is_being_deleted_is_put_right() {
+    let mut it = Cluster::job().running();
+    it.view.status.set_deleting(it.now);
+    it.run_for(5_000);
+    assert_eq!((it.code(), it.condition("DeletingResources").0), ("Healthy", "False"));
 }
 
 #[test]
