@@ -14,7 +14,7 @@ use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Memory, NodeView,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Last, Memory, NodeView,
         Phase, Seen, Stakes, Step, decide,
     },
     event::EventNote,
@@ -24,7 +24,7 @@ use salvor_recovery::{
 
 use self::{
     around::{Around, view},
-    kinds::{COMPONENTS, Kinds, Last, Turn},
+    kinds::{COMPONENTS, Kinds, Turn},
     look::{Inquiry, Places, Unlabelled},
     metrics::AppWrapperMetrics,
     pods::Pods,
@@ -225,7 +225,8 @@ impl AppWrappers {
 
     fn hear_kind(&mut self, kind: &Kind, news: OfKind<FoundComponent>) -> Vec<AppWrapperRef> {
         let Turn { owners, gone, all } = self.kinds.hear(kind, news);
-        for object in gone {
+        for last in gone {
+            let object = &last.object;
             let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
             if let Some(known) = owner {
                 let name = object.object.name.clone();
@@ -234,7 +235,7 @@ impl AppWrappers {
                 }
                 // Only the last state of what is a component is of any use, so that this cannot grow.
                 if (0..known.app.parts.len()).any(|index| known.app.name_of(index) == name) {
-                    known.last.insert((kind.clone(), name), object);
+                    known.last.insert((kind.clone(), name), last);
                 }
             }
         }
@@ -271,7 +272,8 @@ impl AppWrappers {
         let pods: Vec<SeenPod> = self.pods.of(namespace, name).cloned().collect();
         let owned: Vec<FoundComponent> = self.kinds.owned_by(uid).cloned().collect();
         let of_pods = pods.iter().filter_map(|pod| pod.view.node_name.as_ref());
-        let of_objects = owned.iter().chain(known.last.values()).filter_map(|it| it.node_name.as_ref());
+        let gone = known.last.values().map(|last| &*last.object);
+        let of_objects = owned.iter().chain(gone).filter_map(|it| it.node_name.as_ref());
         let nodes: BTreeMap<NodeName, NodeView> = of_pods
             .chain(of_objects)
             .filter_map(|name| {

@@ -106,7 +106,9 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
         }
         Seen::Unknown(why) => One::Waits { error: format!("{what}: {why}"), retry_at: None },
         // It may have ended already, and its own time to live with it. Running tells how it ended.
-        Seen::Absent { last: Some(last) } if is_of_this_attempt(view, last) => One::Exists(last.created),
+        Seen::Absent { last: Some(last) } if is_of_this_attempt(view, &last.object) => {
+            One::Exists(last.object.created)
+        }
         Seen::Absent { .. } => match view.memory.creation.get(&index) {
             Some(failure) if failure.fatal => One::Never { error: failure.message.clone() },
             Some(failure) if now < failure.retry_at() => {

@@ -9,7 +9,7 @@ use super::components::ComponentState;
 use super::policy::{AppWrapperPolicy, Timers};
 use super::resets::{Cause, Evidence, PodRecord};
 use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
-use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
+use super::views::{AppWrapperView, End, FoundComponent, Last, NodeView, PodView, Seen};
 use crate::ids::NodeName;
 use crate::moments::after;
 use crate::objects::PodPhase;
@@ -124,7 +124,7 @@ impl<'a> Picture<'a> {
         evidence.terminal = *worst == Loss::Deleted;
         evidence.own_fault = *worst != Loss::Evicted;
         let lost = self.view.components.iter().filter_map(|it| match &it.seen {
-            Seen::Absent { last } => last.as_deref(),
+            Seen::Absent { last } => last.as_ref().map(|last| &*last.object),
             Seen::Found(found) => Some(&**found).filter(|it| it.is_deleting() && self.view.owns(it)),
             Seen::NoSuchKind | Seen::Unknown(_) => None,
         });
@@ -156,7 +156,11 @@ impl<'a> Picture<'a> {
             Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
             // Somebody else's object has the name: ours is gone.
             Seen::Found(_) | Seen::NoSuchKind | Seen::Absent { last: None } => Some(Loss::Unexplained),
-            Seen::Absent { last: Some(last) } => Some(explain(last)),
+            Seen::Absent { last: Some(Last { object, end }) } => Some(match (end, explain(object)) {
+                // It may have ended, or have been evicted, after it was last seen.
+                (End::Missed, Loss::Deleted) if !object.is_deleting() => Loss::Unexplained,
+                (End::Told | End::Missed, loss) => loss,
+            }),
             Seen::Unknown(_) => None,
         }
     }
@@ -165,7 +169,7 @@ impl<'a> Picture<'a> {
     fn failure(&self, index: usize) -> Option<Failure> {
         let object = match &self.view.components[index].seen {
             Seen::Found(found) => found,
-            Seen::Absent { last } => last.as_ref()?,
+            Seen::Absent { last } => &last.as_ref()?.object,
             Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
         let failure = match &object.state {
@@ -381,7 +385,7 @@ fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bo
     recorded
         || match &view.components[index].seen {
             Seen::Found(found) => says_so(found),
-            Seen::Absent { last: Some(last) } => says_so(last),
+            Seen::Absent { last: Some(last) } => says_so(&last.object),
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => false,
         }
 }

@@ -7,8 +7,8 @@
 //! Whoever fills the view keeps to this:
 //! - Each component is looked up under [`AppWrapperView::name_of`]. [`Seen::Absent`] means that it is known not to exist; a kind
 //!   that is not listed yet, or may not be read, is [`Seen::Unknown`].
-//! - `last` in [`Seen::Absent`] is the object's final state as the watch delivered it: it tells success, failure and eviction
-//!   from a user's deletion. It may be lost in a restart.
+//! - `last` in [`Seen::Absent`] is the object's last state as the watch delivered it: it tells success, failure and eviction
+//!   from a user's deletion. It may be lost in a restart, and it is not the final one if the watch has missed the end ([`End`]).
 //! - A creation that answers AlreadyExists has succeeded if the object's controller has the AppWrapper's UID.
 //! - A failed creation goes into [`Memory::creation`], and an event that is recorded into [`Memory::told`].
 //! - Before a step that needs a second look the view is read live and judged once more; the step is done if the new judgement
@@ -42,8 +42,8 @@ pub use resets::{Cause, ResetRecord};
 pub use status::{AppWrapperStatus, Phase};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent,
-    Memory, NodeView, ObjectRef, PodView, Seen,
+    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, End, FoundComponent,
+    Last, Memory, NodeView, ObjectRef, PodView, Seen,
 };
 
 #[cfg(test)]

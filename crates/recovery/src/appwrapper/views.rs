@@ -178,12 +178,30 @@ pub enum Seen {
     /// There is no such object.
     Absent {
         /// The object as it was last seen by this process, if it ever was and the AppWrapper owned it.
-        last: Option<Box<FoundComponent>>,
+        last: Option<Last>,
     },
     /// The API server does not serve the kind.
     NoSuchKind,
     /// Nobody can tell: its kind is not watched yet, or may not be read. With the reason.
     Unknown(String),
+}
+
+/// An object that is gone, as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Last {
+    /// Its last known state.
+    pub object: Box<FoundComponent>,
+    /// How its end became known.
+    pub end: End,
+}
+
+/// How the end of an object became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The watch told of it: the last known state is its final one.
+    Told,
+    /// A later list does not have it: anything may have happened to it after the last known state.
+    Missed,
 }
 
 /// An object that an AppWrapper owns, or that has the name of one of its components.

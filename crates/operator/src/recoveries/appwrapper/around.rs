@@ -91,7 +91,8 @@ fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
     let SeenPod { mut view, controller_uid, named, .. } = pod;
     let owners = components.iter().enumerate().filter_map(|(index, component)| {
         let found = match &component.seen {
-            Seen::Found(found) | Seen::Absent { last: Some(found) } => found,
+            Seen::Found(found) => found,
+            Seen::Absent { last: Some(last) } => &last.object,
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => return None,
         };
         Some((index, &component.kind, app.name_of(index), &found.object.uid))

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use salvor_api::names::appwrapper::MEMBER_LABEL;
 use salvor_recovery::{
-    appwrapper::{FoundComponent, Seen},
+    appwrapper::{End, FoundComponent, Last, Seen},
     ids::Uid,
 };
 
@@ -54,9 +54,6 @@ enum State {
     Listed(u64),
     Lost(KindLost),
 }
-
-/// An object that is gone, as it was last seen.
-pub(super) type Last = FoundComponent;
 
 /// What a change of a kind means.
 #[derive(Debug, Default)]
@@ -158,7 +155,7 @@ impl Kinds {
                 Turn { all: true, ..Turn::default() }
             }
             OfKind::Change(Change::Applied(object)) => store.take(object, Told::Alone),
-            OfKind::Change(Change::Gone(uid)) => store.drop(&uid),
+            OfKind::Change(Change::Gone(uid)) => store.drop(&uid, End::Told),
             OfKind::Change(Change::Reset { all, revision, .. }) => store.list(all, &revision),
         }
     }
@@ -203,7 +200,7 @@ impl Store {
                 let uid = self.names.get(&(namespace.to_owned(), name.to_owned()));
                 match uid.and_then(|uid| self.objects.get(uid)) {
                     Some(found) => Seen::Found(Box::new(found.clone())),
-                    None => Seen::Absent { last: last.cloned().map(Box::new) },
+                    None => Seen::Absent { last: last.cloned() },
                 }
             }
         }
@@ -232,13 +229,15 @@ impl Store {
     }
 
     /// An object is gone.
-    fn drop(&mut self, uid: &Uid) -> Turn {
+    fn drop(&mut self, uid: &Uid, end: End) -> Turn {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
         }
         self.gone.push_back(uid.clone());
-        let gone: Vec<Last> = self.forget(uid).into_iter().collect();
-        Turn { owners: gone.iter().filter_map(|it| it.owner_uid.clone()).collect(), gone, all: false }
+        let object = self.forget(uid);
+        let owners = object.iter().filter_map(|it| it.owner_uid.clone()).collect();
+        let gone = object.map(|object| Last { object: Box::new(object), end }).into_iter().collect();
+        Turn { owners, gone, all: false }
     }
 
     fn forget(&mut self, uid: &Uid) -> Option<FoundComponent> {
@@ -277,7 +276,7 @@ impl Store {
             .map(|(uid, _)| uid.clone())
             .collect();
         for uid in missing {
-            turn.gone.extend(self.drop(&uid).gone);
+            turn.gone.extend(self.drop(&uid, End::Missed).gone);
         }
         for object in all {
             self.take(object, Told::ByListAt(moment.revision));

@@ -16,7 +16,8 @@ use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Memory, NodeView, Seen, Step, decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Last, Memory, NodeView, Seen, Step,
+        decide,
     },
     ids::NodeName,
 };
@@ -24,7 +25,6 @@ use serde_json::Value;
 
 use super::{
     around::{Around, view},
-    kinds::Last,
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
@@ -203,7 +203,7 @@ async fn read_part(
         }
         None => {
             let last = last.get(&(part.kind.clone(), name.to_owned()));
-            Seen::Absent { last: last.cloned().map(Box::new) }
+            Seen::Absent { last: last.cloned() }
         }
     };
     Ok((resource, seen))

@@ -158,6 +158,25 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     assert!(matches!(&around.components[0].1, Seen::Absent { last: Some(_) }), "{:?}", around.components);
 }
 
+/// The API server restarts, and the list after that lacks the Job. It may have succeeded and gone by its own time to live: only an
+/// end that the watch told of is a user's deletion.
+#[tokio::test]
+async fn a_component_that_a_list_lacks_is_reset_and_one_that_the_watch_saw_go_was_deleted_by_a_user() {
+    let mut running = resuming(5);
+    running["status"]["phase"] = "Running".into();
+    let gap = listed(&[], "20");
+    for (news, expected) in
+        [(gap, "Reset"), (kind_news(OfKind::Change(Change::Gone("j1".into()))), "GivenUp")]
+    {
+        let (mut recovery, subject) = with(&running);
+        recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+        recovery.hear(news, now());
+        assert_eq!(asked(&recovery, &subject).0, expected);
+        let looked = look(&recovery, &subject, &api(running.clone(), Vec::new(), None)).await.unwrap();
+        assert_eq!(looked.0, expected, "the second look knows no more");
+    }
+}
+
 #[test]
 fn an_object_of_somebody_else_under_the_name_is_never_taken_for_the_component() {
     let (mut recovery, subject) = with(&resuming(5));

@@ -203,9 +203,14 @@ impl Cluster {
 
     /// A component and its pods are gone, and this process saw it go.
     pub(super) fn lose(&mut self, index: usize) {
-        let last = self.found(index).clone();
-        let uid = last.object.uid.clone();
-        self.view.components[index].seen = Seen::Absent { last: Some(Box::new(last)) };
+        self.lose_with(index, End::Told);
+    }
+
+    /// A component and its pods are gone, and this process saw it go or found it gone.
+    pub(super) fn lose_with(&mut self, index: usize, end: End) {
+        let object = Box::new(self.found(index).clone());
+        let uid = object.object.uid.clone();
+        self.view.components[index].seen = Seen::Absent { last: Some(Last { object, end }) };
         self.view.pods.retain(|pod| pod.pod.uid != uid && pod.component != Some(index));
     }
 

@@ -234,7 +234,7 @@ fn what_was_seen_of_an_earlier_attempt_does_not_stand_for_a_new_one() {
     it.says(0, ComponentState::Failed { message: String::new() });
     let old = it.found(0).clone();
     it.settle();
-    it.view.components[0].seen = Seen::Absent { last: Some(Box::new(old)) };
+    it.view.components[0].seen = Seen::Absent { last: Some(Last { object: Box::new(old), end: End::Told }) };
     it.run_for(95);
     assert_eq!((it.phase(), it.deeds.iter().filter(|it| *it == "create c0").count()), (Phase::Running, 2));
 }

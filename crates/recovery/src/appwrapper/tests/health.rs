@@ -162,6 +162,34 @@ fn a_component_that_nobody_saw_go_is_reset() {
     assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
 }
 
+/// The watch had a gap. A Job may have succeeded in it and gone by its own time to live, a bare Pod may have been evicted.
+#[test]
+fn a_component_that_went_in_a_gap_of_the_watch_was_not_deleted_by_a_user_as_far_as_anybody_knows() {
+    for (kind, how, phase, count) in [
+        (job(), "running", Phase::Resetting, 1),
+        (bare_pod(), "running", Phase::Resetting, 1),
+        (bare_pod(), "evicted", Phase::Resetting, 0),
+        (job(), "succeeded", Phase::Succeeded, 0),
+        (job(), "failed", Phase::Resetting, 1),
+        (bare_pod(), "terminating", Phase::Failed, 0),
+    ] {
+        let mut it = Cluster::of(&[(kind, 1)]).running();
+        match how {
+            "evicted" => it.found(0).disruption = Some("EvictionByEvictionAPI".into()),
+            "succeeded" => it.says(0, ComponentState::Succeeded),
+            "failed" => it.says(0, failed()),
+            // Somebody was seen to delete it.
+            "terminating" => {
+                it.found(0).deletion = Some(Deletion { timestamp: at(9), grace_seconds: Some(30) });
+            }
+            _ => {}
+        }
+        it.lose_with(0, End::Missed);
+        it.settle();
+        assert_eq!((it.phase(), it.view.status.resetting_count), (phase, count), "{how}");
+    }
+}
+
 #[test]
 fn a_component_that_cannot_be_seen_is_not_missing() {
     let mut it = Cluster::job().running();

@@ -28,7 +28,7 @@ enum Event {
     PodMade(usize, PodPhase),
     PodNoRoom(usize),
     Says(usize, u8),
-    Gone(usize, bool),
+    Gone(usize, Option<End>),
     Late(usize),
     Unseen(usize),
     Double,
@@ -61,7 +61,8 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (0usize..2, phase()).prop_map(|(of, phase)| Event::PodMade(of, phase)),
         1 => (0usize..6).prop_map(Event::PodNoRoom),
         5 => (0usize..2, 0u8..3).prop_map(|(of, state)| Event::Says(of, state)),
-        2 => (0usize..2, flag()).prop_map(|(of, seen)| Event::Gone(of, seen)),
+        2 => (0usize..2, select(vec![None, Some(End::Told), Some(End::Missed)]))
+            .prop_map(|(of, end)| Event::Gone(of, end)),
         1 => (0usize..2).prop_map(Event::Late),
         1 => (0usize..2).prop_map(Event::Unseen),
         1 => Just(Event::Double),
@@ -94,7 +95,10 @@ fn happen(it: &mut Cluster, event: Event) {
         Event::PodTerminates(pod) if pods > 0 => {
             it.view.pods[pod % pods].deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
         }
-        Event::PodMade(of, phase) if exists(it, of) => drop(it.add_pod(of, phase)),
+        // A bare Pod makes no others.
+        Event::PodMade(of, phase) if exists(it, of) && it.view.components[of].kind != bare_pod() => {
+            drop(it.add_pod(of, phase));
+        }
         Event::PodNoRoom(pod) if pods > 0 => it.view.pods[pod % pods].unschedulable = true,
         Event::Says(of, state) if exists(it, of) => it.says(
             of,
@@ -104,11 +108,10 @@ fn happen(it: &mut Cluster, event: Event) {
                 _ => ComponentState::Failed { message: "m".into() },
             },
         ),
-        Event::Gone(of, seen) if exists(it, of) => {
+        Event::Gone(of, Some(end)) if exists(it, of) => it.lose_with(of, end),
+        Event::Gone(of, None) if exists(it, of) => {
             it.lose(of);
-            if !seen {
-                it.view.components[of].seen = Seen::Absent { last: None };
-            }
+            it.view.components[of].seen = Seen::Absent { last: None };
         }
         Event::Late(of) if !exists(it, of) => {
             let name = it.view.name_of(of).unwrap_or_default().to_owned();
