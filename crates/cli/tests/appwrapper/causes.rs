@@ -95,6 +95,25 @@ async fn a_deployment_that_replaces_its_pod_is_not_reset(site: Site) {
     assert!(!seen.contains(&"Resetting".to_owned()), "{seen:?}");
 }
 
+/// The first pod of a Job has succeeded, and the second never runs: nothing hides that.
+async fn a_wave_that_never_runs_is_noticed_and_reset(site: Site) {
+    let stage = Stage::new(site, "wave", 1).await;
+    let job = stage.job("j", json!({"completions": 2, "parallelism": 1}), &Run::to_end("4s", 0));
+    let wrap = Wrap::new("w")
+        .of(job)
+        .set("warmupGracePeriodDuration", "2s")
+        .set("admissionGracePeriodDuration", "2s")
+        .set("failureGracePeriodDuration", "1s")
+        .set("retryPausePeriodDuration", "1h");
+    stage.create(wrap).await;
+    stage.ready("w").await;
+    // Its second pod finds no room.
+    stage.cordon(true).await;
+    let reset = stage.phase("w", "Resetting").await;
+    assert_eq!(reset.reason("Unhealthy"), "InsufficientPodsReady");
+    stage.cordon(false).await;
+}
+
 /// What a Job says of itself counts at once: nobody will repair it (seed; 9, 3).
 async fn a_failed_job_is_reset_without_grace(site: Site) {
     let stage = Stage::new(site, "component", 1).await;
@@ -322,6 +341,7 @@ cases!(Both, on the real one: pods_that_never_come_are_waited_for_and_then_reset
 cases!(
     Salvor, on both sites:
     a_deployment_that_replaces_its_pod_is_not_reset,
+    a_wave_that_never_runs_is_noticed_and_reset,
     the_failure_grace_follows_the_warm_up,
     exit_codes_may_have_spaces,
     malformed_annotations_are_reported,

@@ -101,6 +101,55 @@ impl ComponentState {
     }
 }
 
+/// The pods that a Job with `completions` still has to run. It may run them in several waves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waves {
+    /// So many of its pods run at once.
+    parallelism: usize,
+    /// So many must succeed. Indexes that have failed for good are left out.
+    completions: usize,
+    /// So many have succeeded, by the Job's own count.
+    succeeded: usize,
+}
+
+impl Waves {
+    /// Reads a Job. None for other kinds, and for a Job without `completions`: it starts no more pods once one has succeeded.
+    pub fn read(kind: &ComponentKind, object: &Value) -> Option<Self> {
+        match Known::of(kind)? {
+            Known::Job => {}
+            Known::Pod | Known::JobSet | Known::PyTorchJob | Known::RayJob => return None,
+        }
+        let (spec, status) = (object.get("spec")?, object.get("status").unwrap_or(&Value::Null));
+        let number = |of: &Value, field: &str| {
+            of.get(field).and_then(Value::as_u64).map(|it| usize::try_from(it).unwrap_or(usize::MAX))
+        };
+        // Such a Job starts no more pods, and its end is about to be told.
+        let ends = ["SuccessCriteriaMet", "FailureTarget"].iter().any(|it| has_condition(status, it).is_some());
+        let given_up = count_indexes(text(status, "failedIndexes"));
+        let completions = number(spec, "completions")?.saturating_sub(given_up);
+        Some(Self {
+            parallelism: number(spec, "parallelism").unwrap_or(1),
+            completions: if ends { 0 } else { completions },
+            succeeded: number(status, "succeeded").unwrap_or(0),
+        })
+    }
+
+    /// How many pods should run now. `ended` pods are seen to have succeeded: the Job may not have counted them yet.
+    pub fn wanted(&self, ended: usize) -> usize {
+        self.parallelism.min(self.completions.saturating_sub(self.succeeded.max(ended)))
+    }
+}
+
+/// The number of indexes in a list such as `1,3-5,7`.
+fn count_indexes(list: &str) -> usize {
+    let count = |part: &str| -> Option<usize> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    list.split(',').filter_map(count).fold(0, usize::saturating_add)
+}
+
 /// The message of a condition that is `True`.
 fn has_condition(status: &Value, kind: &str) -> Option<String> {
     let conditions = status.get("conditions")?.as_array()?;

@@ -90,8 +90,8 @@ impl<'a> Picture<'a> {
     ) -> Self {
         let done: Vec<bool> = (0..view.components.len()).map(|index| is_done(view, status, index)).collect();
         let mut counts = Counts::default();
-        let open = status.component_status.iter().zip(&done).filter(|(_, done)| !**done);
-        counts.expected = open.flat_map(|(it, _)| &it.pod_sets).map(PodSet::expected).sum();
+        let open = (0..status.component_status.len()).filter(|index| done.get(*index) == Some(&false));
+        counts.expected = open.map(|index| expected(view, status, index)).sum();
         for pod in own_pods(view).filter(|pod| is_open(pod, &done)) {
             match (pod.phase, pod.deletion.is_some()) {
                 (PodPhase::Pending, false) => counts.pending += 1,
@@ -280,6 +280,15 @@ impl<'a> Picture<'a> {
         }
     }
 
+    /// When a pod of a Job that runs more of them last ended: the next one has a moment to start.
+    pub(super) fn last_wave(&self) -> Option<Timestamp> {
+        let runs_on =
+            |index| self.view.own_component(index).and_then(|it| it.waves).is_some_and(|it| it.wanted(0) > 0);
+        let ended = own_pods(self.view)
+            .filter(|pod| pod.phase == PodPhase::Succeeded && pod.component.is_some_and(runs_on));
+        ended.filter_map(|pod| pod.ended).filter(|ended| *ended <= self.now).max()
+    }
+
     /// Not all pods exist, or not all run, although their time is over.
     pub(super) fn insufficient(&self) -> Evidence {
         let evidence = Evidence::new(Cause::InsufficientPodsReady, self.counts.to_string());
@@ -388,6 +397,16 @@ fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bo
             Seen::Absent { last: Some(last) } => says_so(&last.object),
             Seen::Absent { last: None } | Seen::NoSuchKind | Seen::Unknown(_) => false,
         }
+}
+
+/// How many pods a component should have that run or have succeeded. A Job runs its pods in waves: those of earlier waves do not
+/// stand for those that should run now.
+fn expected(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> usize {
+    let at_once = status.component_status[index].pod_sets.iter().map(PodSet::expected).sum();
+    let Some(waves) = view.own_component(index).and_then(|it| it.waves) else { return at_once };
+    let is_over = |pod: &&PodView| pod.component == Some(index) && pod.phase == PodPhase::Succeeded;
+    let succeeded = own_pods(view).filter(is_over).count();
+    succeeded + waves.wanted(succeeded).min(at_once)
 }
 
 /// Whether a pod's component is not done yet, or nobody can tell which one it is.

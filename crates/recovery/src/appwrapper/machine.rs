@@ -10,7 +10,7 @@ use super::deletion;
 use super::health::{Picture, deployed_since, own_pods};
 use super::moves::{Machine, Turn, Turned};
 use super::names::CONTROLLER_NAME;
-use super::names::conditions::{DELETING_RESOURCES, QUOTA_RESERVED, RESOURCES_DEPLOYED};
+use super::names::conditions::{DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED};
 use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Evidence};
@@ -222,6 +222,16 @@ impl Machine<'_> {
         ask.that("Is its work not done yet?", counts, true);
         self.sound(ask, "Is no pod on a node that is to be left?", picture.nodes_to_leave())?;
 
+        let next_wave = picture.last_wave().map(|ended| after(ended, PODS_APPEAR_WITHIN));
+        if let Some(until) = next_wave.filter(|until| self.now < *until)
+            && self.next.holds(PODS_READY)
+            && !counts.are_sufficient()
+            && counts.failed == 0
+        {
+            ask.that("Do all its pods run?", counts, false);
+            let (_, stage) = picture.ready_by();
+            return Err(Turn::Wait { until, why: Why::AwaitingPods { counts, stage } });
+        }
         self.next.set_pods_ready(&counts, self.now);
         self.mending(ask, "Are its pods well?", picture.pods_to_mend())?;
         if counts.are_sufficient() {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::appwrapper as names;
 use serde::Serialize;
 
-use super::components::ComponentState;
+use super::components::{ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::ids::{NodeName, ResourceVersion, Uid};
@@ -221,6 +221,8 @@ pub struct FoundComponent {
     pub finalizers: Vec<String>,
     /// What it says of itself.
     pub state: ComponentState,
+    /// Of a Job: the pods that it still has to run.
+    pub waves: Option<Waves>,
     /// Of a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
     /// Of a bare Pod: its node.
@@ -246,6 +248,8 @@ pub struct PodView {
     pub node_name: Option<NodeName>,
     /// Index of the component that it belongs to, where [`component_of`](super::components::component_of) can tell.
     pub component: Option<usize>,
+    /// When the last of its containers that have ended did so.
+    pub ended: Option<Timestamp>,
     /// Exit codes other than 0 of its containers that have ended, init containers left out.
     pub exit_codes: Vec<i32>,
     /// The resources of which its containers request or may use some, init containers left out.

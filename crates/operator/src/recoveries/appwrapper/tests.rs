@@ -177,6 +177,35 @@ async fn a_component_that_a_list_lacks_is_reset_and_one_that_the_watch_saw_go_wa
     }
 }
 
+/// Pods of earlier waves have succeeded, and the one that should run now does not.
+#[test]
+fn a_pod_of_a_later_wave_of_a_job_is_awaited() {
+    let pod = |name: &str, phase: &str| {
+        let wire = serde_json::from_value(json!({
+            "metadata": {"namespace": "ns", "name": name, "uid": name, "resourceVersion": "1", "labels": {MEMBER_LABEL: "w"},
+                         "creationTimestamp": "2027-01-15T08:00:00Z",
+                         "ownerReferences": [{"kind": "Job", "name": "j", "uid": "j1", "controller": true}]},
+            "status": {"phase": phase, "containerStatuses": [
+                {"state": {"terminated": {"exitCode": 0, "finishedAt": "2027-01-15T07:00:00Z"}}},
+            ]},
+        }));
+        SeenPod::new(wire.unwrap()).unwrap()
+    };
+    let mut running = resuming(5);
+    running["status"]["phase"] = "Running".into();
+    let (mut recovery, subject) = with(&running);
+    let mut waves = job("j1", 9, "w-uid");
+    waves["spec"] = json!({"completions": 4, "parallelism": 1});
+    waves["status"] = json!({"succeeded": 1});
+    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&waves)))), now());
+    for (name, phase, expected) in
+        [("a", "Succeeded", "AwaitingPods"), ("b", "Pending", "AwaitingPods"), ("b", "Running", "Healthy")]
+    {
+        recovery.hear(News::Pod(Change::Applied(pod(name, phase))), now());
+        assert_eq!(asked(&recovery, &subject).0, expected, "{name} {phase}");
+    }
+}
+
 #[test]
 fn an_object_of_somebody_else_under_the_name_is_never_taken_for_the_component() {
     let (mut recovery, subject) = with(&resuming(5));

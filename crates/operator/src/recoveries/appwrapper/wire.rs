@@ -15,7 +15,7 @@ use salvor_recovery::{
         Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, ComponentKind, ComponentState,
         FoundComponent, NodeView, ObjectRef, Phase, PodView,
         admission::{AdmissionPolicy, Answer, Operation, Request, User, refusal_without_webhook, validate},
-        components::ORIGIN_LABELS,
+        components::{ORIGIN_LABELS, Waves},
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
     },
@@ -306,6 +306,7 @@ pub(super) fn found(
     };
     Ok(FoundComponent {
         state: ComponentState::read(&kind, &object["status"]),
+        waves: Waves::read(&kind, object),
         disruption: is_pod.then(|| disruption(&conditions())).flatten(),
         node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(NodeName::from),
         owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
@@ -391,6 +392,7 @@ struct State {
 #[serde(rename_all = "camelCase", default)]
 struct Terminated {
     exit_code: i32,
+    finished_at: Option<Timestamp>,
 }
 
 impl SeenPod {
@@ -400,14 +402,15 @@ impl SeenPod {
         let named =
             ORIGIN_LABELS.iter().find_map(|(key, _)| Some((*key, metadata.labels.get(key)?.to_owned())));
         let scheduled = condition(&status.conditions, "PodScheduled");
-        let ended = status.container_statuses.iter().filter_map(|it| it.state.terminated.as_ref());
+        let ended = || status.container_statuses.iter().filter_map(|it| it.state.terminated.as_ref());
         let view = PodView {
             phase: PodPhase::from_api(&status.phase),
             created: metadata.creation_timestamp.unwrap_or_default(),
             deletion: metadata.pod_deletion(),
             node_name: spec.node_name.filter(|name| !name.is_empty()),
             component: None,
-            exit_codes: ended.map(|it| it.exit_code).filter(|code| *code != 0).collect(),
+            ended: ended().filter_map(|it| it.finished_at).max(),
+            exit_codes: ended().map(|it| it.exit_code).filter(|code| *code != 0).collect(),
             resources: spec.containers.iter().flat_map(used).collect(),
             unschedulable: scheduled.is_some_and(|it| {
                 it.status == "False" && ["Unschedulable", "SchedulingGated"].contains(&it.reason.as_str())

@@ -440,6 +440,7 @@ pub(super) fn pod(uid: &str, component: usize, phase: PodPhase, created: Timesta
         finalizers: Vec::new(),
         node_name: Some("n1".into()),
         component: Some(component),
+        ended: None,
         exit_codes: Vec::new(),
         resources: BTreeSet::from(["nvidia.com/gpu".into()]),
         unschedulable: false,
@@ -463,6 +464,7 @@ pub(super) fn object(
         deletion: None,
         finalizers: Vec::new(),
         state,
+        waves: None,
         disruption: None,
         node_name: None,
     }

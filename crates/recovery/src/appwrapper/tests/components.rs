@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::components::{PodOrigin, component_of};
+use super::super::components::{PodOrigin, Waves, component_of};
 use super::*;
 use crate::ids::Uid;
 
@@ -53,6 +53,32 @@ fn each_kind_by_its_own_word() {
     for (kind, status, expected) in cases {
         assert_eq!(ComponentState::read(&kind, &status), expected, "{kind} {status}");
     }
+}
+
+#[test]
+fn the_pods_that_a_job_still_has_to_run() {
+    let read = |spec: Value, status: Value| Waves::read(&job(), &json!({"spec": spec, "status": status}));
+    let cases = [
+        (json!({"completions": 4}), json!({}), 0, 1),
+        (json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 1}), 0, 2),
+        (json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 3}), 0, 1),
+        (json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 2}), 3, 1),
+        (json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 4}), 0, 0),
+        (json!({"completions": 4, "parallelism": 0}), json!({}), 0, 0),
+        // Indexes that have failed for good are not run again.
+        (json!({"completions": 9, "parallelism": 9}), json!({"succeeded": 1, "failedIndexes": "0,3-5,8"}), 0, 3),
+        (json!({"completions": 9, "parallelism": 9}), json!({"failedIndexes": "5-3,x,-,0-99999999999999999999"}), 0, 9),
+        (json!({"completions": 4, "parallelism": 2}), condition("SuccessCriteriaMet"), 0, 0),
+        (json!({"completions": 4, "parallelism": 2}), condition("FailureTarget"), 0, 0),
+        (json!({"completions": 4, "parallelism": -2}), json!({"succeeded": -7}), 0, 1),
+    ];
+    for (spec, status, ended, wanted) in cases {
+        let waves = read(spec.clone(), status.clone()).unwrap();
+        assert_eq!(waves.wanted(ended), wanted, "{spec} {status} {ended}");
+    }
+    assert_eq!(read(json!({"parallelism": 3}), json!({"succeeded": 1})), None, "a work queue");
+    assert_eq!(Waves::read(&deployment(), &json!({"spec": {"completions": 3}})), None);
+    assert_eq!(Waves::read(&job(), &Value::Null), None);
 }
 
 #[test]

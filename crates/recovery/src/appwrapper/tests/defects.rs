@@ -1,5 +1,8 @@
 //! What users of CodeFlare's controller suffer from, each shown to be healed.
 
+use serde_json::json;
+
+use super::super::components::Waves;
 use super::*;
 
 #[test]
@@ -170,6 +173,67 @@ fn a_job_between_two_waves_is_not_done() {
     it.says(0, ComponentState::Succeeded);
     it.settle();
     assert_eq!(it.phase(), Phase::Succeeded);
+}
+
+/// A Job of four pods, one after another.
+fn in_waves(succeeded: usize) -> Option<Waves> {
+    let spec = json!({"spec": {"completions": 4, "parallelism": 1}, "status": {"succeeded": succeeded}});
+    Waves::read(&job(), &spec)
+}
+
+#[test]
+fn a_pod_of_a_later_wave_that_never_runs_is_a_cause() {
+    let mut it = Cluster::of(&[(job(), 1)]).running();
+    it.found(0).waves = in_waves(0);
+    it.run_for(3_600);
+    it.set_pod(0, PodPhase::Succeeded);
+    let next = it.add_pod(0, PodPhase::Pending);
+    it.found(0).waves = in_waves(1);
+    it.settle();
+    assert_eq!((it.condition("PodsReady").0, it.code()), ("False", "AwaitingPods"));
+    it.run_for(300);
+    assert_eq!(it.condition("Unhealthy").1, "InsufficientPodsReady");
+    it.run_for(61);
+    assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
+
+    // The next one is never made.
+    let mut it = Cluster::of(&[(job(), 1)]).running();
+    it.set_pod(0, PodPhase::Succeeded);
+    it.found(0).waves = in_waves(1);
+    it.run_for(119);
+    assert_eq!((it.phase(), it.condition("Unhealthy").1), (Phase::Running, "InsufficientPodsReady"));
+    it.run_for(2);
+    assert_eq!(it.phase(), Phase::Resetting, "pod {next} of the other one");
+}
+
+#[test]
+fn waves_that_follow_one_another_cost_no_writes() {
+    let mut it = Cluster::of(&[(job(), 1)]).running();
+    it.found(0).waves = in_waves(0);
+    let before = it.writes;
+    for wave in 0..3 {
+        it.run_for(60);
+        it.set_pod(wave, PodPhase::Succeeded);
+        it.view.pods[wave].ended = Some(it.now);
+        it.run_for(2);
+        assert_eq!(it.code(), "AwaitingPods", "the Job has not counted it yet, and has no new pod");
+        it.found(0).waves = in_waves(wave + 1);
+        let next = it.add_pod(0, PodPhase::Pending);
+        it.run_for(2);
+        it.set_pod(next, PodPhase::Running);
+        it.settle();
+        assert_eq!((it.code(), it.writes), ("Healthy", before), "wave {wave}");
+    }
+    it.set_pod(3, PodPhase::Succeeded);
+    it.view.pods[3].ended = Some(it.now);
+    it.settle();
+    assert_eq!((it.code(), it.writes), ("Healthy", before), "nothing more is to run, and the Job is about to say so");
+    // A clock that is ahead does not put the condition off.
+    it.found(0).waves = in_waves(1);
+    it.view.pods.truncate(1);
+    it.view.pods[0].ended = Some(crate::moments::after(it.now, secs(3_600)));
+    it.settle();
+    assert_eq!(it.condition("PodsReady").0, "False");
 }
 
 #[test]
