@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::Counts;
 use super::names::conditions::{
-    ANNOTATIONS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED, SUCCEEDED,
+    ANNOTATIONS_VALID, COMPONENTS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED, SUCCEEDED,
     UNHEALTHY,
 };
 use super::names::{annotations, reasons};
@@ -283,6 +283,15 @@ impl AppWrapperStatus {
             self.set(ANNOTATIONS_VALID, Holds::No, reasons::INVALID_ANNOTATION, all.join(". "), now);
         } else if self.condition(ANNOTATIONS_VALID).is_some_and(Condition::is_false) {
             self.set(ANNOTATIONS_VALID, Holds::Yes, reasons::VALID, "", now);
+        }
+    }
+
+    /// Whether the rules of admission allow the components. An AppWrapper of which that was never in doubt has no such condition.
+    pub(super) fn set_components_valid(&mut self, refused: Option<&str>, now: Timestamp) {
+        if let Some(message) = refused {
+            self.set(COMPONENTS_VALID, Holds::No, reasons::REFUSED, message, now);
+        } else if self.condition(COMPONENTS_VALID).is_some_and(Condition::is_false) {
+            self.set(COMPONENTS_VALID, Holds::Yes, reasons::VALID, "", now);
         }
     }
 

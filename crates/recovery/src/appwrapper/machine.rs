@@ -75,8 +75,7 @@ impl Machine<'_> {
     /// It is new: its PodSets are recorded, for Kueue to read.
     fn empty(&mut self, ask: &mut Inquiry) -> Turned {
         self.next.init_components(&self.view.components);
-        let suspend = self.view.suspend;
-        if suspend && self.view.refused.is_none() {
+        if self.view.suspend {
             ask.that("Is it to run?", "spec.suspend is true", false);
             self.next.phase = Phase::Suspended;
             return Ok(self.write(Stakes::Bookkeeping, Why::New));
@@ -87,9 +86,14 @@ impl Machine<'_> {
     /// Nothing of it exists, until it is to run.
     fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
         self.nothing_left_over(ask)?;
-        self.admitted(ask)?;
+        // While it waits, the configuration may be put right again.
+        let refused = self.view.refused.as_deref();
+        self.next.set_components_valid(refused, self.now);
+        let waits =
+            refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message: message.into() });
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
-            .ok_or(Turn::Rest(Why::Suspended))?;
+            .ok_or(Turn::Rest(waits))?;
+        self.admitted(ask)?;
         // Before anything is created: without it the AppWrapper could be gone before what it made.
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),

@@ -59,9 +59,10 @@ impl Machine<'_> {
         Err(Turn::Do { stakes, notes, steps, why: Why::Suspending { phase } })
     }
 
-    /// Where no webhook asked the rules of admission, they are asked before anything is created.
+    /// The rules of admission are asked before anything is created: perhaps no webhook did, or they were others then.
     pub(super) fn admitted(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let refused = self.view.refused.as_deref();
+        self.next.set_components_valid(refused, self.now);
         let message = ask.none("Do the rules of admission allow it?", refused.unwrap_or("yes"), refused);
         message.map_err(|message| {
             let mut evidence = Evidence::new(Cause::Refused, message);

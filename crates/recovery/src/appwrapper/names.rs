@@ -8,6 +8,8 @@ pub(super) mod conditions {
 
     /// Every annotation can be read. Only there if one could not.
     pub(crate) const ANNOTATIONS_VALID: &str = "AnnotationsValid";
+    /// The rules of admission allow the components. Only there if they did not.
+    pub(crate) const COMPONENTS_VALID: &str = "ComponentsValid";
     /// Of a component: it has said itself that it is done.
     pub(crate) const SUCCEEDED: &str = "Succeeded";
 }
@@ -20,6 +22,6 @@ pub(super) mod reasons {
     pub(crate) const NODE_LOST: &str = "NodeLost";
     /// The component has said that it is done.
     pub(crate) const COMPONENT_SUCCEEDED: &str = "ComponentSucceeded";
-    /// All annotations can be read again.
+    /// All annotations can be read again, or all components are allowed again.
     pub(crate) const VALID: &str = "Valid";
 }

@@ -35,6 +35,11 @@ pub enum AppWrapperWhy {
     New,
     /// It is suspended, and nothing of it is left.
     Suspended,
+    /// It is suspended, and the rules of admission refuse it: it would fail if it were to run.
+    SuspendedAndRefused {
+        /// Why.
+        message: String,
+    },
     /// Objects are left that were created too late.
     LeftOver {
         /// What is left.
@@ -175,6 +180,9 @@ impl fmt::Display for AppWrapperWhy {
             }
             Self::New => f.write_str("The AppWrapper is new."),
             Self::Suspended => f.write_str("The AppWrapper is suspended, and none of its resources exist."),
+            Self::SuspendedAndRefused { message } => {
+                write!(f, "The AppWrapper is suspended, and is refused as soon as it is to run: {message}.")
+            }
             Self::LeftOver { left } => {
                 write!(f, "Resources exist although none should, and are deleted: {left}.")
             }
@@ -269,6 +277,7 @@ impl Reason for AppWrapperWhy {
             Self::UnknownPhase { .. } => "UnknownPhase",
             Self::New => "New",
             Self::Suspended => "Suspended",
+            Self::SuspendedAndRefused { .. } => "SuspendedAndRefused",
             Self::LeftOver { .. } => "LeftOver",
             Self::NeedsFinalizer => "NeedsFinalizer",
             Self::Resuming => "Resuming",
@@ -307,6 +316,9 @@ impl Reason for AppWrapperWhy {
             Self::PodsUnknown => "A complete list of its pods would.".into(),
             Self::UnknownPhase { .. } => "A phase that is known would.".into(),
             Self::Suspended => "spec.suspend set to false would.".into(),
+            Self::SuspendedAndRefused { .. } => {
+                "A configuration that allows its components would, before spec.suspend is set to false.".into()
+            }
             Self::LeftOver { .. } | Self::Deleting { .. } => {
                 "The end of these resources; after the forceful deletion grace period they are deleted by force, but \
                  nobody removes finalizers."

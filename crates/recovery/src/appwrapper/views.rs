@@ -136,7 +136,7 @@ pub struct AppWrapperView {
     pub managed_by: Option<String>,
     /// The annotations that change timers.
     pub annotations: Annotations,
-    /// Why the admission rules refuse it, where no webhook asked them: then nothing is created for it.
+    /// Why the admission rules refuse it now: no webhook asked them, or they were others then. Nothing is created for it.
     pub refused: Option<String>,
     /// `spec.components`, in order, each with what there is of it in the cluster.
     pub components: Vec<ComponentView>,

@@ -269,6 +269,24 @@ fn what_the_webhook_would_refuse_is_refused_with_a_condition_and_nothing_is_crea
     }
 }
 
+/// The administrator has left a kind out of the configuration. What waits in a queue is told so, and is not lost.
+#[test]
+fn what_is_refused_while_it_waits_is_told_so_and_may_run_when_the_configuration_is_put_right() {
+    for phase in [Phase::Empty, Phase::Suspended] {
+        let mut it = in_phase(&phase);
+        let message = "spec.components[0]: kind Job is not allowed";
+        it.view.refused = Some(message.into());
+        it.run_for(100_000);
+        assert_eq!((it.phase(), it.code()), (Phase::Suspended, "SuspendedAndRefused"), "{phase}");
+        assert_eq!(it.condition("ComponentsValid"), ("False", "Refused", message));
+        assert!(it.events.is_empty() && it.view.status.resets.is_empty());
+        it.view.refused = None;
+        it.view.suspend = false;
+        it.run_for(2);
+        assert_eq!((it.phase(), it.condition("ComponentsValid")), (Phase::Running, ("True", "Valid", "")));
+    }
+}
+
 #[test]
 fn writes_from_new_to_succeeded_are_few() {
     let mut it = Cluster::job();

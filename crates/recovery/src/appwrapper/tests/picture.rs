@@ -27,7 +27,7 @@ fn failed(it: &mut Cluster) {
     it.says(0, ComponentState::Failed { message: String::new() });
 }
 
-const EVENTS: [(&str, Happens); 16] = [
+const EVENTS: [(&str, Happens); 18] = [
     ("nothing", |_| true),
     ("`spec.suspend: true`", |it| {
         it.view.suspend = true;
@@ -43,6 +43,11 @@ const EVENTS: [(&str, Happens); 16] = [
     }),
     ("refused by the rules of admission", |it| {
         it.view.refused = Some("no".into());
+        true
+    }),
+    ("refused, and `spec.suspend: false`", |it| {
+        it.view.refused = Some("no".into());
+        it.view.suspend = false;
         true
     }),
     ("a component can never be created", |it| {
@@ -99,6 +104,14 @@ const EVENTS: [(&str, Happens); 16] = [
             it.set_pods(PodPhase::Succeeded);
             it.says(0, ComponentState::Succeeded);
         })
+    }),
+    ("all components succeed, pods run on and the grace ends", |it| {
+        let run_on = it.view.pods.iter().any(PodView::is_active);
+        run_on
+            && with_component(it, |it| {
+                it.says(0, ComponentState::Succeeded);
+                it.run_for(70);
+            })
     }),
     ("what held it is gone, and its timer ends", |it| {
         if !it.view.pods.is_empty() && [Phase::Running, Phase::Resuming].contains(&it.phase()) {
