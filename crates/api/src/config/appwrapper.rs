@@ -18,6 +18,9 @@ use crate::{GoDuration, names};
 /// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
 
+/// The field that is switched off by null.
+pub(super) const AUTOPILOT: &str = "appwrapper.autopilot";
+
 /// How AppWrappers are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -296,10 +299,11 @@ const FIELDS: &[Field] = &[
          ClusterQueue until version 1.0, and Salvor does not.",
     ),
     field(
-        "appwrapper.autopilot",
+        AUTOPILOT,
         Object,
         Parent,
-        "What the labels mean by which Autopilot marks nodes whose resources are sick.",
+        "What the labels mean by which Autopilot marks nodes whose resources are sick. null switches injectAntiAffinities and \
+         monitorNodes off, as in CodeFlare's configuration.",
     ),
     field(
         "appwrapper.autopilot.injectAntiAffinities",

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
-use serde_json::{Map, Number, Value as Json};
+use serde_json::{Map, Number, Value as Json, json};
 
+use super::appwrapper::AUTOPILOT;
 use super::document::{Entry, Located, Value};
 use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS, TAINT_FIELDS};
 use super::problem::{Path, Problem};
@@ -90,6 +91,10 @@ impl Check {
     /// The value if it is good, nothing if it is null or was reported.
     fn value(&mut self, value: &Value, kind: Kind, place: &Place) -> Option<Json> {
         match (kind, value) {
+            // As in CodeFlare's configuration, where it switches Autopilot off.
+            (Kind::Object, Value::Null) if place.prefix == AUTOPILOT => {
+                return Some(json!({"injectAntiAffinities": false, "monitorNodes": false}));
+            }
             (_, Value::Null) => return None,
             (Kind::Bool, Value::Bool(value)) => return Some(Json::Bool(*value)),
             (Kind::Integer(least, most), Value::Integer(value)) => {

@@ -400,6 +400,22 @@ appwrapper:
     assert_eq!(again, configuration);
 }
 
+/// A key without a value is null in YAML. Elsewhere that is a field that is not set.
+#[test]
+fn autopilot_that_is_null_is_off_as_in_codeflares_configuration() {
+    for (text, on) in [
+        ("appwrapper: {autopilot: null}", false),
+        ("appwrapper:\n  autopilot:\n  schedulerName: s\n", false),
+        ("appwrapper: {autopilot: {}}", true),
+        ("appwrapper: {autopilot: {monitorNodes: null}}", true),
+        ("appwrapper: null", true),
+        ("appwrapper: {}", true),
+    ] {
+        let autopilot = parse(&with(text)).unwrap().appwrapper.autopilot;
+        assert_eq!((autopilot.inject_anti_affinities, autopilot.monitor_nodes), (on, on), "{text}");
+    }
+}
+
 #[test]
 fn contradictions_between_the_timers_of_appwrappers_are_refused() {
     let tolerance = |rest: &str| format!("appwrapper: {{faultTolerance: {{{rest}}}}}");
