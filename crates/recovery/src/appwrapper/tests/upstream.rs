@@ -1,5 +1,7 @@
 //! The cases that CodeFlare's own unit tests have: two bare Pods, no grace, no retries, no time to live.
 
+use serde_json::json;
+
 use super::*;
 
 fn upstream() -> Cluster {
@@ -122,4 +124,48 @@ fn creation_failure_leaves_the_first_pod() {
         it.view.status.component_status.iter().map(|it| it.conditions[0].reason.clone()).collect();
     assert_eq!(reasons, ["ComponentCreationInitiated", "ComponentCreationErrored"]);
     deleted(it);
+}
+
+/// The status as CodeFlare's controller 1.2 writes it: its own fields only, a random name, and Unhealthy that outlives a reset.
+#[test]
+fn one_that_codeflares_controller_left_in_mid_run_goes_on() {
+    for phase in ["Running", "Resetting"] {
+        let mut it = Cluster::of(&[(job(), 2)]).running();
+        let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "message": "", "lastTransitionTime": it.now});
+        let deleting = if phase == "Resetting" { "True" } else { "False" };
+        let component = json!({
+            "name": "job-x7k2p", "kind": "Job", "apiVersion": "batch/v1",
+            "podSets": [{"path": "template.spec.template", "replicas": 2,
+                         "annotations": {"workload.codeflare.dev.appwrapper/tas-pod-index-label": "l"}}],
+            "conditions": [condition("ResourcesDeployed", "True", "ComponentCreatedSuccessfully")],
+        });
+        let status = json!({
+            "phase": phase, "resettingCount": 1, "componentStatus": [component],
+            "conditions": [
+                condition("QuotaReserved", "True", "Resuming"),
+                condition("ResourcesDeployed", "True", "Resuming"),
+                condition("PodsReady", "True", "SufficientPodsReady"),
+                condition("Unhealthy", "True", "FoundFailedPods"),
+                condition("DeletingResources", deleting, "DeletionInitiated"),
+            ],
+        });
+        it.view.status = serde_json::from_value(status).unwrap();
+        it.found(0).object.name = "job-x7k2p".into();
+        it.deeds.clear();
+        if phase == "Running" {
+            it.run_for(3_600);
+            assert_eq!((it.phase(), it.code(), it.deeds.len()), (Phase::Running, "Healthy", 0));
+            assert_eq!(it.view.name_of(0), Some("job-x7k2p"));
+            it.says(0, ComponentState::Succeeded);
+            it.set_pods(PodPhase::Succeeded);
+            it.settle();
+            assert_eq!(it.phase(), Phase::Succeeded);
+        } else {
+            it.run_for(93);
+            it.set_pods(PodPhase::Running);
+            it.run_for(2);
+            assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"), "{:?}", it.deeds);
+            assert_eq!((it.deeds.len(), it.view.status.resetting_count), (2, 1), "{:?}", it.deeds);
+        }
+    }
 }
