@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 
 use crate::{
     controller::cases,
-    objects::{AppWrapper, Namespaced, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob},
+    objects::{
+        AppWrapper, Namespaced, Object, OfJobSet, OfLeaderWorkerSet, OfPyTorchJob, OfRayCluster, OfRayJob,
+    },
     stage::{Run, Stage, Wrap, phases},
 };
 

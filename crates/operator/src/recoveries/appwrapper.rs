@@ -14,8 +14,8 @@ use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Last, Memory, NodeView,
-        Phase, Seen, Stakes, Step, decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Last, Memory,
+        NodeView, Phase, Seen, Stakes, Step, decide,
     },
     event::EventNote,
     ids::{NodeName, Uid},

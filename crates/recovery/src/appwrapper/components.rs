@@ -124,7 +124,8 @@ impl Waves {
             of.get(field).and_then(Value::as_u64).map(|it| usize::try_from(it).unwrap_or(usize::MAX))
         };
         // Such a Job starts no more pods, and its end is about to be told.
-        let ends = ["SuccessCriteriaMet", "FailureTarget"].iter().any(|it| has_condition(status, it).is_some());
+        let ends =
+            ["SuccessCriteriaMet", "FailureTarget"].iter().any(|it| has_condition(status, it).is_some());
         let given_up = count_indexes(text(status, "failedIndexes"));
         let completions = number(spec, "completions")?.saturating_sub(given_up);
         Some(Self {

@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::Counts;
 use super::names::conditions::{
-    ANNOTATIONS_VALID, COMPONENTS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED, SUCCEEDED,
-    UNHEALTHY,
+    ANNOTATIONS_VALID, COMPONENTS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED,
+    SUCCEEDED, UNHEALTHY,
 };
 use super::names::{annotations, reasons};
 use super::policy::Defect;

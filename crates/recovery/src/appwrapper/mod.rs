@@ -42,8 +42,8 @@ pub use resets::{Cause, ResetRecord};
 pub use status::{AppWrapperStatus, Phase};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, End, FoundComponent,
-    Last, Memory, NodeView, ObjectRef, PodView, Seen,
+    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, End,
+    FoundComponent, Last, Memory, NodeView, ObjectRef, PodView, Seen,
 };
 
 #[cfg(test)]

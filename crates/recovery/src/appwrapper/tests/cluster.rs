@@ -334,7 +334,9 @@ impl Cluster {
                         && status.has_succeeded()
                 });
                 let may = match view.status.phase {
-                    Phase::Running => stray || view.deleting || done && view.status.holds("DeletingResources"),
+                    Phase::Running => {
+                        stray || view.deleting || done && view.status.holds("DeletingResources")
+                    }
                     Phase::Resuming => stray || view.deleting,
                     Phase::Empty | Phase::Suspended => {
                         !view.status.holds("ResourcesDeployed") || view.deleting

@@ -66,8 +66,18 @@ fn the_pods_that_a_job_still_has_to_run() {
         (json!({"completions": 4, "parallelism": 2}), json!({"succeeded": 4}), 0, 0),
         (json!({"completions": 4, "parallelism": 0}), json!({}), 0, 0),
         // Indexes that have failed for good are not run again.
-        (json!({"completions": 9, "parallelism": 9}), json!({"succeeded": 1, "failedIndexes": "0,3-5,8"}), 0, 3),
-        (json!({"completions": 9, "parallelism": 9}), json!({"failedIndexes": "5-3,x,-,0-99999999999999999999"}), 0, 9),
+        (
+            json!({"completions": 9, "parallelism": 9}),
+            json!({"succeeded": 1, "failedIndexes": "0,3-5,8"}),
+            0,
+            3,
+        ),
+        (
+            json!({"completions": 9, "parallelism": 9}),
+            json!({"failedIndexes": "5-3,x,-,0-99999999999999999999"}),
+            0,
+            9,
+        ),
         (json!({"completions": 4, "parallelism": 2}), condition("SuccessCriteriaMet"), 0, 0),
         (json!({"completions": 4, "parallelism": 2}), condition("FailureTarget"), 0, 0),
         (json!({"completions": 4, "parallelism": -2}), json!({"succeeded": -7}), 0, 1),

@@ -227,7 +227,11 @@ fn waves_that_follow_one_another_cost_no_writes() {
     it.set_pod(3, PodPhase::Succeeded);
     it.view.pods[3].ended = Some(it.now);
     it.settle();
-    assert_eq!((it.code(), it.writes), ("Healthy", before), "nothing more is to run, and the Job is about to say so");
+    assert_eq!(
+        (it.code(), it.writes),
+        ("Healthy", before),
+        "nothing more is to run, and the Job is about to say so"
+    );
     // A clock that is ahead does not put the condition off.
     it.found(0).waves = in_waves(1);
     it.view.pods.truncate(1);
@@ -361,7 +365,11 @@ fn pods_that_nobody_ends_after_success_are_ended_and_then_quota_is_free() {
         assert_eq!((it.code(), it.holds("DeletingResources")), ("Finishing", false));
         it.stuck_pods = true;
         it.run_for(2);
-        assert_eq!((it.code(), it.phase()), ("Finishing", Phase::Running), "its own controllers had their time");
+        assert_eq!(
+            (it.code(), it.phase()),
+            ("Finishing", Phase::Running),
+            "its own controllers had their time"
+        );
         let message = "All components are done; 2 pods have not ended";
         assert_eq!(it.condition("DeletingResources"), ("True", "DeletionInitiated", message));
         assert!(it.holds("QuotaReserved") && it.view.own_component(0).is_none());

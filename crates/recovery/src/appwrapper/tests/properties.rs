@@ -97,7 +97,7 @@ fn happen(it: &mut Cluster, event: Event) {
         }
         // A bare Pod makes no others.
         Event::PodMade(of, phase) if exists(it, of) && it.view.components[of].kind != bare_pod() => {
-            drop(it.add_pod(of, phase));
+            it.add_pod(of, phase);
         }
         Event::PodNoRoom(pod) if pods > 0 => it.view.pods[pod % pods].unschedulable = true,
         Event::Says(of, state) if exists(it, of) => it.says(
