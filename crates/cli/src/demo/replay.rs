@@ -55,8 +55,7 @@ pub(super) fn execute(args: &DemoArgs, path: &Path) -> Result<ExitCode, CliError
         failed.map_err(|problem| DemoError::Fail { failure: failure.clone(), problem })?;
     }
     let seed = args.seed.unwrap_or(1);
-    let policy =
-        if args.without_salvor { Policy::peer(Peer::Kubernetes, &scenario) } else { Policy::of(&scenario) };
+    let policy = if args.without_salvor { Policy::peer(Peer::Kubernetes) } else { Policy::of(&scenario) };
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
     let listener = bind_page(args.page, PAGE)?;
     let runtime =
