@@ -68,6 +68,7 @@ use crate::{
     packed::packed,
     recovery::{After, Ended, Recovery, View},
     shared::{Shared, tell},
+    tasks,
 };
 
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
@@ -505,7 +506,7 @@ impl<R: Recovery> Engine<R> {
             why: why.to_string(),
         };
         let (ends, epoch) = (self.ends.0.clone(), self.epoch());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let mut untold = None;
             let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
             // The engine waits for every end before it goes.
