@@ -536,6 +536,12 @@ impl<R: Recovery> Engine<R> {
     fn ended(&mut self, End { subject, done, untold, outcome, began, term, epoch }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
+        if let Some(admitted) = self.known(&subject).and_then(|pending| pending.admitted) {
+            let steps: Vec<R::Step> = done.iter().map(|(step, _)| step.clone()).collect();
+            if self.brake().carried_out(admitted, server, &steps) {
+                self.shared.remember_the_brake();
+            }
+        }
         let worked = !matches!(outcome, Outcome::Failed(..));
         let refusal = match &outcome {
             Outcome::Failed(step, failure) => failure.refusal_of(&**step).map(|refusal| (step, refusal)),
