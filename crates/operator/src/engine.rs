@@ -68,6 +68,7 @@ use crate::{
     packed::packed,
     recovery::{After, Ended, Recovery, View},
     shared::{Shared, tell},
+    tasks,
 };
 
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
@@ -505,7 +506,7 @@ impl<R: Recovery> Engine<R> {
             why: why.to_string(),
         };
         let (ends, epoch) = (self.ends.0.clone(), self.epoch());
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             let mut untold = None;
             let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
             // The engine waits for every end before it goes.
@@ -535,6 +536,12 @@ impl<R: Recovery> Engine<R> {
     fn ended(&mut self, End { subject, done, untold, outcome, began, term, epoch }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
+        if let Some(admitted) = self.known(&subject).and_then(|pending| pending.admitted) {
+            let steps: Vec<R::Step> = done.iter().map(|(step, _)| step.clone()).collect();
+            if self.brake().carried_out(admitted, server, &steps) {
+                self.shared.remember_the_brake();
+            }
+        }
         let worked = !matches!(outcome, Outcome::Failed(..));
         let refusal = match &outcome {
             Outcome::Failed(step, failure) => failure.refusal_of(&**step).map(|refusal| (step, refusal)),

@@ -28,6 +28,7 @@ use crate::{
     brake_keeper::BrakeKeeper,
     discovery::Discovery,
     nodes::{Needs, NeedsVolumes, Node, NodeFeed},
+    tasks,
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
 pub(crate) use kind::{KindLost, KindTarget, OfKind};
@@ -359,7 +360,7 @@ impl<News: Send + 'static> Feeds<News> {
             turns: self.turns.clone(),
             outbox: Outbox { feed: self.started, to: self.to.clone() },
         };
-        let task = AbortOnDropHandle::new(tokio::spawn(start(stage)));
+        let task = AbortOnDropHandle::new(tasks::spawn(start(stage)));
         self.heard.insert(self.started);
         self.running.insert(key, Running { feed: self.started, listed_to_lead, lasting, _task: task });
     }

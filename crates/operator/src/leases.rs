@@ -22,7 +22,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{feeds::Outbox, live};
+use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
 /// A Lease is read this often: as often as a kubelet renews it.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -127,7 +127,7 @@ pub(crate) async fn read<News: Send + 'static>(
                     news: news.clone(),
                     tell,
                 };
-                tasks.spawn(reader.read(node.clone()))
+                tasks.spawn(of_this_operator(reader.read(node.clone())))
             });
         }
         tokio::select! {

@@ -17,6 +17,7 @@ pub(crate) use self::{
 use crate::{
     brake_keeper::BrakeKeeper,
     interned::Interned,
+    tasks,
     watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
@@ -96,7 +97,7 @@ impl NodeFeed {
         if task.is_none() {
             let Inner { source, keeper, health, listeners, .. } = &*self.0;
             let run = run(source.clone(), keeper.clone(), health.clone(), listeners.clone());
-            *task = Some(AbortOnDropHandle::new(tokio::spawn(run)));
+            *task = Some(AbortOnDropHandle::new(tasks::spawn(run)));
         }
         changes
     }

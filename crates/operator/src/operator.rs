@@ -31,6 +31,7 @@ use crate::{
     running::{Running, at_once},
     shared::{Released, Shared},
     surroundings::Surroundings,
+    tasks,
     time::std_duration,
     watch::Source,
     webhooks::{BoundWebhooks, WebhookError, WebhookServer},
@@ -162,7 +163,7 @@ impl Operator {
             let run = elector.run(stop.clone());
             let task = match &aside {
                 Some(aside) => aside.runtime.spawn(run),
-                None => tokio::spawn(run),
+                None => tasks::spawn(run),
             };
             (leadership, Some(Election { task: AbortOnDropHandle::new(task), stop }))
         } else {
@@ -177,7 +178,7 @@ impl Operator {
                 metrics: metrics.clone(),
                 switch: leadership.pause().clone(),
             };
-            switch = Some(AbortOnDropHandle::new(tokio::spawn(watch.run())));
+            switch = Some(AbortOnDropHandle::new(tasks::spawn(watch.run())));
             (leadership, None)
         };
 

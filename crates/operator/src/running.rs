@@ -7,6 +7,7 @@ use crate::{
     feeds::{Feeds, Hub},
     recovery::Recovery,
     shared::Shared,
+    tasks,
 };
 
 /// The recoveries that are started so far, and everything that further ones need.
@@ -23,7 +24,7 @@ impl Running {
         let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
-        self.engines.push(AbortOnDropHandle::new(tokio::spawn(engine.run(inbox, self.stop.clone()))));
+        self.engines.push(AbortOnDropHandle::new(tasks::spawn(engine.run(inbox, self.stop.clone()))));
         tracing::info!(recovery = R::NAME, "started");
     }
 }

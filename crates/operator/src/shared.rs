@@ -13,6 +13,7 @@ use crate::{
     leader::{Leadership, Term},
     metrics::Metrics,
     notices::Notices,
+    tasks,
     time::Time,
 };
 
@@ -74,7 +75,7 @@ impl Shared {
 pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
     let Some(term) = led.filter(|_| !shared.dry_run) else { return };
     let executor = shared.executor.clone();
-    tokio::spawn(async move {
+    tasks::spawn(async move {
         let mut wait = FIRST_RETRY;
         // The moment at which the API server is most likely sick as well.
         for _ in 0..TELL_ATTEMPTS {

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::client::Body;
 use salvor_api::config::Configuration;
 use salvor_embedded::{Cluster, Faults};
-use salvor_operator::{Operator, Surroundings};
+use salvor_operator::{Operator, Sleep, Surroundings};
 use tower::{BoxError, Service};
 
 use crate::line::Line;
@@ -16,6 +16,7 @@ use crate::line::Line;
 pub struct Process {
     operator: Option<Operator>,
     line: Line,
+    sleep: Sleep,
 }
 
 impl Process {
@@ -58,13 +59,20 @@ impl Process {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let operator = Operator::start(Surroundings::in_process(service, now, identity), configuration);
-        Self { operator: Some(operator), line }
+        let sleep = Sleep::default();
+        let surroundings = Surroundings::in_process(service, now, identity);
+        let operator = sleep.over(|| Operator::start(surroundings, configuration));
+        Self { operator: Some(operator), line, sleep }
     }
 
     /// The line that it has to the API server.
     pub fn line(&self) -> &Line {
         &self.line
+    }
+
+    /// Stops all that runs in it, as SIGSTOP does, or lets it go on.
+    pub fn sleep(&self) -> &Sleep {
+        &self.sleep
     }
 
     /// All metrics of the operator.

@@ -9,7 +9,7 @@ use std::{
 use salvor_recovery::{event::EventNote, step::Write};
 
 use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane};
-use crate::leader::Term;
+use crate::{leader::Term, tasks};
 
 /// Events that wait for their turn at most: by then nobody can read them.
 pub(super) const MOST_MENTIONS: usize = 1000;
@@ -39,7 +39,7 @@ impl Executor {
             mentions.tellers += 1;
         }
         let this = self.clone();
-        tokio::spawn(async move {
+        tasks::spawn(async move {
             while let Some((note, term)) = this.next_mention() {
                 this.tell(&note, term).await;
             }

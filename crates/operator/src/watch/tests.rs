@@ -125,8 +125,10 @@ impl Bench {
         Self { asked, changes, health, history, now }
     }
 
+    /// The next change. Whoever waits for one in vain learns of it: without an end, time passes for ever here.
     async fn next(&mut self) -> Change<(Uid, u64)> {
-        self.changes.recv().await.unwrap()
+        let change = tokio::time::timeout(Duration::from_secs(86_400), self.changes.recv()).await;
+        change.expect("a change within a day").unwrap()
     }
 
     async fn reset(&mut self) -> Vec<(Uid, u64)> {

@@ -46,6 +46,18 @@ impl Admitted {
         *count = count.saturating_add(more);
     }
 
+    /// So many that were admitted then were carried out only now: they count from now on. Whether that changes anything.
+    pub(super) fn carried_out(&mut self, limit: u32, admitted: Timestamp, now: Timestamp, some: u32) -> bool {
+        if limit == 0 || some == 0 || admitted.as_second() >= now.as_second() {
+            return false;
+        }
+        if let Some(count) = self.0.get_mut(&admitted.as_second()) {
+            *count = count.saturating_sub(some);
+        }
+        self.add(limit, now, some);
+        true
+    }
+
     /// Drops what no longer counts. What is yet to come, by a clock that was ahead or by somebody's hand, counts as if it
     /// were admitted now: it holds nothing for longer than a minute.
     pub(super) fn forget(&mut self, now: Timestamp) {

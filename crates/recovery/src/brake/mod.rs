@@ -306,6 +306,17 @@ impl Brake {
         Ok(())
     }
 
+    /// Takes note that steps that were let through at a time are carried out now. Whatever lay between, a failed request or a wait that
+    /// the live objects asked for: otherwise they would be recovered in the same minute as those that are let through when their
+    /// admission counts no more. Whether that changes what is remembered.
+    pub fn carried_out<S: Step>(&mut self, admitted: Timestamp, now: Timestamp, steps: &[S]) -> bool {
+        let Some(Disruption { pods, nodes, .. }) = disruption(steps, Outage::Holds) else { return false };
+        let (limits, state) = (&self.limits, &mut self.state);
+        let pods = state.admitted.carried_out(limits.max_pods_per_minute, admitted, now, pods);
+        let nodes = state.admitted_nodes.carried_out(limits.max_nodes_per_minute, admitted, now, nodes);
+        pods || nodes
+    }
+
     /// Whether steps that were let through, and counted, may still be carried out.
     ///
     /// # Errors

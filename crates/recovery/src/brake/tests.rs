@@ -97,6 +97,25 @@ fn the_budget_is_spent_and_comes_back() {
     assert_eq!(brake.check(at(61_001), 3).unwrap_err().until(), Some(at(122_000)));
 }
 
+/// An admission that is carried out late counts from then: otherwise two budgets are spent in one minute.
+#[test]
+fn what_is_carried_out_late_counts_from_then() {
+    let judgement = || start_in("a");
+    let steps = judgement().verdict.actions().to_vec();
+    let limits = BrakeLimits { max_nodes_per_minute: 1, ..BrakeLimits::default() };
+    let mut brake = Brake::new(limits, BrakeState::default());
+    let passes =
+        |brake: &Brake, now| !brake.review(now, judgement(), Outage::default()).verdict.actions().is_empty();
+    let _ = brake.pass(at(0), judgement(), Outage::default());
+    assert!(!brake.carried_out(at(0), at(900), &steps), "in the same second nothing changes");
+    assert!(brake.carried_out(at(0), at(40_000), &steps));
+    assert!(!passes(&brake, at(61_000)) && !passes(&brake, at(100_999)));
+    assert!(passes(&brake, at(101_000)), "it counts once, and not for longer than a minute");
+    // Also after its admission counts no more.
+    assert!(brake.carried_out(at(0), at(200_000), &steps));
+    assert!(!passes(&brake, at(260_999)) && passes(&brake, at(261_000)));
+}
+
 #[test]
 fn no_limit_means_no_limit() {
     let mut brake = brake(0, 0);

@@ -75,6 +75,24 @@ pub enum Deed {
         /// How many of them.
         times: u32,
     },
+    /// A replica cannot renew the Lease of the election, while all else works.
+    Unrenewed {
+        /// The number of the replica.
+        replica: usize,
+        /// Each answer.
+        effect: Effect,
+        /// For so long.
+        lasts: u64,
+    },
+    /// A webhook or a quota refuses such writes of all replicas.
+    Refused {
+        /// Which writes.
+        call: Call,
+        /// Each answer.
+        effect: Effect,
+        /// For so long.
+        lasts: u64,
+    },
     /// Every request, or every write, of a replica takes longer.
     Slow {
         /// The number of the replica.
@@ -106,6 +124,13 @@ pub enum Deed {
     },
     /// Nothing reaches a replica, and nothing leaves it.
     Asleep {
+        /// The number of the replica.
+        replica: usize,
+        /// For so long.
+        lasts: u64,
+    },
+    /// Nothing of a replica runs, while time goes on: SIGSTOP, or a machine that sleeps.
+    Stop {
         /// The number of the replica.
         replica: usize,
         /// For so long.
@@ -333,9 +358,12 @@ impl Deed {
             Self::Stall { .. }
             | Self::Unlisted { .. }
             | Self::Strike { .. }
+            | Self::Refused { .. }
+            | Self::Unrenewed { .. }
             | Self::Slow { .. }
             | Self::Clock { .. }
-            | Self::Asleep { .. } => true,
+            | Self::Asleep { .. }
+            | Self::Stop { .. } => true,
             Self::Node { .. }
             | Self::Reboot { .. }
             | Self::ReplaceNode { .. }
@@ -368,9 +396,12 @@ impl Deed {
             | Self::DeleteApp { again: lasts, .. } => *lasts,
             Self::Stall { lasts, .. }
             | Self::Unlisted { lasts, .. }
+            | Self::Refused { lasts, .. }
+            | Self::Unrenewed { lasts, .. }
             | Self::Slow { lasts, .. }
             | Self::Clock { lasts, .. }
             | Self::Asleep { lasts, .. }
+            | Self::Stop { lasts, .. }
             | Self::DryRun { lasts }
             | Self::Pause { lasts }
             | Self::Suspend { lasts, .. }

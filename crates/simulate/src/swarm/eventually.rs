@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, job::TRACKING_FINALIZER, repair, taints};
-use salvor_nodes::{GroundTruth, Work};
+use salvor_nodes::{GroundTruth, Overlap, Work};
 use serde_json::Value;
 
 use super::{
@@ -153,19 +153,24 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 /// Work that must not run twice, and did.
 ///
 /// Pods with volumes of their own, and pods of a StatefulSet, consent to nothing here. Only the rule that takes lost nodes out of
-/// service ends them without proof, and says so in its documentation; and whoever asks for an eviction says that the machine is off.
+/// service ends them without proof, and says so in its documentation; and whoever asks for the eviction of a node says that its
+/// machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    let said_to_be_off = plan.has(|deed| matches!(deed, Deed::Evict { .. }));
-    if plan.settings.out_of_service.is_some() || said_to_be_off {
+    if plan.settings.out_of_service.is_some() {
         return Vec::new();
     }
-    let agreed =
-        plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None || !job.waits_for_the_end);
+    let was_on = |overlap: &Overlap, node: &str| overlap.first.ends_with(&format!(" on {node}"));
+    let is_said_to_be_off = |overlap: &Overlap| {
+        plan.has(|deed| matches!(deed, Deed::Evict { node, .. } if was_on(overlap, node)))
+    };
+    // An owner that consents agrees to that, and one that does not wait for the end of a pod asks for it.
+    let jobs_agree = plan.workloads.apps > 0
+        || plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None || !job.waits_for_the_end);
     let overlaps = truth.overlaps(now).into_iter().filter(|overlap| match overlap.work {
         Work::Ordinal { .. } | Work::VolumeWriter { .. } => true,
-        // An owner that consents agrees to that, and one that does not wait for the end of a pod asks for it.
-        Work::JobIndex { .. } => !agreed && plan.workloads.apps == 0,
+        Work::JobIndex { .. } => !jobs_agree,
         Work::Job { .. } | Work::Pod { .. } => false,
     });
+    let overlaps = overlaps.filter(|overlap| !is_said_to_be_off(overlap));
     overlaps.map(|overlap| Violation::new(Invariant::RanTwice, now, overlap.to_string())).collect()
 }

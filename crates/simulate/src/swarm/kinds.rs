@@ -34,8 +34,12 @@ pub enum Kind {
     Unlisted,
     /// Requests that are struck.
     Strikes,
-    /// Writes that are refused.
+    /// Renewals of the Lease that fail, while all else works.
+    LostRenewals,
+    /// Some writes that are refused.
     Refusals,
+    /// Webhooks and quotas that refuse for a while.
+    Webhooks,
     /// Servers that are slow.
     Slow,
     /// Watches that are cut.
@@ -46,6 +50,8 @@ pub enum Kind {
     Clocks,
     /// Replicas that are not heard for a while.
     Sleeps,
+    /// Replicas of which nothing runs for a while.
+    Stops,
     /// Replicas that are killed.
     Kills,
     /// Replicas that die at a write.
@@ -78,7 +84,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::Crashes,
         Self::Partitions,
         Self::KubeletStops,
@@ -89,12 +95,15 @@ impl Kind {
         Self::Stalls,
         Self::Unlisted,
         Self::Strikes,
+        Self::LostRenewals,
         Self::Refusals,
+        Self::Webhooks,
         Self::Slow,
         Self::Cuts,
         Self::Compactions,
         Self::Clocks,
         Self::Sleeps,
+        Self::Stops,
         Self::Kills,
         Self::CrashPoints,
         Self::RenewalCrashes,
@@ -125,6 +134,11 @@ impl Kind {
         if plan.settings.eviction && rng.bool() {
             kinds.push(Self::Evictions);
         }
+        // Budgets and terms are at stake only where the leader changes.
+        let changes = [Self::LostRenewals, Self::Stops, Self::Kills, Self::Restarts];
+        if rng.bool() {
+            kinds.push(changes[rng.usize(..changes.len())]);
+        }
         let more = kinds.len().div_ceil(2).max(1);
         kinds.extend(std::iter::repeat_n(loss, more));
         kinds
@@ -145,12 +159,15 @@ impl Kind {
             | Self::Stalls
             | Self::Unlisted
             | Self::Strikes
+            | Self::LostRenewals
             | Self::Refusals
+            | Self::Webhooks
             | Self::Slow
             | Self::Cuts
             | Self::Compactions
             | Self::Clocks
             | Self::Sleeps
+            | Self::Stops
             | Self::Kills
             | Self::CrashPoints
             | Self::RenewalCrashes
@@ -190,10 +207,29 @@ impl Kind {
                 let call = Call::ALL[rng.usize(..Call::ALL.len())];
                 Deed::Strike { replica, call, effect: effect(rng, call), times: rng.u32(1..6) }
             }
+            Self::LostRenewals => {
+                let effects = [
+                    Effect::RequestLost,
+                    Effect::Unavailable,
+                    Effect::InternalError,
+                    Effect::Unanswered { carried_out: false },
+                ];
+                // Longer than a term, and perhaps until another replica leads.
+                let lasts = rng.u64(30..200);
+                Deed::Unrenewed { replica, effect: effects[rng.usize(..effects.len())], lasts }
+            }
             Self::Refusals => {
                 let writes: Vec<Call> = Call::ALL.into_iter().filter(|call| !call.is_read()).collect();
                 let call = writes[rng.usize(..writes.len() - 1)];
                 Deed::Strike { replica, call, effect: Effect::Denied, times: rng.u32(1..20) }
+            }
+            Self::Webhooks => {
+                let calls =
+                    [Call::CreatePod, Call::PatchStatus, Call::PatchNode, Call::PatchPod, Call::DeletePod];
+                // A webhook that denies, one that cannot be asked, and one that has too much to do.
+                let effects = [Effect::Denied, Effect::InternalError, Effect::TooManyRequests(5)];
+                let (call, effect) = (calls[rng.usize(..calls.len())], effects[rng.usize(..effects.len())]);
+                Deed::Refused { call, effect, lasts }
             }
             Self::Slow => Deed::Slow { replica, writes: rng.bool(), delay: rng.u64(100..3000), lasts },
             Self::Cuts => Deed::Cut { replica },
@@ -204,6 +240,7 @@ impl Kind {
                 Deed::Clock { replica, call: calls[rng.usize(..calls.len())], ahead, lasts }
             }
             Self::Sleeps => Deed::Asleep { replica, lasts: rng.u64(5..90) },
+            Self::Stops => Deed::Stop { replica, lasts: rng.u64(2..120) },
             Self::Kills => Deed::Kill { replica },
             Self::CrashPoints => {
                 let write = rng.u32(1..8);

@@ -146,6 +146,7 @@ failureRecoveryPolicy: {{rules: [{}]}}
 webhooks: {{enabled: false}}
 leaderElection: {{leaseDuration: 30s, renewDeadline: {RENEW_DEADLINE}s, retryPeriod: 8s}}
 appwrapper: {{wrappedKindsWithoutWebhooks: [Job.batch, Pod]}}
+repair: {{outageTimeout: 5m}}
 ",
         controllers.join(", "),
         settings.writes,

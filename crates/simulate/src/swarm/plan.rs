@@ -2,7 +2,7 @@
 //!
 //! Each seed switches most kinds of faults off, so that the few that are left meet each other often.
 
-use std::fmt;
+use std::{fmt, ops::Range};
 
 use fastrand::Rng;
 
@@ -115,12 +115,12 @@ impl Plan {
         let stream = |name: u64| Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ name);
         let (mut shape, mut schedule) = (stream(1), stream(2));
         let rng = &mut shape;
-        let pool = if rng.u8(..3) == 0 { rng.usize(2..=3) } else { 0 };
+        let pool = if rng.u8(..3) == 0 { 3 } else { 0 };
         let mut plan = Self {
             seed,
             nodes: rng.usize(3..=4),
             pool,
-            replicas: if rng.u8(..3) == 0 { 2 } else { 1 },
+            replicas: rng.usize(1..=2),
             workloads: workloads(rng),
             settings: settings(rng, pool > 0),
             moves: Vec::new(),
@@ -157,27 +157,55 @@ impl Plan {
     }
 }
 
-/// People mostly ask for the eviction of nodes that are down.
+/// The seconds after the loss of a node in which most of its pods are recovered.
+const COME_DUE: Range<u64> = 70..200;
+
+/// True if the budget and the term should outlast this.
+fn changes_the_leader(deed: &Deed) -> bool {
+    matches!(
+        deed,
+        Deed::Unrenewed { .. }
+            | Deed::Asleep { .. }
+            | Deed::Stop { .. }
+            | Deed::Kill { .. }
+            | Deed::Crash { .. }
+            | Deed::CrashAtRenewal { .. }
+            | Deed::Restart { .. }
+    )
+}
+
+/// Lets things meet: most happens in the minutes after a node is lost, when recoveries come due; people mostly ask for the eviction of
+/// nodes that are down; and nodes often become sick together.
 fn aim(moves: &mut [Move], rng: &mut Rng) {
     let is_down = |it: &Move| match &it.deed {
         Deed::Node { node, .. } => Some((it.at, node.clone())),
         _ => None,
     };
     let down: Vec<(u64, String)> = moves.iter().filter_map(is_down).collect();
+    let sick_at = moves.iter().find(|it| matches!(it.deed, Deed::Sick { .. })).map(|it| it.at);
     for it in moves {
-        if let Deed::Evict { node, .. } = &mut it.deed
-            && !down.is_empty()
-            && rng.u8(..4) > 0
-        {
-            let (at, name) = &down[rng.usize(..down.len())];
-            (it.at, *node) = ((at + rng.u64(30..200)).min(TROUBLE - 1), name.clone());
+        match &mut it.deed {
+            Deed::Node { .. } => {}
+            Deed::Sick { .. } => {
+                let together = sick_at.filter(|_| rng.u8(..3) > 0);
+                it.at = together.map_or(it.at, |at| at + rng.u64(..20));
+            }
+            deed if !down.is_empty() && rng.u8(..3) > 0 => {
+                let (at, name) = &down[rng.usize(..down.len())];
+                it.at = at + rng.u64(if changes_the_leader(deed) { COME_DUE } else { 30..300 });
+                if let Deed::Evict { node, .. } = deed {
+                    node.clone_from(name);
+                }
+            }
+            _ => {}
         }
+        it.at = it.at.min(TROUBLE - 1);
     }
 }
 
 fn workloads(rng: &mut Rng) -> Workloads {
     let mut workloads = Workloads::default();
-    for _ in 0..rng.usize(1..=5) {
+    for _ in 0..rng.usize(2..=6) {
         let pod = pod(rng);
         workloads.pods.push(pod);
     }
@@ -210,7 +238,7 @@ fn settings(rng: &mut Rng, pool: bool) -> Settings {
         zombie: rng.u8(..10) > 0,
         eviction: rng.u8(..10) > 2,
         repair: pool,
-        pods_per_minute: [0, 1, 2, 4][rng.usize(..4)],
+        pods_per_minute: [0, 1, 1, 2][rng.usize(..4)],
         writes: [1, 32][rng.usize(..2)],
         out_of_service: (rng.u8(..5) == 0).then(|| rng.u32(90..400)),
         budget: rng.usize(1..=2),

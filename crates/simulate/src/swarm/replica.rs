@@ -63,6 +63,8 @@ enum Order {
     Kill,
     Crash(CrashPoint),
     CrashAtRenewal(Side),
+    /// Stops all that runs in it, or lets it go on.
+    Sleep(bool),
     /// Stops in peace and starts with this.
     Configure(Box<Configuration>),
     Restart,
@@ -95,6 +97,10 @@ impl Replica {
 
     pub(super) fn crash_at_renewal(&self, side: Side) {
         self.order(Order::CrashAtRenewal(side));
+    }
+
+    pub(super) fn sleep(&self, sleeps: bool) {
+        self.order(Order::Sleep(sleeps));
     }
 
     pub(super) fn restart(&self) {
@@ -147,6 +153,8 @@ impl Life {
                     Some(Order::Kill) => line.cut(),
                     Some(Order::Crash(point)) => line.die_at(point),
                     Some(Order::CrashAtRenewal(side)) => line.die_at_renewal(side),
+                    Some(Order::Sleep(true)) => process.sleep().begin(),
+                    Some(Order::Sleep(false)) => process.sleep().end(),
                     Some(Order::Restart) => {
                         process.stop().await;
                         break;

@@ -78,7 +78,8 @@ impl World {
         if plan.pool > 0 {
             define(&client, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await?;
             let template = NodeProfile::named("gpu").in_zone("zone-1");
-            let (shutdown, boot) = (Duration::from_secs(20), Duration::from_secs(40));
+            // Long enough that repairs would be under way together, if nothing held them.
+            let (shutdown, boot) = (Duration::from_secs(90), Duration::from_secs(40));
             let apart = Duration::ZERO;
             let nodes = u32::try_from(plan.pool).unwrap_or(u32::MAX);
             cluster.add_pool(NodePool { name: "gpu".into(), nodes, template, shutdown, boot, apart }).await?;
@@ -110,10 +111,15 @@ impl World {
                 self.add_faults(deed);
                 self.cut(deed);
             }
-            Deed::Strike { .. } | Deed::Slow { .. } | Deed::Clock { .. } => self.add_faults(deed),
+            Deed::Strike { .. }
+            | Deed::Refused { .. }
+            | Deed::Unrenewed { .. }
+            | Deed::Slow { .. }
+            | Deed::Clock { .. } => self.add_faults(deed),
             Deed::Cut { .. } => self.cut(deed),
             Deed::Compact => self.cluster.api().compact(),
             Deed::Asleep { replica, .. } => self.replicas[*replica].faults.pause(),
+            Deed::Stop { replica, .. } => self.replicas[*replica].sleep(true),
             Deed::Kill { replica } => self.replicas[*replica].kill(),
             Deed::Crash { replica, point } => self.replicas[*replica].crash(*point),
             Deed::CrashAtRenewal { replica, side } => self.replicas[*replica].crash_at_renewal(*side),
@@ -135,13 +141,19 @@ impl World {
     pub(super) async fn end(&self, deed: &Deed) {
         match deed {
             Deed::Node { node, .. } => drop(self.cluster.fleet().heal(node).await),
-            Deed::Stall { .. } | Deed::Unlisted { .. } | Deed::Slow { .. } | Deed::Clock { .. } => {
+            Deed::Stall { .. }
+            | Deed::Unlisted { .. }
+            | Deed::Refused { .. }
+            | Deed::Unrenewed { .. }
+            | Deed::Slow { .. }
+            | Deed::Clock { .. } => {
                 self.remove_faults(deed);
                 if matches!(deed, Deed::Stall { .. }) {
                     self.cut(deed);
                 }
             }
             Deed::Asleep { replica, .. } => self.replicas[*replica].faults.resume(),
+            Deed::Stop { replica, .. } => self.replicas[*replica].sleep(false),
             Deed::DryRun { .. } => self.configure(&self.wet),
             Deed::Pause { .. } => self.hands.pause(false).await,
             Deed::Evict { node, .. } => self.hands.ask_for_eviction(node, false).await,
@@ -200,42 +212,66 @@ impl World {
     }
 
     fn add_faults(&self, deed: &Deed) {
-        if let Some((replica, faults)) = faults(deed) {
-            faults.into_iter().for_each(|fault| self.replicas[replica].faults.add(fault));
+        let Some((whose, faults)) = faults(deed) else { return };
+        for replica in self.replicas_of(whose) {
+            faults.iter().for_each(|fault| replica.faults.add(fault.clone()));
         }
     }
 
     fn remove_faults(&self, deed: &Deed) {
-        let Some((replica, over)) = faults(deed) else { return };
+        let Some((whose, over)) = faults(deed) else { return };
         let is_over = |fault: &Fault| {
             over.iter()
                 .any(|it| (&it.method, &it.path, it.effect) == (&fault.method, &fault.path, fault.effect))
         };
-        self.replicas[replica].faults.retain(|fault| !is_over(fault));
+        for replica in self.replicas_of(whose) {
+            replica.faults.retain(|fault| !is_over(fault));
+        }
+    }
+
+    fn replicas_of(&self, whose: Whose) -> &[Replica] {
+        match whose {
+            Whose::Everybodys => &self.replicas,
+            Whose::Of(replica) => &self.replicas[replica..=replica],
+        }
     }
 }
 
+/// Whose requests a fault strikes.
+#[derive(Clone, Copy)]
+enum Whose {
+    Everybodys,
+    Of(usize),
+}
+
 /// The faults of requests that a deed is, and whose requests they strike.
-fn faults(deed: &Deed) -> Option<(usize, Vec<Fault>)> {
+fn faults(deed: &Deed) -> Option<(Whose, Vec<Fault>)> {
     let of = |call: Call, effect: Effect| {
         let (method, path) = call.matches();
         Fault { method, ..Fault::new(effect).path(path) }
     };
     Some(match deed {
-        Deed::Stall { replica, watch, .. } => {
-            (*replica, vec![Fault::new(Effect::Lag(NEVER)).method(http::Method::GET).path(watch.path())])
-        }
+        Deed::Stall { replica, watch, .. } => (
+            Whose::Of(*replica),
+            vec![Fault::new(Effect::Lag(NEVER)).method(http::Method::GET).path(watch.path())],
+        ),
         Deed::Unlisted { replica, watch, effect, .. } => {
-            (*replica, vec![Fault::new(*effect).method(http::Method::GET).path(watch.path())])
+            (Whose::Of(*replica), vec![Fault::new(*effect).method(http::Method::GET).path(watch.path())])
         }
-        Deed::Strike { replica, call, effect, times } => (*replica, vec![of(*call, *effect).times(*times)]),
+        Deed::Strike { replica, call, effect, times } => {
+            (Whose::Of(*replica), vec![of(*call, *effect).times(*times)])
+        }
+        Deed::Unrenewed { replica, effect, .. } => (Whose::Of(*replica), vec![of(Call::Renewal, *effect)]),
+        Deed::Refused { call, effect, .. } => (Whose::Everybodys, vec![of(*call, *effect)]),
         Deed::Slow { replica, writes, delay, .. } => {
             let slow = Fault::new(Effect::Delay(Duration::from_millis(*delay)));
             let methods = [http::Method::PATCH, http::Method::DELETE, http::Method::POST];
             let slow_writes = || methods.into_iter().map(|method| slow.clone().method(method)).collect();
-            (*replica, if *writes { slow_writes() } else { vec![slow] })
+            (Whose::Of(*replica), if *writes { slow_writes() } else { vec![slow] })
         }
-        Deed::Clock { replica, call, ahead, .. } => (*replica, vec![of(*call, Effect::ClockAhead(*ahead))]),
+        Deed::Clock { replica, call, ahead, .. } => {
+            (Whose::Of(*replica), vec![of(*call, Effect::ClockAhead(*ahead))])
+        }
         _ => return None,
     })
 }

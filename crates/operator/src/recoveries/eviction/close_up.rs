@@ -21,7 +21,7 @@ use tokio::{
 };
 
 use super::{News, claims::read_access_as_far_as_can_be};
-use crate::{feeds::Outbox, live};
+use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
 /// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before anything is done to a pod.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
@@ -94,13 +94,14 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
         claimed.retain(|pod, reads| stays(claims.contains_key(pod), reads));
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
-                looks.spawn(read_lease(client.clone(), node.clone(), wanted.clone(), news.clone()))
+                let read = read_lease(client.clone(), node.clone(), wanted.clone(), news.clone());
+                looks.spawn(of_this_operator(read))
             });
         }
         for (pod, of) in claims {
             claimed.entry(pod).or_insert_with_key(|(uid, number)| {
                 let (client, turns, news) = (client.clone(), claim_turns.clone(), news.clone());
-                looks.spawn(read_claims(client, uid.clone(), *number, of, turns, news))
+                looks.spawn(of_this_operator(read_claims(client, uid.clone(), *number, of, turns, news)))
             });
         }
         tokio::select! {

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
 
-/// An admission counts for a minute. Between it and the request lie the wait for a turn to write and up to three looks, so
-/// what is sent in this much less than a minute was admitted in one.
-const WINDOW: SignedDuration = SignedDuration::from_secs(45);
+/// An admission counts for a minute. Between it and the request lie the wait for a turn to write, up to three looks, and in a process
+/// that has just begun the 20 seconds for which the Lease of a kubelet must be seen. So what is sent in this much less than a minute was
+/// admitted in one.
+const WINDOW: SignedDuration = SignedDuration::from_secs(38);
 /// A process that dies forgets the admissions of so long before.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
 
