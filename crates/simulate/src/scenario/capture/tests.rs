@@ -1,6 +1,7 @@
 use salvor_api::names::{annotations, taints};
 
-use super::{pools::ZONE, workloads::sum, *};
+use super::*;
+use super::{pools::ZONE, workloads::sum};
 use crate::scenario::{Amount, Budget, Scenario, Source};
 
 fn node(name: &str, zone: &str, gpu: bool) -> Value {
