@@ -352,40 +352,6 @@ impl Call {
 }
 
 impl Deed {
-    /// True if requests of a replica fail, or take longer, because of it.
-    pub(super) fn strikes_requests(&self) -> bool {
-        match self {
-            Self::Stall { .. }
-            | Self::Unlisted { .. }
-            | Self::Strike { .. }
-            | Self::Refused { .. }
-            | Self::Unrenewed { .. }
-            | Self::Slow { .. }
-            | Self::Clock { .. }
-            | Self::Asleep { .. }
-            | Self::Stop { .. } => true,
-            Self::Node { .. }
-            | Self::Reboot { .. }
-            | Self::ReplaceNode { .. }
-            | Self::Cut { .. }
-            | Self::Compact
-            | Self::Kill { .. }
-            | Self::Crash { .. }
-            | Self::CrashAtRenewal { .. }
-            | Self::Restart { .. }
-            | Self::DryRun { .. }
-            | Self::Pause { .. }
-            | Self::Evict { .. }
-            | Self::DeletePod { .. }
-            | Self::ReplacePod { .. }
-            | Self::DeleteJob { .. }
-            | Self::Suspend { .. }
-            | Self::DeleteApp { .. }
-            | Self::Sick { .. }
-            | Self::Veto { .. } => false,
-        }
-    }
-
     /// For how long it lasts, if it ends before all faults cease.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let seconds = match self {
