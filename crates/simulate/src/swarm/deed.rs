@@ -104,6 +104,15 @@ pub enum Deed {
         /// For so long.
         lasts: u64,
     },
+    /// Revisions go backwards for a replica: its lists are answered as some time ago, and say so.
+    Backwards {
+        /// The number of the replica.
+        replica: usize,
+        /// So many revisions ago.
+        revisions: u64,
+        /// For so long.
+        lasts: u64,
+    },
     /// All watches of a replica are cut.
     Cut {
         /// The number of the replica.
@@ -365,6 +374,7 @@ impl Deed {
             | Self::Refused { lasts, .. }
             | Self::Unrenewed { lasts, .. }
             | Self::Slow { lasts, .. }
+            | Self::Backwards { lasts, .. }
             | Self::Clock { lasts, .. }
             | Self::Asleep { lasts, .. }
             | Self::Stop { lasts, .. }

@@ -42,6 +42,7 @@ fn is_counted_late(deed: &Deed) -> bool {
         | Deed::Stall { .. }
         | Deed::Unlisted { .. }
         | Deed::Refused { .. }
+        | Deed::Backwards { .. }
         | Deed::Cut { .. }
         | Deed::Compact
         | Deed::Kill { .. }
