@@ -61,4 +61,4 @@ repair-incidents:
 # With HISTORY=FILE, one seed and every change of every object in it.
 SEEDS ?= 1..1000
 swarm:
-	cargo run --release -p salvor-simulate --example swarm -- $(SEEDS) $(HISTORY)
+	cargo run --profile swarm -p salvor-simulate --example swarm -- $(SEEDS) $(HISTORY)

@@ -66,6 +66,9 @@ pub enum Effect {
     /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
     /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
     Stale(u64),
+    /// Revisions go backwards: a list is answered as so many revisions ago, and says so, although its client has seen later ones. So
+    /// answers an API server whose member of etcd has fallen behind or was restored.
+    Backwards(u64),
     /// Events of a watch come this much later, in order.
     Lag(Duration),
     /// A watch is cut after so many lines.
@@ -134,6 +137,7 @@ impl Fault {
                 Effect::Lag(_) | Effect::CutAfter(_) => is_watch(request),
                 Effect::Expired => is_watch(request) || continues(request),
                 Effect::Stale(_) => takes_old(request),
+                Effect::Backwards(_) => is_list(request),
                 _ => true,
             }
     }
@@ -154,6 +158,26 @@ fn takes_old(request: &http::request::Parts) -> bool {
         && has("resourceVersion=")
         && !query(request).split('&').any(|pair| pair == "resourceVersionMatch=Exact")
         && !continues(request)
+}
+
+/// True for a list, or its first page, by a client that wants the newest state.
+fn is_list(request: &http::request::Parts) -> bool {
+    request.method == Method::GET
+        && Query::parse(query(request)).number("limit").is_ok_and(|limit| limit.is_some())
+        && !is_watch(request)
+        && !takes_old(request)
+        && !continues(request)
+}
+
+/// The same request by a client that takes an old answer.
+fn taking_old(uri: &http::Uri) -> http::Uri {
+    let (path, query) = (uri.path(), uri.query().unwrap_or(""));
+    let rest: Vec<&str> =
+        query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("resourceVersion")).collect();
+    let query = [&rest[..], &["resourceVersion=0"]].concat().join("&");
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = format!("{path}?{query}").parse().ok();
+    http::Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
 }
 
 fn continues(request: &http::request::Parts) -> bool {
@@ -384,6 +408,10 @@ where
                     Effect::Unanswered { carried_out: false } => std::future::pending().await,
                     Effect::Stale(revisions) => {
                         head.extensions.insert(Behind(revisions));
+                    }
+                    Effect::Backwards(revisions) => {
+                        head.extensions.insert(Behind(revisions));
+                        head.uri = taking_old(&head.uri);
                     }
                     _ => {}
                 }

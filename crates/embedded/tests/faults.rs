@@ -120,6 +120,21 @@ async fn stale_answers_are_for_those_who_take_them() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn revisions_go_backwards_for_lists_and_for_nothing_else() {
+    let (faults, api, behind) = faulty();
+    behind.create(&PostParams::default(), &config("a")).await.unwrap();
+    let then = behind.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
+    behind.create(&PostParams::default(), &config("b")).await.unwrap();
+    faults.add(Fault::new(Effect::Backwards(1)));
+    let old = api.list(&ListParams::default().limit(1)).await.unwrap();
+    assert_eq!((old.metadata.resource_version, old.items.len()), (Some(then.clone()), 1));
+    assert!(api.get_opt("b").await.unwrap().is_some(), "a single read is of now");
+    let mut watch = api.watch(&WatchParams::default().timeout(10), &then).await.unwrap().boxed();
+    let first = watch.next().await.unwrap().unwrap();
+    assert!(matches!(first, WatchEvent::Added(object) if object.metadata.name.as_deref() == Some("b")));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pause_holds_open_watches_as_well() {
     let (faults, api, behind) = faulty();
     let version = api.list(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();

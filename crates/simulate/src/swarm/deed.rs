@@ -104,6 +104,15 @@ pub enum Deed {
         /// For so long.
         lasts: u64,
     },
+    /// Revisions go backwards for a replica: its lists are answered as some time ago, and say so.
+    Backwards {
+        /// The number of the replica.
+        replica: usize,
+        /// So many revisions ago.
+        revisions: u64,
+        /// For so long.
+        lasts: u64,
+    },
     /// All watches of a replica are cut.
     Cut {
         /// The number of the replica.
@@ -352,40 +361,6 @@ impl Call {
 }
 
 impl Deed {
-    /// True if requests of a replica fail, or take longer, because of it.
-    pub(super) fn strikes_requests(&self) -> bool {
-        match self {
-            Self::Stall { .. }
-            | Self::Unlisted { .. }
-            | Self::Strike { .. }
-            | Self::Refused { .. }
-            | Self::Unrenewed { .. }
-            | Self::Slow { .. }
-            | Self::Clock { .. }
-            | Self::Asleep { .. }
-            | Self::Stop { .. } => true,
-            Self::Node { .. }
-            | Self::Reboot { .. }
-            | Self::ReplaceNode { .. }
-            | Self::Cut { .. }
-            | Self::Compact
-            | Self::Kill { .. }
-            | Self::Crash { .. }
-            | Self::CrashAtRenewal { .. }
-            | Self::Restart { .. }
-            | Self::DryRun { .. }
-            | Self::Pause { .. }
-            | Self::Evict { .. }
-            | Self::DeletePod { .. }
-            | Self::ReplacePod { .. }
-            | Self::DeleteJob { .. }
-            | Self::Suspend { .. }
-            | Self::DeleteApp { .. }
-            | Self::Sick { .. }
-            | Self::Veto { .. } => false,
-        }
-    }
-
     /// For how long it lasts, if it ends before all faults cease.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let seconds = match self {
@@ -399,6 +374,7 @@ impl Deed {
             | Self::Refused { lasts, .. }
             | Self::Unrenewed { lasts, .. }
             | Self::Slow { lasts, .. }
+            | Self::Backwards { lasts, .. }
             | Self::Clock { lasts, .. }
             | Self::Asleep { lasts, .. }
             | Self::Stop { lasts, .. }

@@ -42,6 +42,8 @@ pub enum Kind {
     Webhooks,
     /// Servers that are slow.
     Slow,
+    /// Revisions that go backwards.
+    Backwards,
     /// Watches that are cut.
     Cuts,
     /// A past that is forgotten.
@@ -84,7 +86,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::Crashes,
         Self::Partitions,
         Self::KubeletStops,
@@ -99,6 +101,7 @@ impl Kind {
         Self::Refusals,
         Self::Webhooks,
         Self::Slow,
+        Self::Backwards,
         Self::Cuts,
         Self::Compactions,
         Self::Clocks,
@@ -163,6 +166,7 @@ impl Kind {
             | Self::Refusals
             | Self::Webhooks
             | Self::Slow
+            | Self::Backwards
             | Self::Cuts
             | Self::Compactions
             | Self::Clocks
@@ -232,6 +236,7 @@ impl Kind {
                 Deed::Refused { call, effect, lasts }
             }
             Self::Slow => Deed::Slow { replica, writes: rng.bool(), delay: rng.u64(100..3000), lasts },
+            Self::Backwards => Deed::Backwards { replica, revisions: rng.u64(1..400), lasts },
             Self::Cuts => Deed::Cut { replica },
             Self::Compactions => Deed::Compact,
             Self::Clocks => {

@@ -149,17 +149,23 @@ impl Life {
                     order = inbox.recv() => order,
                 };
                 match order {
-                    None => return process.stop().await,
+                    None => {
+                        // Whoever sleeps hears no order to stop.
+                        process.sleep().end();
+                        return process.stop().await;
+                    }
                     Some(Order::Kill) => line.cut(),
                     Some(Order::Crash(point)) => line.die_at(point),
                     Some(Order::CrashAtRenewal(side)) => line.die_at_renewal(side),
                     Some(Order::Sleep(true)) => process.sleep().begin(),
                     Some(Order::Sleep(false)) => process.sleep().end(),
                     Some(Order::Restart) => {
+                        process.sleep().end();
                         process.stop().await;
                         break;
                     }
                     Some(Order::Configure(configuration)) => {
+                        process.sleep().end();
                         process.stop().await;
                         self.configuration = *configuration;
                         break;

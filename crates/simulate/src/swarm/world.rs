@@ -107,7 +107,7 @@ impl World {
                 self.hands.delete_node(node).await;
                 let _ = fleet.reboot(node).await;
             }
-            Deed::Stall { .. } | Deed::Unlisted { .. } => {
+            Deed::Stall { .. } | Deed::Unlisted { .. } | Deed::Backwards { .. } => {
                 self.add_faults(deed);
                 self.cut(deed);
             }
@@ -146,9 +146,10 @@ impl World {
             | Deed::Refused { .. }
             | Deed::Unrenewed { .. }
             | Deed::Slow { .. }
+            | Deed::Backwards { .. }
             | Deed::Clock { .. } => {
                 self.remove_faults(deed);
-                if matches!(deed, Deed::Stall { .. }) {
+                if matches!(deed, Deed::Stall { .. } | Deed::Backwards { .. }) {
                     self.cut(deed);
                 }
             }
@@ -206,7 +207,11 @@ impl World {
     }
 
     fn cut(&self, deed: &Deed) {
-        if let Deed::Stall { replica, .. } | Deed::Unlisted { replica, .. } | Deed::Cut { replica } = deed {
+        if let Deed::Stall { replica, .. }
+        | Deed::Unlisted { replica, .. }
+        | Deed::Backwards { replica, .. }
+        | Deed::Cut { replica } = deed
+        {
             self.replicas[*replica].faults.cut_watches();
         }
     }
@@ -268,6 +273,9 @@ fn faults(deed: &Deed) -> Option<(Whose, Vec<Fault>)> {
             let methods = [http::Method::PATCH, http::Method::DELETE, http::Method::POST];
             let slow_writes = || methods.into_iter().map(|method| slow.clone().method(method)).collect();
             (Whose::Of(*replica), if *writes { slow_writes() } else { vec![slow] })
+        }
+        Deed::Backwards { replica, revisions, .. } => {
+            (Whose::Of(*replica), vec![Fault::new(Effect::Backwards(*revisions))])
         }
         Deed::Clock { replica, call, ahead, .. } => {
             (Whose::Of(*replica), vec![of(*call, Effect::ClockAhead(*ahead))])

@@ -3,20 +3,64 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_embedded::Effect;
 
 use super::{
     Seen,
     forces::{is_marked, is_taken_out_of_service},
     invariants::{Invariant, Violation},
 };
-use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
+use crate::swarm::{
+    deed::{Call, Deed},
+    plan::Plan,
+    replica::Death,
+};
 
-/// An admission counts for a minute. Between it and the request lie the wait for a turn to write, up to three looks, and in a process
-/// that has just begun the 20 seconds for which the Lease of a kubelet must be seen. So what is sent in this much less than a minute was
-/// admitted in one.
-const WINDOW: SignedDuration = SignedDuration::from_secs(38);
+/// What is carried out counts for a minute from then on. Processes may differ by a second in what time it is.
+const WINDOW: SignedDuration = SignedDuration::from_secs(58);
 /// A process that dies forgets the admissions of so long before.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
+
+/// True if a write may not be counted from when it was sent. If its answer is lost, it counts from when the brake let it through. If
+/// the Lease cannot be written, the next leader does not know of it.
+fn is_counted_late(deed: &Deed) -> bool {
+    match deed {
+        Deed::Strike { call: Call::Renewal | Call::Any, .. }
+        | Deed::Strike {
+            effect: Effect::Delay(_) | Effect::AnswerLost | Effect::Unanswered { carried_out: true },
+            ..
+        }
+        | Deed::Unrenewed { .. }
+        | Deed::Slow { .. }
+        | Deed::Clock { .. }
+        | Deed::Asleep { .. }
+        | Deed::Stop { .. } => true,
+        Deed::Strike { .. }
+        | Deed::Node { .. }
+        | Deed::Reboot { .. }
+        | Deed::ReplaceNode { .. }
+        | Deed::Stall { .. }
+        | Deed::Unlisted { .. }
+        | Deed::Refused { .. }
+        | Deed::Backwards { .. }
+        | Deed::Cut { .. }
+        | Deed::Compact
+        | Deed::Kill { .. }
+        | Deed::Crash { .. }
+        | Deed::CrashAtRenewal { .. }
+        | Deed::Restart { .. }
+        | Deed::DryRun { .. }
+        | Deed::Pause { .. }
+        | Deed::Evict { .. }
+        | Deed::DeletePod { .. }
+        | Deed::ReplacePod { .. }
+        | Deed::DeleteJob { .. }
+        | Deed::Suspend { .. }
+        | Deed::DeleteApp { .. }
+        | Deed::Sick { .. }
+        | Deed::Veto { .. } => false,
+    }
+}
 
 /// What counted.
 struct Admission {
@@ -31,8 +75,7 @@ struct Admission {
 pub(super) struct BrakeWindows {
     /// The budget; 0 is no limit.
     limit: u32,
-    /// The most that may be sent in a window. A pod that was let through may be tried again for a minute without counting again:
-    /// so when requests fail or are slow, those of one minute may be sent together with those of the next.
+    /// The most that may be sent in a window: twice the budget where a write may not be counted from when it was sent.
     most: u32,
     admissions: Vec<Admission>,
 }
@@ -40,7 +83,7 @@ pub(super) struct BrakeWindows {
 impl BrakeWindows {
     pub(super) fn new(plan: &Plan) -> Self {
         let limit = plan.settings.pods_per_minute;
-        let most = if plan.has(Deed::strikes_requests) { limit * 2 } else { limit };
+        let most = if plan.has(is_counted_late) { limit * 2 } else { limit };
         Self { limit, most, admissions: Vec::new() }
     }
 

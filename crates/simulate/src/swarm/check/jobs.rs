@@ -10,6 +10,7 @@ use super::{
     invariants::{Invariant, Violation},
     text,
 };
+use crate::swarm::{deed::Deed, plan::Plan};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -34,11 +35,20 @@ struct Job {
     pods: BTreeMap<String, Pod>,
 }
 
-/// All Jobs, by UID.
-#[derive(Debug, Default)]
-pub(super) struct Jobs(BTreeMap<String, Job>);
+/// All Jobs.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    by_uid: BTreeMap<String, Job>,
+    /// False if lists may leave out what is there: pods are made by what lists show, as Kubernetes' own controller does.
+    lists_are_true: bool,
+}
 
 impl Jobs {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let lists_are_true = !plan.has(|deed| matches!(deed, Deed::Backwards { .. }));
+        Self { by_uid: BTreeMap::new(), lists_are_true }
+    }
+
     pub(super) fn see(&mut self, seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
         match seen.resource {
             "jobs" => self.see_job(seen, wrong),
@@ -48,7 +58,7 @@ impl Jobs {
     }
 
     fn see_job(&mut self, seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
-        let job = self.0.entry(seen.uid().to_owned()).or_default();
+        let job = self.by_uid.entry(seen.uid().to_owned()).or_default();
         let spec = &seen.object["spec"];
         job.parallelism = count(&spec["parallelism"]);
         job.waits_for_the_end = spec["podReplacementPolicy"] == "Failed";
@@ -83,9 +93,9 @@ impl Jobs {
     fn see_pod(&mut self, seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
         let owners = seen.object["metadata"]["ownerReferences"].as_array();
         let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Job");
-        let Some(job) = owner.and_then(|owner| self.0.get_mut(text(&owner["uid"]))) else { return };
+        let Some(job) = owner.and_then(|owner| self.by_uid.get_mut(text(&owner["uid"]))) else { return };
         let pod = Pod::of(seen);
-        if seen.kind == ChangeKind::Added && seen.by.is_some() {
+        if seen.kind == ChangeKind::Added && seen.by.is_some() && self.lists_are_true {
             job.pod_is_made(seen, &pod, wrong);
         }
         let known = job.pods.entry(seen.uid().to_owned()).or_default();

@@ -116,7 +116,7 @@ impl Checker {
             terms: Terms::default(),
             orders: Orders::new(dry),
             brake: BrakeWindows::new(plan),
-            jobs: Jobs::default(),
+            jobs: Jobs::new(plan),
             nodes: Nodes::new(&plan.settings),
             apps: appwrapper::Audit::new(RETRY_LIMIT),
             lines: 0,
