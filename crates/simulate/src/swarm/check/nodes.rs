@@ -20,13 +20,25 @@ use crate::swarm::{objects::SICK, plan::Settings};
 /// A look at a node may be this old.
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 
+/// A node that is well for no longer than this counts as sick all the time: a minute by `repair.healthyAfter`, and the rest because faults
+/// may keep Salvor from seeing that it is well.
+const LONGEST_BREAK: SignedDuration = SignedDuration::from_mins(5);
+
+/// A sickness of a node.
+#[derive(Clone, Copy)]
+struct Sickness {
+    since: Timestamp,
+    /// Since when the node is well; none while it is sick.
+    well: Option<Timestamp>,
+}
+
 /// The repairs that are under way, and the nodes that are sick.
 pub(super) struct Nodes {
     budget: usize,
     toleration: SignedDuration,
     evicts: bool,
-    /// By name: since when the node is sick.
-    sick: BTreeMap<String, Timestamp>,
+    /// By name: the last sickness of a node.
+    sick: BTreeMap<String, Sickness>,
     /// By name: since when somebody asks for its eviction.
     asked: BTreeMap<String, Timestamp>,
     /// UIDs of NodeClaims that we have deleted and that are not gone.
@@ -67,8 +79,19 @@ impl Nodes {
                 of.remove(seen.name());
             }
         };
-        note(&mut self.sick, condition(seen.object, SICK) == Some("False"));
         note(&mut self.asked, has_taint(seen.object, taints::FORCE_EVICTION));
+        if !there {
+            self.sick.remove(seen.name());
+        } else if condition(seen.object, SICK) == Some("False") {
+            let sickness = Sickness { since: seen.at, well: None };
+            let known = self.sick.entry(seen.name().to_owned()).or_insert(sickness);
+            let is_over = known.well.take().is_some_and(|well| seen.at.duration_since(well) > LONGEST_BREAK);
+            if is_over {
+                *known = sickness;
+            }
+        } else if let Some(known) = self.sick.get_mut(seen.name()) {
+            known.well.get_or_insert(seen.at);
+        }
     }
 
     fn see_claim(&mut self, seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
@@ -87,11 +110,19 @@ impl Nodes {
             wrong.push(Violation::new(Invariant::RepairBudget, seen.at, text));
         }
         let node = text(&seen.object["status"]["nodeName"]).to_owned();
-        let sick =
-            self.sick.get(&node).filter(|since| write.sent.at.duration_since(**since) >= self.toleration);
-        if sick.is_none() {
-            let since = self.sick.get(&node).map_or("not".to_owned(), |since| format!("only since {since}"));
-            let text = format!("{} was deleted, and {node} is {since} sick", seen.name());
+        let text = match self.sick.get(&node) {
+            None => Some("not sick".to_owned()),
+            // A look that is young enough may have shown it sick.
+            Some(Sickness { well: Some(well), .. }) if write.sent.at.duration_since(*well) > LOOK_HOLDS => {
+                Some(format!("well since {well}"))
+            }
+            Some(Sickness { since, .. }) if write.sent.at.duration_since(*since) < self.toleration => {
+                Some(format!("sick only since {since}"))
+            }
+            Some(_) => None,
+        };
+        if let Some(text) = text {
+            let text = format!("{} was deleted, and {node} is {text}", seen.name());
             wrong.push(Violation::new(Invariant::RepairSick, seen.at, text));
         }
         let is_read = known.looked(&write.sent, &format!("/api/v1/nodes/{node}"));
