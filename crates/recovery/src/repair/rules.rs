@@ -177,6 +177,8 @@ fn not_selected(member: &Member<'_>) -> NodeVerdict {
 /// Takes back the time of a forced termination that we set, and that is not needed any more.
 fn take_back_termination(member: &Member<'_>) -> Option<Step> {
     let (claim, before) = member.prepared()?;
+    // Karpenter would stumble over anything else.
+    let before = if before.parse::<Timestamp>().is_ok() { before } else { "" };
     Some(Step::TakeBackTermination {
         claim: claim.object.clone(),
         resource_version: claim.resource_version.clone(),

@@ -252,6 +252,12 @@ fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     let verdict = forsaken(&world);
     let [Step::TakeBackTermination { before, .. }] = verdict.actions() else { panic!("{verdict:?}") };
     assert_eq!(before, "2030-01-01T00:00:00Z");
+    world.owner(0).termination_before = Some("soon".to_owned());
+    let verdict = forsaken(&world);
+    assert!(
+        matches!(verdict.actions(), [Step::TakeBackTermination { before, .. }] if before.is_empty()),
+        "what is no time is not written back: {verdict:?}"
+    );
     world.owner(0).termination_before = None;
     assert!(matches!(forsaken(&world).actions(), [Step::Uncordon { progress: Some(_), .. }]));
     world.nodes[0].0.unschedulable = false;

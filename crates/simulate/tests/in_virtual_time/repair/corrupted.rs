@@ -108,6 +108,7 @@ fn of_nodes() -> Vec<Vec<Spot>> {
             condition(repair::REBOOT_CONDITION, &["status", "conditions", "type=NodeReboot"]),
             // Karpenter's own. One that cannot be read is written anew when it is due.
             Spot::annotation(CLAIM, annotations::TERMINATION_TIMESTAMP),
+            Spot::annotation(CLAIM, annotations::TERMINATION_BEFORE),
         ],
     ]
 }
