@@ -13,11 +13,13 @@ pub(super) enum Carrier {
     Job,
     AppWrapper,
     NodePool,
+    NodeClaim,
 }
 
 impl Carrier {
     /// All of them. Pods come after the Jobs that own them, which are looked at first.
-    pub(super) const ALL: [Self; 5] = [Self::Job, Self::AppWrapper, Self::Pod, Self::Node, Self::NodePool];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Job, Self::AppWrapper, Self::Pod, Self::Node, Self::NodePool, Self::NodeClaim];
 
     pub(super) const fn kind(self) -> &'static str {
         match self {
@@ -26,6 +28,7 @@ impl Carrier {
             Self::Job => "Job",
             Self::AppWrapper => appwrapper::KIND,
             Self::NodePool => "NodePool",
+            Self::NodeClaim => "NodeClaim",
         }
     }
 
@@ -37,6 +40,7 @@ impl Carrier {
             Self::Job => ("/apis/batch/v1", "jobs"),
             Self::AppWrapper => ("/apis/workload.codeflare.dev/v1beta2", appwrapper::PLURAL),
             Self::NodePool => ("/apis/karpenter.sh/v1", "nodepools"),
+            Self::NodeClaim => ("/apis/karpenter.sh/v1", "nodeclaims"),
         }
     }
 
@@ -97,6 +101,7 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     (repair::annotations::REBOOT_REQUESTED, TakenOff(Carrier::Node, Place::Annotation)),
     (repair::annotations::REBOOT_DONE, TakenOff(Carrier::Node, Place::Annotation)),
     (repair::annotations::REPAIRS, TakenOff(Carrier::NodePool, Place::Annotation)),
+    (repair::annotations::TERMINATION_BEFORE, TakenOff(Carrier::NodeClaim, Place::Annotation)),
     (job::USED_NAMES, TakenOff(Carrier::Job, Place::Annotation)),
     (job::TRACKING_FINALIZER, TakenOff(Carrier::Pod, Place::Finalizer)),
     (appwrapper::FINALIZER, TakenOff(Carrier::AppWrapper, Place::Finalizer)),
@@ -132,7 +137,6 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     (salvor_api::names::labels::EXCLUDE_DISRUPTION, Stays(NOT_OURS)),
     (taints::UNREACHABLE, Stays(NOT_OURS)),
     (taints::NOT_READY, Stays(NOT_OURS)),
-    (repair::annotations::TERMINATION_BEFORE, Stays("it goes with its NodeClaim, which is on its way out")),
     ("karpenter.sh/", Stays("Karpenter acts on it, and it goes with its NodeClaim")),
     ("cluster.x-k8s.io/", Stays("Cluster API acts on it, and it goes with its Machine")),
 ];
@@ -256,7 +260,7 @@ pub(super) fn is_unfinished(carrier: Carrier, object: &Value) -> bool {
                 && !conditions.is_some_and(|all| all.iter().any(over))
         }
         Carrier::AppWrapper => !matches!(text(object, "/status/phase"), "Succeeded" | "Failed"),
-        Carrier::Node | Carrier::Pod | Carrier::NodePool => false,
+        Carrier::Node | Carrier::Pod | Carrier::NodePool | Carrier::NodeClaim => false,
     }
 }
 
