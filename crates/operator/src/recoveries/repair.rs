@@ -119,7 +119,7 @@ pub(crate) struct Repairs {
     lost_launches: Vec<(Arc<str>, Timestamp)>,
     refused: BTreeMap<Uid, Refusal>,
     /// How often in a row the server gave no answer to what ends a node.
-    silent: BTreeMap<NodeName, u32>,
+    silent: BTreeMap<Uid, u32>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
     residents: Residents,
@@ -333,8 +333,10 @@ impl Recovery for Repairs {
             if let Some(refused) = self.unanswered(name, step, failure, now) {
                 return after.and(refused);
             }
-        } else if let Subject::Node(name) = subject {
-            self.silent.remove(name);
+        } else if let Subject::Node(name) = subject
+            && let Some(node) = self.nodes.get(name)
+        {
+            self.silent.remove(&node.node.uid);
         }
         let Some((step, refusal)) = end.refused else { return after };
         let name = match subject {
@@ -373,7 +375,7 @@ impl Repairs {
             return None;
         }
         let node = self.nodes.get(name)?.node.uid.clone();
-        let times = self.silent.entry(name.clone()).or_default();
+        let times = self.silent.entry(node.clone()).or_default();
         *times += 1;
         if *times < SILENT_TIMES {
             return None;

@@ -63,28 +63,31 @@ const GCP: &[Statement] = &[
     repairs("FrequentContainerdRestart", Status::True, 30),
 ];
 
-/// Conditions of Kubernetes itself. No provider repairs those of pressure by itself, but a NodePool may name them.
-const KUBERNETES: &[Statement] = &[
-    READY_30[0],
-    READY_30[1],
-    repairs("MemoryPressure", Status::True, 30),
-    repairs("DiskPressure", Status::True, 30),
-    repairs("PIDPressure", Status::True, 30),
-    repairs("NetworkUnavailable", Status::True, 30),
+/// Conditions of Kubernetes itself, with the status that makes a node sick. No provider repairs those of pressure by itself, but a
+/// NodePool may name them.
+const KUBERNETES: &[(&str, Status)] = &[
+    ("Ready", Status::False),
+    ("Ready", Status::Unknown),
+    ("MemoryPressure", Status::True),
+    ("DiskPressure", Status::True),
+    ("PIDPressure", Status::True),
+    ("NetworkUnavailable", Status::True),
 ];
 
-fn known() -> impl Iterator<Item = &'static Statement> {
-    [KUBERNETES, AWS, AZURE, GCP].into_iter().flatten()
+/// All conditions of which it is known which status makes a node sick.
+fn known() -> impl Iterator<Item = (&'static str, Status)> {
+    let of_providers = [AWS, AZURE, GCP].into_iter().flatten().map(|it| (it.kind, it.status));
+    KUBERNETES.iter().copied().chain(of_providers)
 }
 
 /// True if a condition of this type and status makes a node sick, by Kubernetes or any provider.
 pub(super) fn is_sick(kind: &str, status: Status) -> bool {
-    known().any(|it| it.kind == kind && it.status == status)
+    known().any(|it| it == (kind, status))
 }
 
 /// True if it is known which status of a condition of this type makes a node sick.
 pub(super) fn is_known(kind: &str) -> bool {
-    known().any(|it| it.kind == kind)
+    known().any(|(known, _)| known == kind)
 }
 
 impl Provider {

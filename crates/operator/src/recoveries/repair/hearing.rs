@@ -94,7 +94,7 @@ impl Repairs {
             self.unassign(&name);
         }
         self.refused.remove(uid);
-        self.silent.remove(&name);
+        self.silent.remove(uid);
         self.braked.remove(uid);
         self.pods.forget(&name);
         self.generation += 1;
