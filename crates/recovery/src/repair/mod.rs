@@ -44,7 +44,7 @@ pub use relapse::{PoolCondition, Relapse, Replacements};
 pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy, drained_until};
 pub use sickness::{Diagnosis, Resolution, STARTUP, Settings, Sick, Source, diagnose, resolve};
 pub use status::{PolicyCondition, PolicyStatus, Repair};
-pub use steps::Step;
+pub use steps::{Begun, Step};
 pub use survey::{LaunchTrouble, Member, RELEASE_AFTER, Scope, Survey, survey};
 pub use veto::{Veto, veto};
 pub use views::{

@@ -18,7 +18,7 @@ use super::progress::{Progress, Tried};
 use super::reasons::{NodeWhy, PolicyWhy};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::{PolicyStatus, Repair};
-use super::steps::Step;
+use super::steps::{Begun, Step};
 use super::survey::{Member, Survey};
 use super::views::{Backend, NodeView};
 use crate::brake::{Held, RepairLimit};
@@ -252,6 +252,10 @@ pub(super) fn replacement(
     now: Timestamp,
 ) -> Option<Step> {
     let zone = || member.node.zone.to_string();
+    let begun = || Begun {
+        policy: policy.name(),
+        condition: repair.map(|repair| repair.condition.clone()).unwrap_or_default(),
+    };
     let grace = policy.termination.grace();
     match &member.backend {
         Backend::Claim(claim) => {
@@ -272,7 +276,7 @@ pub(super) fn replacement(
             } else if claim.deleting {
                 None
             } else {
-                Some(Step::DeleteOwner { owner: object, resource_version, zone: zone() })
+                Some(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun: begun() })
             }
         }
         Backend::Machine(machine) if machine.deleting => None,
@@ -280,12 +284,15 @@ pub(super) fn replacement(
             let (object, resource_version) = (machine.object.clone(), machine.resource_version.clone());
             match settings.cluster_api {
                 ClusterApiRepair::Delete => {
-                    Some(Step::DeleteOwner { owner: object, resource_version, zone: zone() })
+                    Some(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun: begun() })
                 }
                 ClusterApiRepair::Remediate if machine.remediated => None,
-                ClusterApiRepair::Remediate => {
-                    Some(Step::RemediateMachine { machine: object, resource_version, zone: zone() })
-                }
+                ClusterApiRepair::Remediate => Some(Step::RemediateMachine {
+                    machine: object,
+                    resource_version,
+                    zone: zone(),
+                    begun: begun(),
+                }),
             }
         }
         Backend::Node if member.node.deleting => None,
@@ -305,14 +312,14 @@ pub(super) fn replacement(
                     None
                 }
                 Termination::Graceful(_) | Termination::Forceful => {
-                    Some(Step::DeleteNode { node, resource_version, zone: zone() })
+                    Some(Step::DeleteNode { node, resource_version, zone: zone(), begun: begun() })
                 }
             }
         }
         // What is missing is told where limits are asked about.
         Backend::Missing(_) => {
             let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
-            Some(Step::DeleteNode { node, resource_version, zone: zone() })
+            Some(Step::DeleteNode { node, resource_version, zone: zone(), begun: begun() })
         }
     }
 }
@@ -609,6 +616,7 @@ impl Desk<'_> {
             at,
             progress: Progress { tried: Some(tried), told: String::new(), ..self.diagnosis.memory.clone() },
             zone: node.zone.to_string(),
+            begun: Begun { policy: self.policy.name(), condition: sick.key.clone() },
         }
     }
 

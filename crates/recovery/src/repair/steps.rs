@@ -18,6 +18,15 @@ use crate::step::{
     Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
 };
 
+/// A repair that begins, as it is counted. The node may be gone, and its policy changed, when the answer comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The policy's name, as in metrics.
+    pub policy: String,
+    /// The condition that the node is sick by.
+    pub condition: String,
+}
+
 /// One guarded write of the repair recovery. Each is refused if the object is not exactly as it was judged.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -90,6 +99,9 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Asks the owner of a Machine to replace it.
     RemediateMachine {
@@ -99,6 +111,9 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Keeps new pods away from a node, and remembers that this was ours.
     Cordon {
@@ -160,6 +175,9 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Asks an agent to reboot a node.
     RequestReboot {
@@ -173,6 +191,9 @@ pub enum Step {
         progress: Progress,
         /// The node's zone, for the brake.
         zone: String,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Records an event in passing.
     Mention(EventNote),

@@ -25,8 +25,8 @@ impl Repairs {
                     self.braked.remove(&node.node.uid);
                 }
             }
-            self.count_start(name, step);
         }
+        self.count_start(step);
         let text = match answer {
             Written::Object(text) => text.as_str(),
             Written::Nothing => {
@@ -96,12 +96,12 @@ impl Repairs {
         }
     }
 
-    fn count_start(&self, name: &NodeName, step: &Step) {
-        let action = match step {
-            Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
-                Action::Replace
-            }
-            Step::RequestReboot { .. } => Action::Reboot,
+    fn count_start(&self, step: &Step) {
+        let (action, begun) = match step {
+            Step::DeleteOwner { begun, .. }
+            | Step::RemediateMachine { begun, .. }
+            | Step::DeleteNode { begun, .. } => (Action::Replace, begun),
+            Step::RequestReboot { begun, .. } => (Action::Reboot, begun),
             Step::Report { .. }
             | Step::Tell { .. }
             | Step::WritePolicy { .. }
@@ -115,10 +115,7 @@ impl Repairs {
             | Step::ForceDeletePod { .. }
             | Step::Mention(_) => return,
         };
-        let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return };
-        let repair = policy.status.repairs.iter().find(|repair| repair.node == *name);
-        let condition = repair.map_or("", |repair| &repair.condition);
-        self.metrics.started(&policy.name(), &action.to_string(), condition);
+        self.metrics.started(&begun.policy, &action.to_string(), &begun.condition);
     }
 
     fn count_ends(&self, key: &Key, over: &[Repair], now: Timestamp) {

@@ -9,7 +9,7 @@ use salvor_recovery::{
 use serde_json::{Value, json};
 
 use super::{residents::pod_view, subjects::PodSubject, *};
-use crate::{executor::Written, feeds::KindLost, watch::Moment};
+use crate::{executor::Written, feeds::KindLost, metrics::Metrics, time::Time, watch::Moment};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -343,6 +343,41 @@ fn the_pods_of_a_machine_that_is_gone_are_left_to_pod_gc_after_a_while() {
     assert!(bench.repairs.judge(&subject, at(522)).is_none());
     let mut bench = over(false);
     assert!(bench.repairs.watches().is_none(), "without the eviction recovery nothing is freed");
+}
+
+#[test]
+fn a_repair_is_counted_also_if_the_node_is_gone_before_the_answer_comes() {
+    let metrics = Metrics::new(&Time::system());
+    let repair = json!({"node": "n0000", "uid": "uid-n0000", "condition": "BadNode=False", "since": at(300)});
+    let turn = |repairs: Value| policy("gpu", -10, 7, json!({}), json!({"repairs": repairs}));
+    let mut bench = Bench::new(4, 1, vec![turn(json!([repair]))]);
+    bench.repairs.metrics = metrics.own(RepairMetrics::register);
+    let hastened = json!({
+        "metadata": {"name": "n0000", "uid": "claim-n0000", "resourceVersion": "6", "labels": {"karpenter.sh/nodepool": "gpu"},
+            "annotations": {"karpenter.sh/nodeclaim-termination-timestamp": at(300)}},
+        "status": {"providerID": "fake://n0000", "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
+    });
+    let claim = Reader::default().claim(serde_json::from_value(hastened).unwrap());
+    bench.hear(News::Claim(OfKind::Change(Change::Applied(claim))));
+    let subject = Subject::Node("n0000".into());
+    let step = bench.judged(&subject, 300).verdict.actions()[0].clone();
+    assert_eq!(step.name(), "DeleteNodeOwner", "{step}");
+
+    bench.hear(News::Node(Change::Gone("uid-n0000".into())));
+    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    bench.hear(News::Policy(OfKind::Change(Change::Applied(turn(json!([]))))));
+    let done = [(step, Written::Object("{}".to_owned()))];
+    let end = Ended {
+        done: &done,
+        is_current: true,
+        refused: None,
+        failed: None,
+        worked: true,
+        took: std::time::Duration::ZERO,
+    };
+    bench.repairs.ended(&subject, end, at(301));
+    let line = "salvor_repair_started_total{policy=\"gpu\",action=\"Replace\",condition=\"BadNode=False\"} 1";
+    assert!(metrics.render().lines().any(|shown| shown == line), "{}", metrics.render());
 }
 
 #[test]
