@@ -19,6 +19,7 @@ use crate::{
 };
 
 mod changed;
+mod many;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
