@@ -1,6 +1,6 @@
 //! Without webhooks nobody refuses a change of what was admitted but the controller.
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt};
 use salvor_testkit::Site;
 use serde_json::{Value, json};
@@ -45,6 +45,7 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
     let before = stage.ready("w").await;
     assert!(before.condition("ComponentsValid").is_none(), "{}", before.status);
     let pod = stage.pods.get("w-p").await.unwrap().uid();
+    assert!(pod.is_some());
     let components = before.spec["components"].clone();
     let with = |change: &dyn Fn(&mut Value)| {
         let mut components = components.clone();
@@ -63,7 +64,14 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
             with(&|it| it[1]["template"] = Run::on().deployment("d", 1)),
             "spec.components[1].template",
         ),
-        ("one component more", with(&|it| it.as_array_mut().unwrap().push(it[1].clone())), "spec.components"),
+        (
+            "one component more",
+            with(&|it| {
+                let more = it[1].clone();
+                it.as_array_mut().unwrap().push(more);
+            }),
+            "spec.components",
+        ),
         ("one component less", with(&|it| drop(it.as_array_mut().unwrap().pop())), "spec.components"),
         (
             "declared pod sets",
@@ -75,6 +83,7 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
         stage.change("w", patch).await;
         let told = stage.until("w", &format!("it says that {what} is refused"), says(field)).await;
         assert_eq!((told.phase(), told.is("PodsReady"), told.resets()), ("Running", true, 0), "{what}");
+        assert_eq!(stage.pods.get("w-p").await.unwrap().uid(), pod, "{what}");
         let back = json!({"metadata": {"labels": {label: null}}, "spec": {"components": components}});
         stage.change("w", back).await;
         stage.until("w", &format!("{what} is taken back"), is_valid_again).await;
@@ -87,49 +96,47 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
     stage.suspend("w", true).await;
     let suspended = stage.released("w", "Suspended").await;
     assert!(is_valid_again(&suspended), "{}", suspended.status);
-    assert_ne!(pod, None);
     stage.suspend("w", false).await;
     stage.ready("w").await;
     let services: Api<Service> = Api::default_namespaced(stage.arena.client());
     assert_eq!(services.list(&members("w")).await.unwrap().items.len(), 1);
 }
 
-/// A pod fails while the template is another one: it is deleted, and comes back when the template is as it was.
+/// A pod has failed while the template is another one: it is deleted, and comes back when the template is as it was.
 async fn a_reset_waits_until_it_is_changed_back(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &settings()).await;
+    let grace = |grace: &str| json!({"metadata": {"annotations": {"workload.codeflare.dev.appwrapper/failureGracePeriodDuration": grace}}});
     for (name, admission, back) in [("back", "1h", true), ("kept", "2s", false)] {
-        stage
-            .create(
-                wrap(name)
-                    .set("admissionGracePeriodDuration", admission)
-                    .set("warmupGracePeriodDuration", "1h"),
-            )
-            .await;
-        let before = stage.ready(name).await.spec["components"].clone();
+        let pod = format!("{name}-p");
+        let wrap = Wrap::new(name)
+            .of(Run::to_end("1s", 1).pod(&pod))
+            .set("failureGracePeriodDuration", "1h")
+            .set("retryPausePeriodDuration", "1s")
+            .set("admissionGracePeriodDuration", admission)
+            .set("warmupGracePeriodDuration", "1h");
+        stage.create(wrap).await;
+        let failed = |w: &AppWrapper| w.phase() == "Running" && w.reason("Unhealthy") == "FoundFailedPods";
+        let before = stage.until(name, "its pod has failed", failed).await.spec["components"].clone();
+        let first = stage.pods.get(&pod).await.unwrap().uid();
         let mut changed = before.clone();
         changed[0]["template"]["spec"]["containers"][0]["image"] = "changed".into();
         stage.change(name, json!({"spec": {"components": changed}})).await;
         stage.until(name, "it is refused", says("spec.components[0].template")).await;
-        let pod = stage.pods.get(&format!("{name}-p")).await.unwrap();
-        fail(&stage, &pod).await;
+        stage.change(name, grace("0s")).await;
         if back {
-            stage
-                .until(name, "everything is deleted", |w| {
-                    w.phase() == "Resetting" && !w.is("ResourcesDeployed")
-                })
-                .await;
+            let deleted = |w: &AppWrapper| w.phase() == "Resetting" && !w.is("ResourcesDeployed");
+            stage.until(name, "everything is deleted", deleted).await;
             assert!(stage.get(name).await.is("QuotaReserved"));
-            let said = stage
-                .controller()
-                .salvor()
-                .explain("appwrapper", &format!("{}/{name}", stage.arena.namespace()))
-                .await;
+            let place = format!("{}/{name}", stage.arena.namespace());
+            let said = stage.controller().salvor().explain("appwrapper", &place).await;
             assert!(said.contains("spec.components[0].template"), "{said}");
+            stage.change(name, grace("1h")).await;
             stage.change(name, json!({"spec": {"components": before}})).await;
-            stage.ready(name).await;
-            let pod = stage.pods.get(&format!("{name}-p")).await.unwrap();
-            assert_eq!(pod.spec.unwrap().containers[0].image.as_deref(), Some("work"));
+            stage.phase(name, "Running").await;
+            let second = stage.pods.get(&pod).await.unwrap();
+            assert_ne!(second.uid(), first);
+            assert_eq!(second.spec.unwrap().containers[0].image.as_deref(), Some("work"));
         } else {
             let failed = stage.released(name, "Failed").await;
             assert_eq!(failed.reason("Unhealthy"), "Refused", "{}", failed.status);
@@ -139,12 +146,6 @@ async fn a_reset_waits_until_it_is_changed_back(site: Site) {
         stage.delete(name).await;
         stage.gone(name).await;
     }
-}
-
-/// A bare pod fails for good.
-async fn fail(stage: &Stage<'_>, pod: &Pod) {
-    let patch = kube::api::Patch::Merge(json!({"status": {"phase": "Failed"}}));
-    stage.pods.patch_status(&pod.name_any(), &Default::default(), &patch).await.unwrap();
 }
 
 /// It is changed while no controller runs, and while it waits for its turn.
