@@ -309,6 +309,11 @@ impl Default for PageSize {
 }
 
 impl PageSize {
+    /// For a list of about so many objects, which should come in one page: somebody waits for it.
+    pub(crate) fn expecting(objects: usize) -> Self {
+        Self { limit: objects.clamp(FIRST_PAGE, LARGEST_PAGE), ..Self::default() }
+    }
+
     /// For the next page of a list.
     pub(crate) fn limit(&self) -> usize {
         self.limit

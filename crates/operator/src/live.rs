@@ -38,7 +38,17 @@ pub(crate) async fn list<W: DeserializeOwned, T>(
     query: &str,
     keep: impl Fn(W) -> Option<T>,
 ) -> kube::Result<Vec<T>> {
-    let mut size = PageSize::default();
+    list_from(client, path, query, PageSize::default(), keep).await
+}
+
+/// The same, beginning with a page of this size.
+pub(crate) async fn list_from<W: DeserializeOwned, T>(
+    client: &Client,
+    path: &str,
+    query: &str,
+    mut size: PageSize,
+    keep: impl Fn(W) -> Option<T>,
+) -> kube::Result<Vec<T>> {
     loop {
         match list_in_pages(client, path, query, size, &keep).await {
             // It took so long that its pages expired.

@@ -201,6 +201,9 @@ impl Rules<'_> {
             crate::json::condition(wrapper, kind).map_or("", |condition| text(condition, "/message"))
         };
         let at = |kind: &str| crate::json::condition(wrapper, kind).and_then(crate::json::since);
+        let says_no = |kind: &str| {
+            crate::json::condition(wrapper, kind).is_some_and(|it| text(it, "/status") == "False")
+        };
         match phase {
             "Succeeded" => return Diagnosis::default(),
             "Failed" => {
@@ -212,6 +215,18 @@ impl Rules<'_> {
                 let finding = Finding::new(Code::WorkloadFailed, me, message.trim_end_matches(": "))
                     .since(at("Unhealthy"))
                     .advice("Put right what failed, then make the AppWrapper anew: one that has failed does not run again");
+                return Diagnosis::of(whole, vec![finding]);
+            }
+            // It was changed after it was admitted, or is refused by now: then it is not made again as it is.
+            "Resetting" if says_no("ComponentsValid") => {
+                let message = format!(
+                    "AppWrapper {} is being reset, and does not start again as it is: {}",
+                    me.name,
+                    told("ComponentsValid")
+                );
+                let finding = Finding::new(Code::WorkloadResetting, me, message.trim_end_matches(": "))
+                    .since(at("ComponentsValid"))
+                    .advice("Change back what was changed, or delete the AppWrapper and make it anew");
                 return Diagnosis::of(whole, vec![finding]);
             }
             "Resetting" => {

@@ -676,6 +676,13 @@ fn an_app_wrapper_says_in_which_phase_it_is() {
         let answer = cluster().with(&APP_WRAPPER, wrapper(phase, suspend)).why(&APP_WRAPPER, "a");
         first(&answer, code, ("AppWrapper", "a"), "2 of 2 pods");
     }
+    let mut changed = wrapper("Resetting", false);
+    let message = "spec.components[0].template: Forbidden";
+    changed["status"]["conditions"] =
+        json!([{"type": "ComponentsValid", "status": "False", "reason": "Refused", "message": message}]);
+    let answer = cluster().with(&APP_WRAPPER, changed).why(&APP_WRAPPER, "a");
+    first(&answer, Code::WorkloadResetting, ("AppWrapper", "a"), "2 of 2 pods");
+    assert!(answer.root_causes[0].message.contains(message), "{answer:#?}");
     let answer = stuck(json!({})).with(&APP_WRAPPER, wrapper("Running", false)).why(&APP_WRAPPER, "a");
     first(&answer, Code::NodeLost, ("Node", "lost"), "1 of 2 pods");
 }

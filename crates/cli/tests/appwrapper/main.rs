@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod causes;
+mod changes;
 mod controller;
 mod crashes;
 #[path = "../support/custom.rs"]

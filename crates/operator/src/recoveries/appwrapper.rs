@@ -14,8 +14,8 @@ use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, CreateFailure, FoundComponent, Last, Memory,
-        NodeView, Phase, Seen, Stakes, Step, decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, AppWrapperWhy, CreateFailure, FoundComponent,
+        Last, Memory, NodeView, Phase, Seen, Stakes, Step, decide,
     },
     event::EventNote,
     ids::{NodeName, Uid},
@@ -311,12 +311,23 @@ impl AppWrappers {
 
     // ---- answers ------------------------------------------------------------------------------------
 
-    /// Takes in an AppWrapper that the server answered a write with.
-    fn app_answered(&mut self, subject: &AppWrapperRef, answer: &Written) -> View {
+    /// Takes in an AppWrapper that the server answered a write with, and the status that was written.
+    fn app_answered(
+        &mut self,
+        subject: &AppWrapperRef,
+        wrote: Option<&AppWrapperStatus>,
+        answer: &Written,
+    ) -> View {
         let Written::Object(text) = answer else { return View::Lags };
         let Ok((app, _)) = App::parse(text, &self.rules) else { return View::Lags };
         // One whose end the watch has told before the answer came must not come back.
-        if self.apps.contains_key(&subject.uid) && app.appwrapper.uid == subject.uid {
+        if let Some(known) = self.apps.get_mut(&subject.uid)
+            && app.appwrapper.uid == subject.uid
+        {
+            if wrote.is_some_and(|status| status.admitted.is_some()) && app.status.admitted.is_none() {
+                tracing::warn!(%subject, "the definition of AppWrappers has no status.admitted: apply the one of this version");
+                known.memory.record_is_dropped = true;
+            }
             self.app_watch.saw(app.revision());
             self.take(app, Told::Alone);
         }
@@ -491,9 +502,11 @@ impl AppWrappers {
                     known.counted.clone_from(&status.phase);
                     self.metrics.entered(&subject.namespace, &status.phase);
                 }
-                self.app_answered(subject, answer)
+                self.app_answered(subject, Some(status), answer)
             }
-            Step::AddFinalizer { .. } | Step::RemoveFinalizer { .. } => self.app_answered(subject, answer),
+            Step::AddFinalizer { .. } | Step::RemoveFinalizer { .. } => {
+                self.app_answered(subject, None, answer)
+            }
             Step::CreateComponent { .. } => self.created(subject, step, answer, now),
             Step::DeleteComponent { object, .. } => match self.component_answered(object, answer) {
                 Some(_) => View::Shows,

@@ -6,6 +6,8 @@
 
 mod rules;
 
+pub(super) use rules::{IMMUTABLE, components};
+
 use std::collections::BTreeMap;
 use std::fmt;
 

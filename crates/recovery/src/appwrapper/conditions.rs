@@ -286,7 +286,8 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Whether the rules of admission allow the components. An AppWrapper of which that was never in doubt has no such condition.
+    /// Whether the rules of admission allow the components, and these are as they were admitted. An AppWrapper of which that was
+    /// never in doubt has no such condition.
     pub(super) fn set_components_valid(&mut self, refused: Option<&str>, now: Timestamp) {
         if let Some(message) = refused {
             self.set(COMPONENTS_VALID, Holds::No, reasons::REFUSED, message, now);

@@ -57,6 +57,7 @@ impl Machine<'_> {
         if self.view.deleting {
             return self.terminating(ask);
         }
+        self.see_to_admission();
         match self.view.status.phase.clone() {
             Phase::Empty => self.empty(ask),
             Phase::Suspended => self.suspended(ask),
@@ -86,13 +87,13 @@ impl Machine<'_> {
     /// Nothing of it exists, until it is to run.
     fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
         self.nothing_left_over(ask)?;
-        // While it waits, the configuration may be put right again.
-        let refused = self.view.refused.as_deref();
-        self.next.set_components_valid(refused, self.now);
-        let waits =
-            refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message: message.into() });
+        // While it waits, the configuration may be put right again, or a change be taken back.
+        let refused = self.not_as_it_must_be();
+        let waits = refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message });
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
             .ok_or(Turn::Rest(waits))?;
+        // Nothing of it runs, and whoever holds quota for it must not wait.
+        self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
         // Before anything is created: without it the AppWrapper could be gone before what it made.
         let add = Step::AddFinalizer {
@@ -141,6 +142,7 @@ impl Machine<'_> {
             }
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
+                self.unchanged(ask, give_up)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();
                 Err(self.act(steps, Why::Creating { components: indexes.len() }))
@@ -154,6 +156,7 @@ impl Machine<'_> {
 
     /// All components exist.
     fn created(&mut self, ask: &mut Inquiry, since: Timestamp) -> Turned {
+        let resuming = self.next.clone();
         for (index, component) in self.view.components.iter().enumerate() {
             let name = self.view.name_of(index).unwrap_or(&component.name);
             if let Some(status) = self.next.component_status.get_mut(index) {
@@ -179,7 +182,7 @@ impl Machine<'_> {
             !counts.are_sufficient() && counts.failed == 0 && picture.failed_components().is_none();
         let early = self.now < settled && self.now >= since && starting;
         if ask.that("Have its pods had a moment to start?", counts, !early).is_none() {
-            self.next = self.view.status.clone();
+            self.next = resuming;
             return Err(Turn::Wait { until: settled, why: Why::JustCreated });
         }
         self.next.set_pods_ready(&counts, self.now);
@@ -293,6 +296,7 @@ impl Machine<'_> {
             pause.is_zero() || self.now >= until,
         )
         .ok_or(Turn::Wait { until, why: Why::Pausing })?;
+        self.unchanged(ask, after(until, self.timers.admission_grace))?;
 
         self.next.set_creating(&self.view.components, self.now);
         self.next.set_reset_complete(self.now);

@@ -10,11 +10,14 @@
 //! - `last` in [`Seen::Absent`] is the object's last state as the watch delivered it: it tells success, failure and eviction
 //!   from a user's deletion. It may be lost in a restart, and it is not the final one if the watch has missed the end ([`End`]).
 //! - A creation that answers AlreadyExists has succeeded if the object's controller has the AppWrapper's UID.
+//! - Of an AppWrapper that was [changed](admitted::Comparison::Changed) since it was admitted, the components are those that the
+//!   status names: they were created, and the changed ones are not.
 //! - A failed creation goes into [`Memory::creation`], and an event that is recorded into [`Memory::told`].
 //! - Before a step that needs a second look the view is read live and judged once more; the step is done if the new judgement
 //!   asks for [the same](Step::means_the_same).
 
 pub mod admission;
+pub mod admitted;
 pub mod components;
 mod conditions;
 mod creation;
@@ -33,6 +36,7 @@ pub mod status;
 pub mod steps;
 pub mod views;
 
+pub use admitted::{Admitted, Comparison};
 pub use components::ComponentState;
 pub use machine::decide;
 pub use notes::notes_told;

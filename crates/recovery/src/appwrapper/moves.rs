@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::admitted::Comparison;
 use super::conditions::Gone;
 use super::creation;
 use super::deletion::{self, Progress};
@@ -59,10 +60,49 @@ impl Machine<'_> {
         Err(Turn::Do { stakes, notes, steps, why: Why::Suspending { phase } })
     }
 
+    /// Writes down what is admitted, once, and says whether it was changed since or is refused now. Nothing is created in the other
+    /// phases, and what the condition said before their end stays.
+    pub(super) fn see_to_admission(&mut self) {
+        match self.view.status.phase {
+            Phase::Empty | Phase::Suspended | Phase::Resuming | Phase::Running | Phase::Resetting => {}
+            Phase::Suspending | Phase::Succeeded | Phase::Failed | Phase::Terminating | Phase::Unknown(_) => {
+                return;
+            }
+        }
+        let problem = self.not_as_it_must_be();
+        self.next.set_components_valid(problem.as_deref(), self.now);
+        match &self.view.admitted {
+            Comparison::New(admitted) if problem.is_none() && !self.view.memory.record_is_dropped => {
+                self.next.admitted = Some(admitted.clone());
+            }
+            Comparison::New(_) | Comparison::Same | Comparison::Changed(_) => {}
+        }
+    }
+
+    /// Why nothing may be created: the components were changed, or the rules of admission refuse them.
+    pub(super) fn not_as_it_must_be(&self) -> Option<String> {
+        self.view.admitted.refusal().or_else(|| self.view.refused.clone())
+    }
+
+    /// What was changed since it was admitted is not created. Somebody may change it back until it is given up: quota must not be
+    /// held for ever.
+    pub(super) fn unchanged(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
+        let refusal = self.view.admitted.refusal();
+        let seen = refusal.as_deref().unwrap_or("yes").to_owned();
+        ask.none("Is it as it was admitted?", seen, refusal).map_err(|message| {
+            if self.now < give_up {
+                return Turn::Wait { until: give_up, why: Why::Changed { message } };
+            }
+            let forbidden = self.view.admitted.forbidden().unwrap_or(message);
+            let mut evidence = Evidence::new(Cause::Refused, forbidden);
+            evidence.terminal = true;
+            self.reset_or_fail(evidence)
+        })
+    }
+
     /// The rules of admission are asked before anything is created: perhaps no webhook did, or they were others then.
     pub(super) fn admitted(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let refused = self.view.refused.as_deref();
-        self.next.set_components_valid(refused, self.now);
         let message = ask.none("Do the rules of admission allow it?", refused.unwrap_or("yes"), refused);
         message.map_err(|message| {
             let mut evidence = Evidence::new(Cause::Refused, message);
@@ -101,6 +141,10 @@ impl Machine<'_> {
             }
             let name = found.object.name.clone();
             return Err(self.write(Stakes::Bookkeeping, Why::Adopting { name }));
+        }
+        // Somebody has taken its component out of the spec: it is to stay as it was admitted.
+        if matches!(self.view.admitted, Comparison::Changed(_)) {
+            return Ok(());
         }
         let due: Vec<Step> = strays
             .iter()

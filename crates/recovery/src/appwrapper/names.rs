@@ -8,7 +8,7 @@ pub(super) mod conditions {
 
     /// Every annotation can be read. Only there if one could not.
     pub(crate) const ANNOTATIONS_VALID: &str = "AnnotationsValid";
-    /// The rules of admission allow the components. Only there if they did not.
+    /// The rules of admission allow the components, and these are as they were admitted. Only there if that was not so.
     pub(crate) const COMPONENTS_VALID: &str = "ComponentsValid";
     /// Of a component: it has said itself that it is done.
     pub(crate) const SUCCEEDED: &str = "Succeeded";
@@ -22,6 +22,6 @@ pub(super) mod reasons {
     pub(crate) const NODE_LOST: &str = "NodeLost";
     /// The component has said that it is done.
     pub(crate) const COMPONENT_SUCCEEDED: &str = "ComponentSucceeded";
-    /// All annotations can be read again, or all components are allowed again.
+    /// All annotations can be read again, or all components are allowed again and as they were admitted.
     pub(crate) const VALID: &str = "Valid";
 }

@@ -40,6 +40,11 @@ pub enum AppWrapperWhy {
         /// Why.
         message: String,
     },
+    /// It was changed after it was admitted, and nothing is created for it.
+    Changed {
+        /// What was changed, and what to do.
+        message: String,
+    },
     /// Objects are left that were created too late.
     LeftOver {
         /// What is left.
@@ -183,6 +188,9 @@ impl fmt::Display for AppWrapperWhy {
             Self::SuspendedAndRefused { message } => {
                 write!(f, "The AppWrapper is suspended, and is refused as soon as it is to run: {message}.")
             }
+            Self::Changed { message } => {
+                write!(f, "The AppWrapper was changed after it was admitted: {message}.")
+            }
             Self::LeftOver { left } => {
                 write!(f, "Resources exist although none should, and are deleted: {left}.")
             }
@@ -278,6 +286,7 @@ impl Reason for AppWrapperWhy {
             Self::New => "New",
             Self::Suspended => "Suspended",
             Self::SuspendedAndRefused { .. } => "SuspendedAndRefused",
+            Self::Changed { .. } => "Changed",
             Self::LeftOver { .. } => "LeftOver",
             Self::NeedsFinalizer => "NeedsFinalizer",
             Self::Resuming => "Resuming",
@@ -317,7 +326,10 @@ impl Reason for AppWrapperWhy {
             Self::UnknownPhase { .. } => "A phase that is known would.".into(),
             Self::Suspended => "spec.suspend set to false would.".into(),
             Self::SuspendedAndRefused { .. } => {
-                "A configuration that allows its components would, before spec.suspend is set to false.".into()
+                "A configuration that allows its components, or the spec as it was admitted would, before spec.suspend is set to false.".into()
+            }
+            Self::Changed { .. } => {
+                "The spec as it was admitted would; after the admission grace period the AppWrapper fails.".into()
             }
             Self::LeftOver { .. } | Self::Deleting { .. } => {
                 "The end of these resources; after the forceful deletion grace period they are deleted by force, but \

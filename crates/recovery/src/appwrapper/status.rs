@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::admitted::Admitted;
 use super::names::conditions::RESOURCES_DEPLOYED;
 use super::names::reasons::COMPONENT_CREATION_ERRORED;
 pub use super::podsets::PodSet;
@@ -173,6 +174,9 @@ pub struct AppWrapperStatus {
     /// One for each component, by index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub component_status: Vec<ComponentStatus>,
+    /// What was admitted, as digests. Salvor's own.
+    #[serde(deserialize_with = "Admitted::read", skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<Admitted>,
     /// The last resets and how the AppWrapper failed, oldest first. Salvor's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resets: Vec<ResetRecord>,

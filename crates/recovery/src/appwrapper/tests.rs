@@ -1,6 +1,7 @@
 //! The rules as tables, played in a small cluster, and as properties.
 
 mod annotations;
+mod changed;
 mod cluster;
 mod components;
 mod crash;

@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::appwrapper as names;
 use serde::Serialize;
 
+use super::admitted::Comparison;
 use super::components::{ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
@@ -138,6 +139,8 @@ pub struct AppWrapperView {
     pub annotations: Annotations,
     /// Why the admission rules refuse it now: no webhook asked them, or they were others then. Nothing is created for it.
     pub refused: Option<String>,
+    /// The spec beside what was admitted.
+    pub admitted: Comparison,
     /// `spec.components`, in order, each with what there is of it in the cluster.
     pub components: Vec<ComponentView>,
     /// Objects whose controller is this AppWrapper, by UID, and that are none of `components`.
@@ -305,6 +308,9 @@ pub struct Memory {
     pub told: BTreeSet<String>,
     /// The moment at which the workload was found unhealthy.
     pub unhealthy: Option<Moment>,
+    /// True if the API server drops the record of what was admitted: its definition of AppWrappers is an older one. Then it is
+    /// not written again and again.
+    pub record_is_dropped: bool,
 }
 
 /// The moment behind the time of a condition, which has whole seconds and is rounded up.

@@ -228,7 +228,8 @@ fn leads_to(from: &str, to: &str) -> bool {
         "Suspended" => &["Resuming", "Failed"],
         "Resuming" => &["Running", "Resetting", "Failed", "Suspending"],
         "Running" => &["Succeeded", "Resetting", "Failed", "Suspending"],
-        "Resetting" => &["Resuming", "Suspending"],
+        // It was changed after it was admitted, and not changed back.
+        "Resetting" => &["Resuming", "Failed", "Suspending"],
         "Suspending" => &["Suspended"],
         _ => &[],
     };

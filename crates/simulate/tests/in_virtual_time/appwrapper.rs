@@ -2,6 +2,7 @@
 //! Every revision of every object is audited.
 
 mod audit;
+mod changed;
 pub(crate) mod corrupted;
 mod crash_points;
 mod hands;

@@ -75,6 +75,7 @@ pub(super) fn view(app: &App, around: Around, mut memory: Memory) -> AppWrapperV
         managed_by: app.managed_by.clone(),
         annotations: app.annotations.clone(),
         refused: app.refused.clone(),
+        admitted: app.admitted.clone(),
         components,
         strays,
         pods,

@@ -101,6 +101,9 @@ fn details(view: &AppWrapperView, policy: &AppWrapperPolicy) -> Vec<Detail> {
     let left = limit.saturating_sub(used).max(0);
     let line = |text: String| DetailLine { text, until: None };
     let mut lines = vec![line(format!("{} with {left} of {limit} retries left", view.status.phase))];
+    lines.extend(
+        view.admitted.refusal().map(|refusal| line(format!("Changed since it was admitted: {refusal}"))),
+    );
     lines.extend(view.status.resets.iter().map(|reset| {
         let at = reset.time.map(|time| format!("{time}: ")).unwrap_or_default();
         line(format!("{at}{}, {}", reset.phase, reset.message))

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::{
     discovery::{Kind, Served},
+    incoming::PageSize,
     leases::Pulses,
     live::{self, percent_encode},
     looks::Sight,
@@ -40,8 +41,11 @@ use crate::{
 /// Where a kind is served, or what is known of its objects without asking.
 pub(super) type Places = BTreeMap<Kind, Result<Served, Seen>>;
 
-/// Components that are read at once.
-const AT_ONCE: usize = 8;
+/// Objects that are read at once.
+const AT_ONCE: usize = 32;
+/// So many components of a kind are read by name if the list of those with the label lacks them. Of more, all objects of the kind
+/// in the namespace are listed instead: a look at hundreds of components must be over within the second in which it counts.
+const READ_BY_NAME: usize = 8;
 
 /// Components that a look has found under their names, and that the watches do not show: somebody took the label off. Clones
 /// share it.
@@ -151,23 +155,72 @@ pub(super) async fn read_around(
 ) -> kube::Result<Around> {
     let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
     let labelled = format!("&labelSelector={}", percent_encode(&format!("{MEMBER_LABEL}={name}")));
-    let kinds: BTreeSet<&Kind> = app.parts.iter().map(|part| &part.kind).collect();
-    let served = kinds.into_iter().filter_map(|kind| Some((kind, places.get(kind)?.as_ref().ok()?)));
-    let lists = served.map(|(kind, place)| {
+    let mut kinds: BTreeMap<&Kind, BTreeSet<&str>> = BTreeMap::new();
+    for (index, part) in app.parts.iter().enumerate() {
+        kinds.entry(&part.kind).or_default().insert(app.name_of(index));
+    }
+    let served =
+        kinds.iter().filter_map(|(kind, names)| Some((*kind, names, places.get(kind)?.as_ref().ok()?)));
+    let lists = served.map(|(kind, names, place)| {
         let labelled = &labelled;
         async move {
-            let read = |whole: Whole| found(kind, &place.resource, &whole.object).ok();
-            live::list(client, &place.path(Some(namespace)), labelled, read).await
+            let is_whole = names.len() > READ_BY_NAME;
+            let query = if is_whole { "" } else { labelled };
+            let size = PageSize::expecting(names.len());
+            let read = |whole: Whole| Listed::new(kind, &place.resource, &whole.object, name, names);
+            let all = live::list_from(client, &place.path(Some(namespace)), query, size, read).await?;
+            let objects: Result<Vec<Listed>, _> = all.into_iter().collect();
+            let objects = objects.map_err(kube::Error::SerdeError)?;
+            Ok::<_, kube::Error>((kind, List { is_whole, objects }))
         }
     });
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
-    let pods = live::list(client, &pods, &labelled, |wire: PodWire| SeenPod::new(wire));
+    let expected = PageSize::expecting(app.status.expected_pods());
+    let pods = live::list_from(client, &pods, &labelled, expected, |wire: PodWire| SeenPod::new(wire));
     let (lists, pods) = try_join(try_join_all(lists), pods).await?;
-    let listed: Vec<FoundComponent> = lists.into_iter().flatten().collect();
-    let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &listed));
+    let lists: Lists<'_> = lists.into_iter().collect();
+    let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &lists));
     let components = stream::iter(parts.collect::<Vec<_>>()).buffered(AT_ONCE).try_collect().await?;
-    let owned = listed.into_iter().filter(|object| object.owner_uid.as_ref() == Some(uid)).collect();
+    let labelled = lists.into_values().flat_map(|list| list.objects).filter(|it| it.is_labelled);
+    let owned =
+        labelled.map(|it| it.object).filter(|object| object.owner_uid.as_ref() == Some(uid)).collect();
     Ok(Around { components, owned, pods, pods_known: true, ..Around::default() })
+}
+
+/// The objects of each kind.
+type Lists<'k> = BTreeMap<&'k Kind, List>;
+
+/// The objects of a kind that matter to an AppWrapper.
+struct List {
+    /// True if all objects of the kind were listed: then one that is not in here does not exist.
+    is_whole: bool,
+    objects: Vec<Listed>,
+}
+
+/// An object that has the AppWrapper's label, or the name of a component.
+struct Listed {
+    object: FoundComponent,
+    is_labelled: bool,
+}
+
+impl Listed {
+    /// None for an object that does not matter. One under the name of a component must be readable: it is not absent.
+    fn new(
+        kind: &Kind,
+        resource: &str,
+        object: &Value,
+        app: &str,
+        names: &BTreeSet<&str>,
+    ) -> Option<Result<Self, serde_json::Error>> {
+        let metadata = &object["metadata"];
+        let is_labelled = metadata["labels"][MEMBER_LABEL] == *app;
+        let is_named = metadata["name"].as_str().is_some_and(|name| names.contains(name));
+        if !is_labelled && !is_named {
+            return None;
+        }
+        let listed = found(kind, resource, object).map(|object| Self { object, is_labelled });
+        Some(listed).filter(|listed| is_named || listed.is_ok())
+    }
 }
 
 /// What there is of a component: in the lists of its kind, or under its name.
@@ -177,7 +230,7 @@ async fn read_part(
     index: usize,
     places: &Places,
     last: &BTreeMap<(Kind, String), Last>,
-    listed: &[FoundComponent],
+    lists: &Lists<'_>,
 ) -> kube::Result<(String, Seen)> {
     let (part, name) = (&app.parts[index], app.name_of(index));
     let place = match places.get(&part.kind) {
@@ -191,8 +244,13 @@ async fn read_part(
         of.name == name && of.kind.kind == part.kind.kind && of.kind.group == part.kind.group
     };
     let resource = place.resource.clone();
-    if let Some(object) = listed.iter().find(is_it) {
+    let listed = lists.values().flat_map(|list| &list.objects).map(|it| &it.object);
+    if let Some(object) = listed.into_iter().find(is_it) {
         return Ok((resource, Seen::Found(Box::new(object.clone()))));
+    }
+    let absent = || Seen::Absent { last: last.get(&(part.kind.clone(), name.to_owned())).cloned() };
+    if lists.get(&part.kind).is_some_and(|list| list.is_whole) {
+        return Ok((resource, absent()));
     }
     let path = format!("{}/{}", place.path(Some(&app.appwrapper.namespace)), percent_encode(name));
     let seen = match live::get(client, &path).await? {
@@ -201,10 +259,7 @@ async fn read_part(
             let object = found(&part.kind, &resource, &object).map_err(kube::Error::SerdeError)?;
             Seen::Found(Box::new(object))
         }
-        None => {
-            let last = last.get(&(part.kind.clone(), name.to_owned()));
-            Seen::Absent { last: last.cloned() }
-        }
+        None => absent(),
     };
     Ok((resource, seen))
 }

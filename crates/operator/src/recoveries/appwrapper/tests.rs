@@ -1,7 +1,10 @@
 //! The view: what it takes in, what it is too late for, and what a second look finds.
 
 use salvor_api::config::parse;
-use salvor_recovery::{Reason, Verdict};
+use salvor_recovery::{
+    Reason, Verdict,
+    appwrapper::{Comparison, admitted::compare},
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -15,14 +18,23 @@ use crate::{
     watch::Project,
 };
 
+mod changed;
+mod many;
+
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap()
 }
 
 fn recovery() -> AppWrappers {
-    let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n\
-                webhooks: {enabled: false}\nappwrapper: {wrappedKindsWithoutWebhooks: [Job.batch, Pod]}\n";
-    let configuration = parse(file).unwrap();
+    recovery_of("Job.batch, Pod")
+}
+
+fn recovery_of(kinds: &str) -> AppWrappers {
+    let file = format!(
+        "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n\
+         webhooks: {{enabled: false}}\nappwrapper: {{wrappedKindsWithoutWebhooks: [{kinds}]}}\n"
+    );
+    let configuration = parse(&file).unwrap();
     let policy = Arc::new(AppWrapperPolicy::new(&configuration));
     let rules = Arc::new(Rules::new(&configuration));
     AppWrappers::new(policy, rules, Metrics::new(&Time::system()).own(AppWrapperMetrics::register))
@@ -32,13 +44,22 @@ fn job_kind() -> Kind {
     Kind { group: "batch".into(), version: "v1".into(), kind: "Job".into() }
 }
 
+/// The AppWrapper is admitted as it is.
+fn admit(mut object: Value) -> Value {
+    let Comparison::New(admitted) = compare(&object, &AppWrapperStatus::default()) else {
+        panic!("{object}")
+    };
+    object["status"]["admitted"] = json!(admitted);
+    object
+}
+
 /// An AppWrapper of one Job, about to create it.
 fn resuming(revision: u64) -> Value {
     let deployed = |kind: &str| {
         json!({"type": kind, "status": "True", "reason": "Resuming", "message": "",
                "lastTransitionTime": "2027-01-15T08:00:00Z"})
     };
-    json!({
+    admit(json!({
         "metadata": {
             "namespace": "ns", "name": "w", "uid": "w-uid", "resourceVersion": revision.to_string(),
             "creationTimestamp": "2027-01-15T07:59:59Z", "finalizers": ["a.example/b", "workload.codeflare.dev/finalizer"],
@@ -53,7 +74,7 @@ fn resuming(revision: u64) -> Value {
             "componentStatus": [{"name": "", "kind": "", "apiVersion": "",
                                  "podSets": [{"path": "template.spec.template", "replicas": 1}]}],
         },
-    })
+    }))
 }
 
 fn job(uid: &str, revision: u64, owner: &str) -> Value {
@@ -344,7 +365,7 @@ fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
         secret["template"]["apiVersion"] = "v1".into();
         secret["template"]["kind"] = "Secret".into();
         object["spec"]["components"].as_array_mut().unwrap().push(secret);
-        let app = app(&recovery, &object);
+        let app = app(&recovery, &admit(object));
         recovery.hear(News::App(Change::Applied(app)), now());
     }
     assert_eq!(recovery.kinds.feeds().len(), 64);

@@ -12,12 +12,14 @@ use salvor_api::{
 };
 use salvor_recovery::{
     appwrapper::{
-        Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, ComponentKind, ComponentState,
-        FoundComponent, NodeView, ObjectRef, Phase, PodView,
+        Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, Comparison, ComponentKind,
+        ComponentState, FoundComponent, NodeView, ObjectRef, Phase, PodView,
         admission::{AdmissionPolicy, Answer, Operation, Request, User, refusal_without_webhook, validate},
+        admitted::compare,
         components::{ORIGIN_LABELS, Waves},
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
+        status::ComponentStatus,
     },
     ids::{NodeName, ResourceVersion, Uid},
     liveness::{NodeLease, Pulse},
@@ -96,6 +98,8 @@ pub(crate) struct App {
     pub(super) managed_by: Option<String>,
     pub(super) annotations: Annotations,
     pub(super) refused: Option<String>,
+    pub(super) admitted: Comparison,
+    /// Its components; if they were changed since they were admitted, those that were created.
     pub(super) parts: Vec<Part>,
     pub(super) status: AppWrapperStatus,
 }
@@ -140,17 +144,25 @@ impl App {
             | Phase::Terminating
             | Phase::Unknown(_) => false,
         };
-        let refused = about_to_create.then(|| rules.refusal(&appwrapper, components)).flatten();
-        let checks = about_to_create && refused.is_none();
+        let admitted = compare(object, &status);
+        let is_changed = matches!(admitted, Comparison::Changed(_));
+        let is_asked = about_to_create && !is_changed;
+        let refused = is_asked.then(|| rules.refusal(&appwrapper, components)).flatten();
+        let checks = is_asked && refused.is_none();
         let reading = Reading { of: &appwrapper, attempt: ATTEMPT, rules, checks };
-        let read = |(index, component)| reading.part(component, index);
-        let parts = components.iter().enumerate().map(read).collect();
+        let parts = if is_changed && !status.component_status.is_empty() {
+            let created = status.component_status.iter().enumerate();
+            created.map(|(index, created)| reading.created(created, components.get(index), index)).collect()
+        } else {
+            components.iter().enumerate().map(|(index, component)| reading.part(component, index)).collect()
+        };
         let annotations = &metadata.annotations;
         let (ours, other_finalizers): (Vec<_>, Vec<_>) =
             metadata.finalizers.into_iter().partition(|finalizer| finalizer == FINALIZER);
         Ok(Self {
             parts,
             refused,
+            admitted,
             resource_version: metadata.resource_version,
             created: metadata.creation_timestamp.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
@@ -180,8 +192,11 @@ impl App {
         recorded.unwrap_or_else(|| self.parts.get(index).map_or("", |part| &part.name))
     }
 
-    /// The object that is created for a component.
+    /// The object that is created for a component; none for one that was changed since it was admitted.
     pub(super) fn body(&self, index: usize, object: &Value, rules: &Rules) -> Option<String> {
+        if matches!(self.admitted, Comparison::Changed(_)) {
+            return None;
+        }
         let component = components(object).get(index)?;
         let recorded = self.status.component_status.get(index).map(|it| it.pod_sets.as_slice());
         let inferred = &self.parts.get(index)?.pod_sets;
@@ -216,6 +231,21 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// A component as it was created. `component` is what the spec has in its place now.
+    fn created(&self, created: &ComponentStatus, component: Option<&Value>, index: usize) -> Part {
+        let (group, version) = created.api_version.rsplit_once('/').unwrap_or(("", &created.api_version));
+        if created.kind.is_empty() || created.name.is_empty() {
+            // Nothing tells what it was: nothing of it was created, or another controller has not recorded that.
+            return self.part(component.unwrap_or(&Value::Null), index);
+        }
+        Part {
+            kind: Kind { group: group.into(), version: version.into(), kind: created.kind.clone() },
+            name: created.name.clone(),
+            pod_sets: created.pod_sets.clone(),
+            defect: None,
+        }
+    }
+
     fn part(&self, component: &Value, index: usize) -> Part {
         self.read(component, index).unwrap_or_else(|error| Part {
             kind: Kind { group: String::new(), version: String::new(), kind: String::new() },

@@ -13,7 +13,7 @@ const MOST_POD_SETS: usize = 8;
 /// The longest name: it is the value of a label.
 const LONGEST_NAME: usize = 63;
 
-pub(super) fn components(object: &Value) -> &[Value] {
+pub(in crate::appwrapper) fn components(object: &Value) -> &[Value] {
     object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
 }
 
@@ -134,7 +134,7 @@ pub(super) fn unasked_kinds(object: &Value, policy: &AdmissionPolicy) -> Vec<Fie
     components(object).iter().enumerate().filter_map(unasked).collect()
 }
 
-const IMMUTABLE: &str = "attempt to change immutable field";
+pub(in crate::appwrapper) const IMMUTABLE: &str = "attempt to change immutable field";
 
 /// What is wrong with a change.
 pub(super) fn change(old: &Value, new: &Value) -> Vec<FieldError> {

@@ -49,6 +49,7 @@ impl Cluster {
             managed_by: None,
             annotations: Annotations::default(),
             refused: None,
+            admitted: Comparison::Same,
             components: components.iter().enumerate().map(component).collect(),
             strays: Vec::new(),
             pods: Vec::new(),
@@ -245,6 +246,9 @@ impl Cluster {
                 let wire = serde_json::to_value(status).unwrap();
                 self.view.status = serde_json::from_value(wire).unwrap();
                 assert_eq!(self.view.status, **status);
+                if let (Some(_), Comparison::New(_)) = (&status.admitted, &self.view.admitted) {
+                    self.view.admitted = Comparison::Same;
+                }
                 if self.phases.last() != Some(&status.phase) {
                     self.phases.push(status.phase.clone());
                 }
@@ -321,6 +325,8 @@ impl Cluster {
                         && view.status.holds("QuotaReserved")
                 );
                 assert!(view.own_component(*index).is_none(), "it is created twice");
+                let changed = matches!(view.admitted, Comparison::Changed(_));
+                assert!(!changed, "what was not admitted is created");
             }
             Step::DeleteComponent { object, .. } => {
                 let foreign = view.components.iter().any(|it| match &it.seen {

@@ -27,7 +27,13 @@ fn failed(it: &mut Cluster) {
     it.says(0, ComponentState::Failed { message: String::new() });
 }
 
-const EVENTS: [(&str, Happens); 18] = [
+/// Before anybody has looked nothing is admitted.
+fn changed(it: &mut Cluster) -> bool {
+    it.view.admitted = Comparison::Changed(vec!["spec.components[0].template".into()]);
+    it.phase() != Phase::Empty
+}
+
+const EVENTS: [(&str, Happens); 22] = [
     ("nothing", |_| true),
     ("`spec.suspend: true`", |it| {
         it.view.suspend = true;
@@ -49,6 +55,24 @@ const EVENTS: [(&str, Happens); 18] = [
         it.view.refused = Some("no".into());
         it.view.suspend = false;
         true
+    }),
+    ("its components are changed", changed),
+    ("its components are changed, and `spec.suspend: false`", |it| {
+        it.view.suspend = false;
+        changed(it)
+    }),
+    ("its components are changed, and the pause and the grace end", |it| {
+        let pauses = it.phase() == Phase::Resetting;
+        changed(it);
+        it.run_for(3_700);
+        pauses
+    }),
+    ("its components are changed, a component fails, and the timers end", |it| {
+        changed(it)
+            && with_component(it, |it| {
+                failed(it);
+                it.run_for(3_900);
+            })
     }),
     ("a component can never be created", |it| {
         if it.phase() != Phase::Resuming {

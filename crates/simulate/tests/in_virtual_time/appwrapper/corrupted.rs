@@ -141,6 +141,7 @@ fn of_status() -> Vec<Vec<Spot>> {
             field("AppWrapper status.resettingCount", &["status", "resettingCount"]).example(json!(0)),
             field("AppWrapper status.resets", &["status", "resets"]).example(json!([])),
         ],
+        vec![field("AppWrapper status.admitted", &["status", "admitted"]).put_back()],
         vec![field("AppWrapper status.componentStatus", &["status", "componentStatus"])],
         vec![field("AppWrapper status.conditions", &["status", "conditions"]).put_back()],
         of_conditions,
