@@ -41,7 +41,12 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
             let found = look(&Rules { world, judge }, kind, at);
             world.close();
             let Some((waiting, diagnosis)) = found else { continue };
-            for finding in diagnosis.merged() {
+            let about = Object {
+                kind: waiting.kind.clone(),
+                namespace: waiting.namespace.clone(),
+                name: waiting.name.clone(),
+            };
+            for finding in diagnosis.merged(&about) {
                 let at =
                     *known.entry((finding.cause.code, finding.cause.object.clone())).or_insert(groups.len());
                 match groups.get_mut(at) {

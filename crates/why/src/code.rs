@@ -39,6 +39,8 @@ pub enum Code {
     ConfigMissing,
     /// An image cannot be pulled.
     ImagePullFailed,
+    /// A container cannot be started, for another reason that the kubelet tells.
+    StartFailed,
     /// A container ends again and again.
     CrashLooping,
     /// A container runs and is not ready.
@@ -75,7 +77,7 @@ pub enum Code {
 
 impl Code {
     /// All of them, worst first.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::WorkloadFailed,
         Self::BackoffLimitExceeded,
         Self::DeadlineExceeded,
@@ -93,6 +95,7 @@ impl Code {
         Self::ControllerAbsent,
         Self::ConfigMissing,
         Self::ImagePullFailed,
+        Self::StartFailed,
         Self::CrashLooping,
         Self::NotReady,
         Self::VolumeUnbound,

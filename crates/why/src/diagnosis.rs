@@ -64,6 +64,17 @@ impl Finding {
         self
     }
 
+    /// The same with what was asked about as its object: where nobody can tell, no other object is to blame.
+    fn told_of(mut self, about: &Object) -> Self {
+        if self.cause.object != *about {
+            let looked_at = format!("{} {}", self.cause.object.kind, self.cause.object.name);
+            self.cause.message = clean(&format!("{looked_at}: {}", self.cause.message));
+            self.cause.object = about.clone();
+        }
+        self.path = vec![Link { object: about.clone(), says: self.cause.message.clone() }];
+        self
+    }
+
     pub(crate) fn waiting(mut self, pod: Object) -> Self {
         self.pods.push(pod);
         self
@@ -113,7 +124,7 @@ impl Missing {
         match (self, other) {
             (Self::Nothing, other) | (other, Self::Nothing) => other,
             (Self::Pods { missing: a, of: b }, Self::Pods { missing: c, of: d }) => {
-                Self::Pods { missing: a + c, of: b + d }
+                Self::Pods { missing: a.saturating_add(c), of: b.saturating_add(d) }
             }
             (Self::Phrase(phrase), _) | (_, Self::Phrase(phrase)) => Self::Phrase(phrase),
         }
@@ -136,12 +147,13 @@ impl Diagnosis {
     }
 
     /// Findings in the order of the answer, one for each code and object.
-    pub(crate) fn merged(self) -> Vec<Finding> {
+    pub(crate) fn merged(self, about: &Object) -> Vec<Finding> {
         if self.missing.told().is_none() {
             return Vec::new();
         }
         let mut merged: Vec<Finding> = Vec::new();
         for finding in self.findings {
+            let finding = if finding.cause.code == Code::Unknown { finding.told_of(about) } else { finding };
             let same = |known: &&mut Finding| {
                 known.cause.code == finding.cause.code && known.cause.object == finding.cause.object
             };
@@ -226,7 +238,7 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
     let about = named(&kind.kind, object);
     let diagnosis = rules.diagnose(kind, object);
     let missing = diagnosis.missing.told();
-    let mut findings = diagnosis.merged();
+    let mut findings = diagnosis.merged(&about);
     if missing.is_some() && findings.is_empty() {
         let message = format!(
             "nothing that was looked at (the object, its pods, its events) says why; {} {} may need a closer look",
@@ -240,14 +252,14 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
             .remedy(Remedy::command("Look at all that is known of it", look));
         findings.push(unknown);
     }
+    // Those of the worst cause have room, whatever they risk; the order comes after that.
     let mut remedies: Vec<Remedy> = Vec::new();
     for remedy in findings.iter().flat_map(|finding| rules.remedies(finding)) {
-        if !remedies.contains(&remedy) {
+        if remedies.len() < MOST_REMEDIES && !remedies.contains(&remedy) {
             remedies.push(remedy);
         }
     }
     remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
-    remedies.truncate(MOST_REMEDIES);
     let chain = findings.first().map(|finding| finding.path.clone()).unwrap_or_default();
     let root_causes = findings.into_iter().map(|finding| finding.cause).collect();
     Some(Answer { about, missing, root_causes, chain, remedies, not_seen: Vec::new() })

@@ -9,11 +9,11 @@ use crate::{
     code::Code,
     diagnosis::{Diagnosis, Finding, Missing, Rules},
     json::{
-        entry, has_ended, holds, is_active, is_ready, is_terminating, is_true, list, name, named, namespace,
+        controller, has_ended, holds, is_active, is_terminating, is_true, list, name, named, namespace,
         number, selector, since, text, time, uid,
     },
-    kinds::{JOB, Kind, POD},
-    owners::{Creation, add_up},
+    kinds::{CRON_JOB, JOB, Kind, POD},
+    owners::{Creation, add_up, out_of_sight},
     salvor::Presence,
 };
 
@@ -26,22 +26,31 @@ const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(600);
 impl Rules<'_> {
     pub(crate) fn job(&self, job: &Value) -> Diagnosis {
         let me = named("Job", job);
-        let of = should_run(job);
-        if of == 0 || holds(job, "Complete").is_some() || holds(job, "SuccessCriteriaMet").is_some() {
+        if holds(job, "Complete").is_some() || holds(job, "SuccessCriteriaMet").is_some() {
             return Diagnosis::default();
         }
-        let all_of = |finding| Diagnosis::of(Missing::Pods { missing: of, of }, vec![finding]);
         if let Some(failed) = holds(job, "Failed") {
-            return all_of(failed_job(job, failed));
+            let of = should_run(job, 0).unwrap_or(1);
+            return match of {
+                0 => Diagnosis::default(),
+                of => Diagnosis::of(Missing::Pods { missing: of, of }, vec![failed_job(job, failed)]),
+            };
+        }
+        let of = should_run(job, failed_indexes(job));
+        if of == Some(0) {
+            return Diagnosis::default();
         }
         let labels = selector(job.pointer("/spec/selector/matchLabels"));
         let seen = self.world.owned(&POD, namespace(job), uid(job), &labels);
         let unseen = seen.is_none();
         let pods = seen.unwrap_or_default();
-        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+        // A work queue that is nearly done makes no more pods: those that are left should end.
+        let left = || pods.iter().filter(|pod| !has_ended(pod)).count();
+        let (queue_ends, of) = (of.is_none(), of.unwrap_or_else(left));
+        let ready = pods.iter().filter(|pod| self.runs(pod)).count();
         let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
         if ready >= of {
-            return Diagnosis::default();
+            return Diagnosis::of(missing, Vec::new());
         }
         if let Some(failed) = holds(job, "FailureTarget") {
             return Diagnosis::of(missing, vec![failed_job(job, failed)]);
@@ -55,7 +64,8 @@ impl Rules<'_> {
         if unseen {
             return self.unseen(&JOB, job, of);
         }
-        let waits = text(job, "/spec/podReplacementPolicy") == "Failed"
+        let waits = queue_ends
+            || text(job, "/spec/podReplacementPolicy") == "Failed"
             || job.pointer("/spec/podFailurePolicy").is_some();
         let mut diagnosis = self.of_pods(
             &JOB,
@@ -110,10 +120,16 @@ impl Rules<'_> {
     /// Somebody has suspended it: Kueue, or its owner.
     pub(crate) fn suspended(&self, kind: &Kind, resource: &str, object: &Value) -> Finding {
         let me = named(&kind.kind, object);
-        if entry(object, "/metadata/labels", "kueue.x-k8s.io/queue-name").is_some()
+        // Kueue may look after a workload that names no queue.
+        if *kind != CRON_JOB
             && let Some(finding) = self.not_admitted(object)
         {
             return finding.under(me, "is suspended until Kueue admits it");
+        }
+        if *kind == JOB
+            && let Some(finding) = self.suspended_above(object)
+        {
+            return finding.under(me, "is suspended with what made it");
         }
         let at = holds(object, "Suspended").and_then(since);
         let message = format!("{} {} is suspended", kind.kind, name(object));
@@ -130,6 +146,15 @@ impl Rules<'_> {
                 namespace(object)
             ),
         ))
+    }
+
+    /// Whoever made a Job suspends it: who lets the Job alone run again is overruled.
+    fn suspended_above(&self, object: &Value) -> Option<Finding> {
+        let owner = controller(object).filter(|owner| !["CronJob", "Job"].contains(&text(owner, "/kind")))?;
+        let (group, _) = text(owner, "/apiVersion").split_once('/').unwrap_or(("", ""));
+        let kind = Kind { group: group.to_owned().into(), kind: text(owner, "/kind").to_owned().into() };
+        let above = self.world.get(&kind, namespace(object), text(owner, "/name")).here()?;
+        is_true(above, "/spec/suspend").then(|| self.suspended(&kind, &kind.kind.to_lowercase(), above))
     }
 
     /// A Job that waits before it replaces a failed pod.
@@ -166,14 +191,19 @@ impl Rules<'_> {
 
     pub(crate) fn cron_job(&self, cron: &Value) -> Diagnosis {
         let me = named("CronJob", cron);
-        let jobs = self.world.owned(&JOB, namespace(cron), uid(cron), "").unwrap_or_default();
+        let Some(jobs) = self.world.owned(&JOB, namespace(cron), uid(cron), "") else {
+            return match list(cron, "/status/active") {
+                [] => Diagnosis::default(),
+                _ => Diagnosis::phrase("what cannot be seen from here", vec![out_of_sight(me, "jobs")]),
+            };
+        };
         let runs: Vec<&Value> = jobs
             .iter()
             .filter(|job| holds(job, "Complete").is_none() && holds(job, "Failed").is_none())
             .copied()
             .collect();
         if runs.is_empty() && is_true(cron, "/spec/suspend") {
-            let finding = self.suspended(&crate::kinds::CRON_JOB, "cronjobs", cron);
+            let finding = self.suspended(&CRON_JOB, "cronjobs", cron);
             return Diagnosis::phrase("its next run", vec![finding]);
         }
         let last = jobs.iter().max_by_key(|job| time(job, "/metadata/creationTimestamp")).copied();
@@ -188,9 +218,10 @@ impl Rules<'_> {
             .iter()
             .map(|part| {
                 let replicas = usize::try_from(number(part, "/replicas").unwrap_or(1)).unwrap_or(0);
-                replicas * template_pods("Job", part.pointer("/template").unwrap_or(&Value::Null))
+                replicas
+                    .saturating_mul(template_pods("Job", part.pointer("/template").unwrap_or(&Value::Null)))
             })
-            .sum();
+            .fold(0, usize::saturating_add);
         let whole = Missing::Pods { missing: of, of };
         if holds(set, "Completed").is_some() {
             return Diagnosis::default();
@@ -206,7 +237,9 @@ impl Rules<'_> {
             return Diagnosis::of(whole, vec![self.suspended(&crate::kinds::JOB_SET, "jobsets", set)]);
         }
         let labels = format!("jobset.sigs.k8s.io/jobset-name={}", name(set));
-        let jobs = self.world.owned(&JOB, namespace(set), uid(set), &labels).unwrap_or_default();
+        let Some(jobs) = self.world.owned(&JOB, namespace(set), uid(set), &labels) else {
+            return Diagnosis::of(whole, vec![out_of_sight(me, "jobs")]);
+        };
         if jobs.is_empty() {
             return Diagnosis::of(whole, Vec::new());
         }
@@ -215,17 +248,30 @@ impl Rules<'_> {
     }
 }
 
-/// Pods that should run now: as many as may run at once, or as are left to do.
-fn should_run(job: &Value) -> usize {
+/// Pods that should run now: as many as may run at once, or as are left to do. None for a work queue of which one pod
+/// has ended well: no more are made.
+fn should_run(job: &Value, given_up: usize) -> Option<usize> {
     let count = |path| number(job, path).map(|count| usize::try_from(count).unwrap_or(0));
     let parallelism = count("/spec/parallelism").unwrap_or(1);
     let succeeded = count("/status/succeeded").unwrap_or(0);
     match count("/spec/completions") {
-        Some(completions) => parallelism.min(completions.saturating_sub(succeeded)),
-        // A work queue is done when one pod has ended well.
-        None if succeeded > 0 => 0,
-        None => parallelism,
+        Some(completions) => {
+            Some(parallelism.min(completions.saturating_sub(succeeded.saturating_add(given_up))))
+        }
+        None if succeeded > 0 => None,
+        None => Some(parallelism),
     }
+}
+
+/// The number of indexes that have failed for good, as a Job with `backoffLimitPerIndex` tells them: `1,3-5`.
+fn failed_indexes(job: &Value) -> usize {
+    let told = text(job, "/status/failedIndexes").split(',').filter(|part| !part.is_empty());
+    let count = told.filter_map(|part| {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        let (from, to) = (from.trim().parse::<usize>().ok()?, to.trim().parse::<usize>().ok()?);
+        to.checked_sub(from)?.checked_add(1)
+    });
+    count.fold(0, usize::saturating_add)
 }
 
 /// The pods that a template of some kind asks for.
@@ -243,7 +289,7 @@ pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
     }
 }
 
-fn failed_job(job: &Value, failed: &Value) -> Finding {
+pub(crate) fn failed_job(job: &Value, failed: &Value) -> Finding {
     let reason = text(failed, "/reason");
     let code = match reason {
         names::reasons::BACKOFF_LIMIT_EXCEEDED => Code::BackoffLimitExceeded,
@@ -287,6 +333,8 @@ fn ended_at(pod: &Value) -> Option<Timestamp> {
     ends.max()
         .or_else(|| crate::json::condition(pod, "Ready").and_then(since))
         .or_else(|| time(pod, "/metadata/deletionTimestamp"))
+        // As the built-in controller does with a pod of which nobody says when it ended.
+        .or_else(|| time(pod, "/metadata/creationTimestamp"))
 }
 
 /// The pods of an owner that should be there and are not, by what they do.

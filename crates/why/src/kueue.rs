@@ -26,7 +26,7 @@ impl Rules<'_> {
         let of = list(workload, "/spec/podSets")
             .iter()
             .map(|set| usize::try_from(number(set, "/count").unwrap_or(1)).unwrap_or(0))
-            .sum();
+            .fold(0, usize::saturating_add);
         if let Some(finding) = by_its_conditions(workload) {
             return Diagnosis::of(Missing::Pods { missing: of, of }, vec![finding]);
         }
@@ -37,6 +37,9 @@ impl Rules<'_> {
         };
         let (group, _) = text(owner, "/apiVersion").split_once('/').unwrap_or(("", ""));
         let kind = Kind { group: group.to_owned().into(), kind: text(owner, "/kind").to_owned().into() };
+        if kind == WORKLOAD {
+            return Diagnosis::default();
+        }
         match self.world.get(&kind, namespace(workload), text(owner, "/name")).here() {
             Some(owner) => self.diagnose(&kind, owner).under(&named("Workload", workload), "is admitted"),
             None => Diagnosis::default(),

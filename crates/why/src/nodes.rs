@@ -52,32 +52,25 @@ impl Rules<'_> {
         self.state_of(node)
     }
 
-    /// Whether nobody hears of a node, or there is none.
+    /// Whether nobody hears of a node.
     pub(crate) fn is_lost(&self, name: &str) -> bool {
-        match self.node_state(name) {
-            NodeState::Lost { .. } | NodeState::Gone => true,
-            NodeState::Sick(_) | NodeState::Fine | NodeState::Unknown => false,
-        }
+        !name.is_empty() && matches!(self.node_state(name), NodeState::Lost { .. })
+    }
+
+    /// Whether there is no such node any more.
+    pub(crate) fn is_gone(&self, name: &str) -> bool {
+        !name.is_empty() && matches!(self.node_state(name), NodeState::Gone)
     }
 
     fn state_of<'a>(&self, node: &'a Value) -> NodeState<'a> {
         let ready = condition(node, "Ready");
-        let taint =
-            list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE);
-        match ready.map(|ready| text(ready, "/status")) {
-            Some("True") if repair(node).is_none() => NodeState::Fine,
-            Some("True" | "False") => NodeState::Sick(node),
-            Some("Unknown") => self.lost(node, ready.and_then(since)),
-            // A node that was never Ready has no such condition, and nobody has lost it.
-            _ => match taint {
-                Some(taint) => self.lost(node, time(taint, "/timeAdded")),
-                None => NodeState::Fine,
-            },
+        if is_unheard(node) {
+            let unknown = ready.filter(|ready| text(ready, "/status") == "Unknown").and_then(since);
+            let noticed = unknown.or_else(|| time(unreachable(node)?, "/timeAdded"));
+            return NodeState::Lost { node, since: self.silent_since(name(node)).or(noticed) };
         }
-    }
-
-    fn lost<'a>(&self, node: &'a Value, noticed: Option<Timestamp>) -> NodeState<'a> {
-        NodeState::Lost { node, since: self.silent_since(name(node)).or(noticed) }
+        let not_ready = ready.is_some_and(|ready| text(ready, "/status") == "False");
+        if not_ready || repair(node).is_some() { NodeState::Sick(node) } else { NodeState::Fine }
     }
 
     /// Why a pod on a bad node does not run; none if its node is well, or unknown.
@@ -128,7 +121,7 @@ impl Rules<'_> {
             }
             Code::NodeLost => {
                 let taint = format!(
-                    "kubectl taint node {node} {}={}:{}",
+                    "kubectl taint node {node} --overwrite {}={}:{}",
                     taints::OUT_OF_SERVICE,
                     taints::OUT_OF_SERVICE_VALUE,
                     taints::NO_EXECUTE
@@ -178,7 +171,13 @@ impl Rules<'_> {
                     findings,
                 )
             }
-            NodeState::Sick(node) => Diagnosis::phrase("its health", vec![sick(node)]),
+            NodeState::Sick(node) => {
+                let mut findings = vec![sick(node)];
+                if is_true(node, "/spec/unschedulable") {
+                    findings.extend(self.kept_by_budgets(&object, &pods));
+                }
+                Diagnosis::phrase("its health", findings)
+            }
             NodeState::Fine | NodeState::Gone | NodeState::Unknown
                 if is_true(node, "/spec/unschedulable") =>
             {
@@ -229,6 +228,21 @@ impl Rules<'_> {
             }
         }
         findings
+    }
+}
+
+/// The taint of a node that the control plane has given up.
+fn unreachable(node: &Value) -> Option<&Value> {
+    list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE)
+}
+
+/// Whether nobody hears of a node's kubelet, as recoveries judge it: by the taint, unless the kubelet says that all is well. A
+/// node that was never Ready has no such condition, and nobody has lost it.
+pub(crate) fn is_unheard(node: &Value) -> bool {
+    match condition(node, "Ready").map_or("", |ready| text(ready, "/status")) {
+        "True" => false,
+        "Unknown" => true,
+        _ => unreachable(node).is_some(),
     }
 }
 

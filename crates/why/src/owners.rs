@@ -3,11 +3,15 @@
 use serde_json::Value;
 
 use crate::{
-    answer::Remedy,
+    admission::Refusal,
+    answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Missing, Rules},
     jobs::{sort, template_pods},
-    json::{is_ready, list, name, named, namespace, number, selector, text, uid},
+    json::{
+        condition, has_ended, is_terminating, list, name, named, namespace, number, selector, since, text,
+        uid,
+    },
     kinds::{
         APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
         REPLICATION_CONTROLLER, STATEFUL_SET,
@@ -46,12 +50,12 @@ impl Rules<'_> {
         how: Creation,
     ) -> Diagnosis {
         let sorted = sort(kind, pods);
-        let ready = sorted.active.iter().filter(|pod| is_ready(pod)).count();
+        let ready = sorted.active.iter().filter(|pod| self.runs(pod)).count();
         let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
         if ready >= of {
-            return Diagnosis::default();
+            return Diagnosis::of(missing, Vec::new());
         }
-        let mut findings: Vec<Finding> = sorted.active.iter().flat_map(|pod| self.pod(pod)).collect();
+        let mut findings: Vec<Finding> = sorted.active.iter().flat_map(|pod| self.not_running(pod)).collect();
         if sorted.active.len() < of {
             let of_ending = || sorted.ending.iter().flat_map(|pod| self.ending(pod));
             let mut there = sorted.active.len();
@@ -128,22 +132,45 @@ impl Rules<'_> {
         else {
             return self.unseen(&DEPLOYMENT, deployment, of);
         };
-        let (mut ready, mut findings) = (0, Vec::new());
+        let (mut ready, mut findings, mut ending) = (0, Vec::new(), Vec::new());
         for set in sets {
+            let of_set = named("ReplicaSet", set);
             let Some(pods) = self.world.owned(&POD, namespace(set), uid(set), &labels_of(set)) else {
                 return self.unseen(&DEPLOYMENT, deployment, of);
             };
-            ready += pods.iter().filter(|pod| is_ready(pod)).count();
+            ready += pods.iter().filter(|pod| self.runs(pod)).count();
+            for pod in pods.iter().filter(|pod| is_terminating(pod)) {
+                let under = |finding: Finding| finding.under(of_set.clone(), "its pod is being deleted");
+                ending.extend(self.ending(pod).into_iter().map(under));
+            }
             let wanted = count(set, "/spec/replicas", 0);
             if wanted == 0 {
                 continue;
             }
             let how = Creation { waits_for_ending: false, template: "/spec/template" };
             let diagnosis = self.of_pods(&REPLICA_SET, set, wanted, &pods, how);
-            findings.extend(diagnosis.under_owner(&named("ReplicaSet", set)).findings);
+            findings.extend(diagnosis.under_owner(&of_set).findings);
+        }
+        // Nobody asks for the missing pods yet: with the strategy Recreate, the old ones are waited for.
+        if findings.is_empty() {
+            findings = ending;
+            findings.extend(self.no_replica_set(deployment));
         }
         let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
         Diagnosis::of(missing, findings).under_owner(&me)
+    }
+
+    /// A Deployment that cannot make its ReplicaSet says so itself.
+    fn no_replica_set(&self, deployment: &Value) -> Option<Finding> {
+        let progress = condition(deployment, "Progressing")
+            .filter(|progress| text(progress, "/reason") == "ReplicaSetCreateError")?;
+        let refusal = Refusal { message: text(progress, "/message").to_owned(), at: since(progress) };
+        let template = deployment.pointer("/spec/template").unwrap_or(&Value::Null);
+        let by_quota = self.quota(deployment, template, &refusal.message, 1);
+        Some(match by_quota {
+            Some(finding) => finding.since(refusal.at),
+            None => self.refused(&DEPLOYMENT, deployment, &refusal),
+        })
     }
 
     /// A kind that counts replicas, or any other that owns pods.
@@ -168,33 +195,35 @@ impl Rules<'_> {
     /// A kind that nobody here knows: its pods, and the objects with pods that it owns.
     fn any_owner(&self, kind: &Kind, object: &Value) -> Diagnosis {
         let me = named(&kind.kind, object);
-        let owned =
-            |kind: &Kind| self.world.owned(kind, namespace(object), uid(object), "").unwrap_or_default();
+        let owned = |kind: &Kind| self.world.owned(kind, namespace(object), uid(object), "");
         let mut sum = Diagnosis::default();
         for kind in [&JOB, &JOB_SET, &STATEFUL_SET, &DEPLOYMENT, &REPLICA_SET, &DAEMON_SET, &CRON_JOB] {
-            if *kind == JOB_SET && !self.world.has_all(kind) {
-                continue;
-            }
-            for child in owned(kind) {
+            for child in owned(kind).unwrap_or_default() {
                 let diagnosis = self.diagnose(kind, child);
                 sum.missing = sum.missing.and(diagnosis.missing);
                 sum.findings.extend(diagnosis.findings);
             }
         }
+        let Some(pods) = owned(&POD) else {
+            if sum.missing == Missing::Nothing {
+                return Diagnosis::phrase("what cannot be seen from here", vec![out_of_sight(me, "pods")]);
+            }
+            return sum.under_owner(&me);
+        };
         let pods: Vec<&Value> =
-            owned(&POD).into_iter().filter(|pod| text(pod, "/status/phase") != "Succeeded").collect();
-        let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            pods.into_iter().filter(|pod| text(pod, "/status/phase") != "Succeeded").collect();
+        let ready = pods.iter().filter(|pod| self.runs(pod)).count();
         if !pods.is_empty() {
             sum.missing = sum.missing.and(Missing::Pods { missing: pods.len() - ready, of: pods.len() });
         }
-        sum.findings.extend(pods.iter().flat_map(|pod| self.pod(pod)));
+        sum.findings.extend(pods.iter().flat_map(|pod| self.not_running(pod)));
         sum.under_owner(&me)
     }
 
     pub(crate) fn app_wrapper(&self, wrapper: &Value) -> Diagnosis {
         let me = named("AppWrapper", wrapper);
         let components = list(wrapper, "/spec/components");
-        let of: usize = components.iter().map(expected_pods).sum();
+        let of: usize = components.iter().map(expected_pods).fold(0, usize::saturating_add);
         let whole = Missing::Pods { missing: of.max(1), of: of.max(1) };
         let phase = text(wrapper, "/status/phase");
         let told = |kind: &str| {
@@ -251,11 +280,18 @@ impl Rules<'_> {
             let (group, _) = text(template, "/apiVersion").split_once('/').unwrap_or(("", ""));
             let kind =
                 Kind { group: group.to_owned().into(), kind: text(template, "/kind").to_owned().into() };
+            // One in another is refused, and one in itself would have no end.
+            if kind == APP_WRAPPER {
+                continue;
+            }
             match self.world.get(&kind, namespace(wrapper), text(template, "/metadata/name")) {
                 Seen::Here(child) => {
                     let diagnosis = self.diagnose(&kind, child);
                     let missing = match diagnosis.missing {
                         Missing::Phrase(_) => Missing::Pods { missing: 1, of: 1 },
+                        Missing::Nothing if kind == POD && !has_ended(child) => {
+                            Missing::Pods { missing: 0, of: 1 }
+                        }
                         other => other,
                     };
                     sum.missing = sum.missing.and(missing);
@@ -272,13 +308,20 @@ impl Rules<'_> {
     }
 }
 
+/// What an owner has cannot be listed from here.
+pub(crate) fn out_of_sight(owner: Object, what: &str) -> Finding {
+    let message = format!("its {what} cannot be seen from here");
+    Finding::new(Code::Unknown, owner, message)
+        .advice(format!("Ask somebody who may list {what} in its namespace"))
+}
+
 fn expected_pods(component: &Value) -> usize {
     let sets = list(component, "/podSets");
     if sets.is_empty() {
         let template = component.get("template").unwrap_or(&Value::Null);
         return template_pods(text(template, "/kind"), template);
     }
-    sets.iter().map(|set| count(set, "/replicas", 1)).sum()
+    sets.iter().map(|set| count(set, "/replicas", 1)).fold(0, usize::saturating_add)
 }
 
 fn count(object: &Value, path: &str, default: i64) -> usize {

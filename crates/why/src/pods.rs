@@ -6,23 +6,28 @@ use crate::{
     answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Rules},
+    jobs::failed_job,
     json::{
-        condition, controller, deletion_asked, has_ended, holds, is_ready, is_terminating, is_true, list,
-        name, named, namespace, number, since, text, time,
+        condition, controller, deletion_asked, has_ended, holds, is_owned_by, is_ready, is_terminating,
+        is_true, list, name, named, namespace, number, since, text, time, uid,
     },
-    kinds::{CONFIG_MAP, Kind, SECRET},
+    kinds::{CONFIG_MAP, JOB, Kind, SECRET},
     world::Seen,
 };
 
 /// The finalizers by which a Job's controller counts its pods.
 const TRACKING: [&str; 2] = ["batch.kubernetes.io/job-tracking", "job.salvor.dev/tracking"];
 
+/// The ConfigMap that every namespace has.
+pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+
 impl Rules<'_> {
     pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
         let mut findings = self.pod(pod);
         // Its last word may be that it is ready; on a lost node nobody can say so.
-        if findings.is_empty() && is_ready(pod) && self.is_lost(text(pod, "/spec/nodeName")) {
-            findings.extend(self.by_its_node(pod));
+        if findings.is_empty() && is_ready(pod) {
+            let lost = self.is_gone(text(pod, "/spec/nodeName")) || !self.runs(pod);
+            findings.extend(if lost { self.by_its_node(pod) } else { None });
         }
         if findings.is_empty() {
             return Diagnosis::default();
@@ -39,6 +44,19 @@ impl Rules<'_> {
         Diagnosis::phrase(phrase, findings)
     }
 
+    /// Runs ready, and somebody hears of its node: a pod's last word may be that it is ready.
+    pub(crate) fn runs(&self, pod: &Value) -> bool {
+        is_ready(pod) && !self.is_lost(text(pod, "/spec/nodeName"))
+    }
+
+    /// Why a pod of an owner does not run ready, also if its last word is that it does.
+    pub(crate) fn not_running(&self, pod: &Value) -> Vec<Finding> {
+        if is_ready(pod) && !self.runs(pod) {
+            return self.by_its_node(pod).into_iter().collect();
+        }
+        self.pod(pod)
+    }
+
     /// Why a pod does not run ready, from the pod down; empty if it does, or has ended well.
     pub(crate) fn pod(&self, pod: &Value) -> Vec<Finding> {
         if is_terminating(pod) {
@@ -49,7 +67,7 @@ impl Rules<'_> {
         }
         let me = named("Pod", pod);
         if text(pod, "/status/phase") == "Failed" {
-            return vec![failed(pod)];
+            return vec![self.failed(pod)];
         }
         if text(pod, "/spec/nodeName").is_empty() {
             return vec![self.unscheduled(pod)];
@@ -58,16 +76,21 @@ impl Rules<'_> {
             return vec![finding];
         }
         let down = |finding: Finding, says: &str| vec![finding.waiting(me.clone()).under(me.clone(), says)];
-        if let Some(finding) = self.config_missing(pod) {
-            return down(finding, "cannot start: something that it needs is not there");
+        let missing = self.config_missing(pod);
+        if !missing.is_empty() {
+            let says = "cannot start: something that it needs is not there";
+            return missing.into_iter().flat_map(|finding| down(finding, says)).collect();
         }
         if let Some(finding) = by_its_containers(pod) {
             return vec![finding.waiting(me)];
         }
-        if text(pod, "/status/phase") != "Running"
-            && let Some(finding) = self.attached_elsewhere(pod)
-        {
-            return down(finding, "cannot start: its volume is not attached to its node");
+        if text(pod, "/status/phase") != "Running" {
+            if let Some(finding) = self.unbound(pod, None) {
+                return down(finding, "cannot start before its volume is there");
+            }
+            if let Some(finding) = self.attached_elsewhere(pod) {
+                return down(finding, "cannot start: its volume is not attached to its node");
+            }
         }
         vec![starting(pod).waiting(me)]
     }
@@ -117,7 +140,7 @@ impl Rules<'_> {
         let scheduled =
             condition(pod, "PodScheduled").filter(|scheduled| text(scheduled, "/status") != "True");
         let says = scheduled.map_or("", |scheduled| text(scheduled, "/message"));
-        if let Some(finding) = self.unbound(pod, says) {
+        if let Some(finding) = self.unbound(pod, Some(says)) {
             return finding.waiting(me.clone()).under(me, "cannot be scheduled before its volume is there");
         }
         let began = scheduled.and_then(since).or_else(|| time(pod, "/metadata/creationTimestamp"));
@@ -142,19 +165,35 @@ impl Rules<'_> {
         Finding::new(Code::Unschedulable, me.clone(), message).since(began).advice(advice).waiting(me)
     }
 
-    /// A ConfigMap or Secret that the pod cannot start without.
-    fn config_missing(&self, pod: &Value) -> Option<Finding> {
+    /// A pod that has failed; if its Job has, then that is why nobody replaces it.
+    fn failed(&self, pod: &Value) -> Finding {
+        let me = named("Pod", pod);
+        let owner = controller(pod).filter(|owner| text(owner, "/kind") == "Job");
+        let job = owner.and_then(|owner| self.world.get(&JOB, namespace(pod), text(owner, "/name")).here());
+        let job = job.filter(|job| is_owned_by(pod, uid(job)));
+        match job.and_then(|job| Some((job, holds(job, "Failed").or_else(|| holds(job, "FailureTarget"))?))) {
+            Some((job, failed)) => {
+                failed_job(job, failed).waiting(me.clone()).under(me, "has failed, and its Job makes no more")
+            }
+            None => failed(pod, job.is_some_and(|job| holds(job, "Complete").is_some())),
+        }
+    }
+
+    /// The ConfigMaps and Secrets that the pod cannot start without, and that are not there.
+    fn config_missing(&self, pod: &Value) -> Vec<Finding> {
         let waits = |status: &Value| {
             matches!(
                 text(status, "/state/waiting/reason"),
                 "CreateContainerConfigError" | "ContainerCreating" | "PodInitializing"
             )
         };
-        let mut statuses =
-            list(pod, "/status/containerStatuses").iter().chain(list(pod, "/status/initContainerStatuses"));
-        if text(pod, "/status/phase") != "Pending" && !statuses.any(waits) {
-            return None;
+        let statuses = || {
+            list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"))
+        };
+        if text(pod, "/status/phase") != "Pending" && !statuses().any(waits) {
+            return Vec::new();
         }
+        let mut missing = Vec::new();
         for (kind, object) in needed(pod) {
             if let Seen::Absent = self.world.get(kind, namespace(pod), &object) {
                 let message = format!(
@@ -174,27 +213,36 @@ impl Rules<'_> {
                     kind.kind,
                     namespace(pod)
                 ));
-                return Some(finding);
+                missing.push(finding);
             }
         }
-        let wrong = list(pod, "/status/containerStatuses")
-            .iter()
-            .find(|status| text(status, "/state/waiting/reason") == "CreateContainerConfigError")?;
-        let says = text(wrong, "/state/waiting/message");
-        // Such as: couldn't find key PORT in ConfigMap team-a/settings; secret "token" not found.
-        let (kind, rest) = match says.to_lowercase() {
-            low if low.contains("configmap") => (&CONFIG_MAP, says),
-            low if low.contains("secret") => (&SECRET, says),
-            _ => return None,
-        };
-        let quoted = rest.split('"').nth(1).map(str::to_owned);
-        let by_path = rest.rsplit('/').next().filter(|_| rest.contains('/')).map(str::to_owned);
-        let object = Object::of(&kind.kind, namespace(pod), quoted.or(by_path)?.trim());
-        Some(Finding::new(Code::ConfigMissing, object, says).advice("Add what the message names"))
+        if missing.is_empty() {
+            let wrong = statuses()
+                .find(|status| text(status, "/state/waiting/reason") == "CreateContainerConfigError");
+            missing.extend(wrong.and_then(|wrong| key_missing(pod, text(wrong, "/state/waiting/message"))));
+        }
+        missing
     }
 }
 
-fn failed(pod: &Value) -> Finding {
+/// What a kubelet says of a key, a ConfigMap or a Secret that is not there, such as
+/// `couldn't find key PORT in ConfigMap team-a/settings` or `secret "token" not found`.
+fn key_missing(pod: &Value, says: &str) -> Option<Finding> {
+    let kind = match says.to_lowercase() {
+        low if low.contains("configmap") => &CONFIG_MAP,
+        low if low.contains("secret") => &SECRET,
+        _ => return None,
+    };
+    let quoted = says.split('"').nth(1);
+    let by_path = says.rsplit_once('/').map(|(_, name)| name);
+    let object = Object::of(&kind.kind, namespace(pod), quoted.or(by_path)?.trim());
+    let finding = Finding::new(Code::ConfigMissing, object, says)
+        .since(time(pod, "/metadata/creationTimestamp"))
+        .advice("Add what the message names: its kubelet then starts the pod by itself");
+    Some(finding)
+}
+
+fn failed(pod: &Value, done: bool) -> Finding {
     let (reason, message) = (text(pod, "/status/reason"), text(pod, "/status/message"));
     let ended = list(pod, "/status/containerStatuses").iter().find_map(|status| {
         let code = number(status, "/state/terminated/exitCode").filter(|code| *code != 0)?;
@@ -210,6 +258,7 @@ fn failed(pod: &Value) -> Finding {
     };
     let me = named("Pod", pod);
     let again = match controller(pod) {
+        Some(_) if done => "Nothing needs to be done here: its Job is complete".to_owned(),
         Some(_) => "Nothing needs to be done here: its owner replaces it".to_owned(),
         None => format!("Create pod {} anew: nobody owns it, so nobody replaces it", name(pod)),
     };
@@ -295,6 +344,18 @@ fn by_its_containers(pod: &Value) -> Option<Finding> {
             return Some(finding);
         }
     }
+    for status in &statuses {
+        let (container, reason) = (text(status, "/name"), text(status, "/state/waiting/reason"));
+        if reason.ends_with("Error") {
+            let says = text(status, "/state/waiting/message");
+            let message =
+                format!("container {container} of pod {} cannot start: {reason}: {says}", name(pod));
+            let finding = Finding::new(Code::StartFailed, me, message.trim_end_matches(": "))
+                .since(began(pod))
+                .advice("Change what the kubelet names, in what makes the pod");
+            return Some(finding);
+        }
+    }
     let running = text(pod, "/status/phase") == "Running";
     let not_ready = statuses
         .iter()
@@ -356,7 +417,7 @@ fn needed(pod: &Value) -> Vec<(&'static Kind, String)> {
         add(&SECRET, volume.get("secret"), "/secretName");
         for source in list(volume, "/projected/sources") {
             // Every pod has this one; its own controller makes it in each namespace.
-            let root = text(source, "/configMap/name") == "kube-root-ca.crt";
+            let root = text(source, "/configMap/name") == ROOT_CA;
             add(&CONFIG_MAP, source.get("configMap").filter(|_| !root), "/name");
             add(&SECRET, source.get("secret"), "/name");
         }

@@ -36,8 +36,9 @@ impl Rules<'_> {
             between(refusal, "exceeded quota: ", ",").or_else(|| between(refusal, "failed quota: ", ":"));
         let mut full: Vec<(&Value, Finding)> = Vec::new();
         for quota in quotas {
+            // Who refused knows the pod as it was after all defaults, and the template does not.
             if namespace(quota) == namespace(owner)
-                && concerns(quota, template)
+                && (Some(name(quota)) == refused_by || concerns(quota, template))
                 && let Some(finding) = no_room(quota, &asked, lacking)
             {
                 full.push((quota, finding));
@@ -109,14 +110,11 @@ fn requests(template: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::from([("pods".to_owned(), 1.0)]);
     for (kind, path) in [("requests", "/resources/requests"), ("limits", "/resources/limits")] {
         let of = |container: &Value| -> BTreeMap<String, f64> {
-            // A container that only has limits asks for as much.
-            let found = container.pointer(path).or_else(|| container.pointer("/resources/limits"));
-            let found = found.filter(|_| kind == "requests" || container.pointer(path).is_some());
-            let found = found.and_then(Value::as_object).into_iter().flatten();
-            found
-                .filter_map(|(resource, amount)| {
-                    Some((format!("{kind}.{resource}"), quantity(amount.as_str()?)?))
-                })
+            let at = |path| container.pointer(path).and_then(Value::as_object).into_iter().flatten();
+            // Of what only has a limit, a container asks for as much as that.
+            let limits = at("/resources/limits").filter(|_| kind == "requests");
+            let all = limits.chain(at(path));
+            all.filter_map(|(resource, amount)| Some((format!("{kind}.{resource}"), amount_of(amount)?)))
                 .collect()
         };
         for container in list(template, "/spec/containers") {
@@ -145,8 +143,13 @@ fn requested_in(refusal: &str) -> Vec<(String, f64)> {
 fn concerns(quota: &Value, template: &Value) -> bool {
     let priority = text(template, "/spec/priorityClassName");
     let terminating = template.pointer("/spec/activeDeadlineSeconds").is_some();
-    let best_effort = requests(template).keys().all(|resource| resource == "pods");
+    // Other resources than these two do not count for the class of a pod.
+    let counts = |resource: &str| resource.ends_with(".cpu") || resource.ends_with(".memory");
+    let best_effort = !requests(template).iter().any(|(name, amount)| counts(name) && *amount > NOTHING);
     let holds = |scope: &str| match scope {
+        "CrossNamespacePodAffinity" => crosses_namespaces(template),
+        // It counts claims, and no pods.
+        "VolumeAttributesClass" => false,
         "Terminating" => terminating,
         "NotTerminating" => !terminating,
         "BestEffort" => best_effort,
@@ -166,6 +169,25 @@ fn concerns(quota: &Value, template: &Value) -> bool {
         }
     });
     scopes && expressions
+}
+
+/// Whether a pod wants to be near pods of other namespaces, or far from them.
+fn crosses_namespaces(template: &Value) -> bool {
+    let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
+    ["podAffinity", "podAntiAffinity"].iter().any(|affinity| {
+        let of = |when: &str| list(template, &format!("/spec/affinity/{affinity}/{when}")).iter();
+        let mut terms = of(required).chain(of(preferred).filter_map(|one| one.get("podAffinityTerm")));
+        terms.any(|term| {
+            !list(term, "/namespaces").is_empty()
+                || term.get("namespaceSelector").is_some_and(Value::is_object)
+        })
+    })
+}
+
+/// An amount, as text or as a bare number.
+fn amount_of(amount: &Value) -> Option<f64> {
+    amount.as_f64().or_else(|| quantity(amount.as_str()?))
 }
 
 /// A quantity of Kubernetes as a number.

@@ -1,6 +1,9 @@
 //! Reads from a cluster what the rules want, and nothing else.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use http::{Request, header::ACCEPT};
@@ -15,7 +18,9 @@ use crate::{
     all::{ROOTS, everything},
     answer::{Answer, NotSeen, Overview},
     diagnosis::why,
-    kinds::{CONFIG_MAP, EVENT, Kind, LEASE, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode},
+    kinds::{
+        CONFIG_MAP, EVENT, Kind, LEASE, NODE, POD, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode,
+    },
     salvor::Judge,
     slim::slim,
     world::{Outcome, Query, World},
@@ -27,6 +32,8 @@ const MOST_ROUNDS: usize = 16;
 const PAGE: usize = 250;
 /// So many ConfigMaps and Secrets are looked for one by one.
 const MOST_SINGLE: usize = 200;
+/// More nodes than these are read by one list.
+const MOST_NODES: usize = 16;
 /// A server that says nothing for so long does not answer.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Of a Secret or ConfigMap, only that it is there is asked for.
@@ -99,6 +106,10 @@ pub struct Reader {
     groups: BTreeMap<String, Vec<Found>>,
 }
 
+fn unlocated(kind: &Kind, refusal: Refusal) -> NotSeen {
+    NotSeen { what: format!("{} of group {}", kind.kind, kind.group), why: refusal.message }
+}
+
 /// A kind as discovery names it.
 #[derive(Clone)]
 struct Found {
@@ -162,7 +173,16 @@ impl Reader {
                 answer.not_seen = world.missed();
                 return Ok((answer, told));
             }
-            for query in wanted {
+            let (nodes, others): (Vec<Query>, Vec<Query>) = wanted
+                .into_iter()
+                .partition(|query| matches!(query, Query::Get { kind, .. } if *kind == NODE));
+            let singly = if nodes.len() > MOST_NODES {
+                self.learn_by_list(&mut world, &NODE, "", &nodes).await;
+                Vec::new()
+            } else {
+                nodes
+            };
+            for query in others.into_iter().chain(singly) {
                 let outcome = self.read(&query).await;
                 world.learn(query, outcome);
             }
@@ -179,14 +199,15 @@ impl Reader {
         judge: &Judge,
         namespace: Option<&str>,
     ) -> Result<(Overview, String), WhyError> {
-        let mut not_seen = Vec::new();
+        let mut not_seen = BTreeSet::new();
         let mut world = World::new(self.now()).within(namespace);
-        for kind in ROOTS {
+        // Pods come last: which of them run depends on their nodes.
+        for kind in [&NODE].into_iter().chain(ROOTS) {
             if let Err(missed) = self.whole(&mut world, kind, namespace, "").await {
-                if *kind == crate::kinds::POD {
+                if *kind == POD {
                     return Err(WhyError::NotReadable { what: missed.what, why: missed.why });
                 }
-                not_seen.push(missed);
+                not_seen.insert(missed);
             }
         }
         world.now = self.now();
@@ -197,7 +218,7 @@ impl Reader {
             let wanted = world.wanted();
             if wanted.is_empty() {
                 not_seen.extend(world.missed());
-                overview.not_seen = not_seen;
+                overview.not_seen = not_seen.into_iter().collect();
                 return Ok((overview, told));
             }
             self.learn_whole(&mut world, wanted, namespace, &mut not_seen).await;
@@ -214,7 +235,7 @@ impl Reader {
         world: &mut World,
         wanted: Vec<Query>,
         namespace: Option<&str>,
-        not_seen: &mut Vec<NotSeen>,
+        not_seen: &mut BTreeSet<NotSeen>,
     ) {
         let mut single = 0;
         for query in wanted {
@@ -228,7 +249,7 @@ impl Reader {
             }
             let elsewhere = world.has_all(&kind);
             if kind == LEASE && within == NODE_LEASES {
-                self.learn_node_leases(world, query).await;
+                self.learn_by_list(world, &LEASE, NODE_LEASES, &[query]).await;
             } else if elsewhere || kind == LEASE || kind == CONFIG_MAP || kind == SECRET {
                 single += 1;
                 let outcome = if single <= MOST_SINGLE {
@@ -248,25 +269,28 @@ impl Reader {
         }
     }
 
-    async fn learn_node_leases(&mut self, world: &mut World, query: Query) {
+    /// Reads single objects by one list of them all.
+    async fn learn_by_list(&mut self, world: &mut World, kind: &Kind, namespace: &str, queries: &[Query]) {
         let all = Query::List {
-            kind: LEASE.clone(),
-            namespace: NODE_LEASES.to_owned(),
+            kind: kind.clone(),
+            namespace: namespace.to_owned(),
             labels: String::new(),
             fields: String::new(),
         };
-        match self.read(&all).await {
-            Outcome::Found(leases) => {
-                for lease in leases {
-                    let name = crate::json::name(&lease).to_owned();
-                    let one = Query::Get { kind: LEASE.clone(), namespace: NODE_LEASES.to_owned(), name };
-                    world.learn(one, Outcome::Found(vec![lease]));
+        let unless_listed = match self.read(&all).await {
+            Outcome::Found(objects) => {
+                let none = BTreeSet::new();
+                for object in objects.into_iter().filter_map(|object| slim(kind, object, &none)) {
+                    let name = crate::json::name(&object).to_owned();
+                    let one = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name };
+                    world.learn(one, Outcome::Found(vec![object]));
                 }
-                if !world.knows(&query) {
-                    world.learn(query, Outcome::Absent);
-                }
+                Outcome::Absent
             }
-            other => world.learn(query, other),
+            other => other,
+        };
+        for query in queries.iter().filter(|query| !world.knows(query)).cloned().collect::<Vec<_>>() {
+            world.learn(query, unless_listed.clone());
         }
     }
 
@@ -279,29 +303,40 @@ impl Reader {
         fields: &str,
     ) -> Result<(), NotSeen> {
         world.begin(kind);
-        let Some(resource) = self.locate(kind).await else { return Ok(()) };
+        let resource = match self.locate(kind).await {
+            Ok(Some(resource)) => resource,
+            Ok(None) => return Ok(()),
+            Err(refusal) => {
+                let missed = unlocated(kind, refusal);
+                world.cannot_see(kind, missed.clone());
+                return Err(missed);
+            }
+        };
+        let lost = if *kind == POD { world.lost_nodes() } else { BTreeSet::new() };
+        world.close();
         let read = self.pages(&resource, namespace, "", fields, |page| match page {
             Page::Begin => world.begin(kind),
             Page::Object(object) => {
-                if let Some(object) = slim(kind, object) {
+                if let Some(object) = slim(kind, object, &lost) {
                     world.learn_one_of_all(kind, object);
                 }
             }
         });
-        read.await.map_err(|refusal| {
-            let within = namespace.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
-            NotSeen { what: format!("{}{within}", resource.plural), why: refusal.message }
-        })
+        let Err(refusal) = read.await else { return Ok(()) };
+        let within = namespace.filter(|_| resource.namespaced);
+        let within = within.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
+        let missed = NotSeen { what: format!("{}{within}", resource.plural), why: refusal.message };
+        world.cannot_see(kind, missed.clone());
+        Err(missed)
     }
 
     async fn read(&mut self, query: &Query) -> Outcome {
         let (Query::Get { kind, .. } | Query::List { kind, .. }) = query;
-        let Some(resource) = self.locate(kind).await else {
-            let what = format!("{} of group {}", kind.kind, kind.group);
-            return Outcome::Unseen(NotSeen {
-                what,
-                why: "this cluster does not serve that kind".to_owned(),
-            });
+        let resource = match self.locate(kind).await {
+            Ok(Some(resource)) => resource,
+            // Of a kind that nobody serves there is none.
+            Ok(None) => return Outcome::Absent,
+            Err(refusal) => return Outcome::Unseen(unlocated(kind, refusal)),
         };
         let (what, read) = match query {
             Query::Get { namespace, name, .. } => {
@@ -403,17 +438,17 @@ impl Reader {
     }
 
     /// Where a kind is served.
-    async fn locate(&mut self, kind: &Kind) -> Option<Resource> {
+    async fn locate(&mut self, kind: &Kind) -> Result<Option<Resource>, Refusal> {
         if let Some(resource) = built_in(kind) {
-            return Some(resource);
+            return Ok(Some(resource));
         }
         if let Some(known) = self.served.get(kind) {
-            return known.clone();
+            return Ok(known.clone());
         }
-        let found = self.group(&kind.group).await.into_iter().find(|found| found.resource.kind == *kind);
+        let found = self.group(&kind.group).await?.into_iter().find(|found| found.resource.kind == *kind);
         let resource = found.map(|found| found.resource);
         self.served.insert(kind.clone(), resource.clone());
-        resource
+        Ok(resource)
     }
 
     /// The kind that people call so.
@@ -428,7 +463,10 @@ impl Reader {
             .iter()
             .filter(|(word, _)| short.trim_end_matches('s') == *word)
             .map(|(_, group)| (*group).to_owned());
-        let mut groups: Vec<String> = group.map(str::to_owned).into_iter().chain(usual).collect();
+        // A group, or a version and a group, as in deployments.v1.apps.
+        let after_version = group.and_then(|group| group.split_once('.')).map(|(_, group)| group);
+        let named = group.into_iter().chain(after_version).map(str::to_owned);
+        let mut groups: Vec<String> = named.chain(usual).collect();
         if group.is_none() {
             // An answer without groups is an unknown kind; a server that does not answer is told as such.
             let all = self.fetch("/apis", false).await;
@@ -444,11 +482,9 @@ impl Reader {
             groups.push(String::new());
         }
         for group in groups {
-            let found = self
-                .group(&group)
-                .await
-                .into_iter()
-                .find(|found| found.names.iter().any(|name| name == short));
+            // One group that does not answer says nothing of the others.
+            let found = self.group(&group).await.unwrap_or_default();
+            let found = found.into_iter().find(|found| found.names.iter().any(|name| name == short));
             if let Some(found) = found {
                 return Ok(found.resource);
             }
@@ -457,24 +493,27 @@ impl Reader {
     }
 
     /// The kinds of a group, in the version that the server prefers.
-    async fn group(&mut self, group: &str) -> Vec<Found> {
+    async fn group(&mut self, group: &str) -> Result<Vec<Found>, Refusal> {
         if let Some(known) = self.groups.get(group) {
-            return known.clone();
+            return Ok(known.clone());
         }
-        let found = self.discover(group).await.unwrap_or_default();
+        let found = match self.discover(group).await {
+            Err(Refusal { code: 404, .. }) => Vec::new(),
+            other => other?,
+        };
         self.groups.insert(group.to_owned(), found.clone());
-        found
+        Ok(found)
     }
 
-    async fn discover(&mut self, group: &str) -> Option<Vec<Found>> {
+    async fn discover(&mut self, group: &str) -> Result<Vec<Found>, Refusal> {
         let (root, version) = if group.is_empty() {
             ("/api/v1".to_owned(), "v1".to_owned())
         } else {
-            let about = self.fetch(&format!("/apis/{}", encode(group)), false).await.ok()?;
+            let about = self.fetch(&format!("/apis/{}", encode(group)), false).await?;
             let version = crate::json::text(&about, "/preferredVersion/version").to_owned();
             (format!("/apis/{}/{version}", encode(group)), version)
         };
-        let list = self.fetch(&root, false).await.ok()?;
+        let list = self.fetch(&root, false).await?;
         let served = crate::json::list(&list, "/resources")
             .iter()
             .filter(|one| !crate::json::text(one, "/name").contains('/'));
@@ -492,6 +531,6 @@ impl Reader {
                 },
             }
         });
-        Some(found.collect())
+        Ok(found.collect())
     }
 }

@@ -1,5 +1,7 @@
 //! Of ten thousand objects only what the rules read is kept.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use salvor_api::names::annotations;
@@ -8,6 +10,7 @@ use crate::{
     all::ROOTS,
     json::{condition, controller, entry, is_ready, is_terminating, list, number, text},
     kinds::{EVENT, Kind, POD, REPLICA_SET},
+    pods::ROOT_CA,
 };
 
 /// The annotations by which the owner of a pod consents.
@@ -17,8 +20,6 @@ const CONSENTS: [&str; 3] = [
     annotations::TERMINATION_GRACE_AFTER,
 ];
 
-/// The label by which Kueue looks after a workload.
-const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 /// Parts of a status that no rule reads.
 const UNREAD: [&str; 11] = [
     "addresses",
@@ -34,12 +35,13 @@ const UNREAD: [&str; 11] = [
     "volumesInUse",
 ];
 
-/// The same object with what the rules read of it when there are many; none if they read nothing of it.
+/// The same object with what the rules read of it when there are many; none if they read nothing of it. `lost` are the nodes
+/// of which nobody hears: that a pod there is ready is its last word, and not the truth.
 ///
 /// Every map of a JSON value costs more than half a kilobyte, however little is in it: so there are few.
-pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
+pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> Option<Value> {
     if *kind == POD {
-        return slim_pod(&object);
+        return slim_pod(&object, lost);
     }
     if *kind == EVENT {
         let read = [
@@ -57,6 +59,7 @@ pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
     if *kind == REPLICA_SET
         && number(&object, "/spec/replicas") == Some(0)
         && number(&object, "/status/replicas").unwrap_or(0) == 0
+        && number(&object, "/status/terminatingReplicas").unwrap_or(0) == 0
     {
         return None;
     }
@@ -69,9 +72,7 @@ pub(crate) fn slim(kind: &Kind, mut object: Value) -> Option<Value> {
         metadata.remove("managedFields");
         if is_root {
             metadata.remove("annotations");
-            if let Some(labels) = metadata.get_mut("labels").and_then(Value::as_object_mut) {
-                labels.retain(|key, _| key == QUEUE);
-            }
+            metadata.remove("labels");
         }
         if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
             annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
@@ -93,13 +94,14 @@ fn slim_template(template: &Value) -> Value {
     let resources = |path| -> Value {
         list(template, path).iter().map(|container| keep(container, &["/resources", "/image"])).collect()
     };
-    let mut slim = keep(template, &["/spec/priorityClassName", "/spec/activeDeadlineSeconds"]);
+    let mut slim =
+        keep(template, &["/spec/priorityClassName", "/spec/activeDeadlineSeconds", "/spec/affinity"]);
     slim["spec"]["containers"] = resources("/spec/containers");
     slim["spec"]["initContainers"] = resources("/spec/initContainers");
     slim
 }
 
-fn slim_pod(pod: &Value) -> Option<Value> {
+fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
     let (phase, ends) = (text(pod, "/status/phase"), is_terminating(pod));
     // Most pods have an owner that is looked at as well: its UID says enough.
     let known = |owner: &&Value| ROOTS.iter().any(|kind| kind.kind == text(owner, "/kind"));
@@ -107,11 +109,11 @@ fn slim_pod(pod: &Value) -> Option<Value> {
     if phase == "Succeeded" && !ends {
         return None;
     }
-    if is_ready(pod) {
+    let on = text(pod, "/spec/nodeName");
+    if is_ready(pod) && !lost.contains(on) {
         let any = controller(pod).map(|owner| text(owner, "/uid"));
         return any.map(|owner| json!({"healthy": true, "owner": owner}));
     }
-    let on = text(pod, "/spec/nodeName");
     let mut kept =
         vec!["/metadata/namespace", "/metadata/name", "/metadata/uid", "/spec/nodeName", "/status/phase"];
     if ends {
@@ -149,12 +151,24 @@ fn slim_pod(pod: &Value) -> Option<Value> {
     }
     if phase == "Failed" {
         slim["status"]["containerStatuses"] = ends_of(pod);
+        let told = |status: &Value| !text(status, "/state/terminated/finishedAt").is_empty();
+        if !list(pod, "/status/containerStatuses").iter().any(told) {
+            slim["metadata"]["creationTimestamp"] = text(pod, "/metadata/creationTimestamp").into();
+            slim["status"]["conditions"] = condition(pod, "Ready").into_iter().cloned().collect();
+        }
     }
     if phase == "Pending" {
+        // Every pod has a projected volume for its token.
+        let projects = |volume: &Value| {
+            list(volume, "/projected/sources").iter().any(|source| {
+                source.get("secret").is_some() || !matches!(text(source, "/configMap/name"), "" | ROOT_CA)
+            })
+        };
         let refers = |volume: &&Value| {
             ["persistentVolumeClaim", "ephemeral", "configMap", "secret"]
                 .iter()
                 .any(|kind| volume.get(kind).is_some())
+                || projects(volume)
         };
         let volumes: Vec<Value> = list(pod, "/spec/volumes").iter().filter(refers).cloned().collect();
         if !volumes.is_empty() {
@@ -214,27 +228,31 @@ mod tests {
             "spec": {"nodeName": "n", "containers": [{"name": "c"}]},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        assert_eq!(slim(&POD, pod), Some(json!({"healthy": true, "owner": "o"})));
+        let none = BTreeSet::new();
+        assert_eq!(slim(&POD, pod.clone(), &none), Some(json!({"healthy": true, "owner": "o"})));
+        // On a lost node that is only its last word.
+        let kept = slim(&POD, pod, &BTreeSet::from(["n".to_owned()])).unwrap();
+        assert_eq!(kept["spec"]["nodeName"], "n", "{kept}");
     }
 
     #[test]
     fn of_a_workload_only_what_the_rules_read_is_kept() {
         let job = json!({
-            "metadata": {"name": "j", "namespace": "ns", "annotations": {"a": "b"}, "labels": {"a": "b", QUEUE: "q"}, "managedFields": []},
+            "metadata": {"name": "j", "namespace": "ns", "annotations": {"a": "b"}, "labels": {"a": "b"}, "managedFields": []},
             "spec": {"parallelism": 2, "selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": [
                 {"name": "main", "image": "i", "args": ["x"], "resources": {"requests": {"cpu": "1"}}},
             ]}}},
             "status": {"succeeded": 1, "uncountedTerminatedPods": {}},
         });
         let kept = json!({
-            "metadata": {"name": "j", "namespace": "ns", "labels": {QUEUE: "q"}},
+            "metadata": {"name": "j", "namespace": "ns"},
             "spec": {"parallelism": 2, "template": {"spec": {
                 "containers": [{"image": "i", "resources": {"requests": {"cpu": "1"}}}], "initContainers": [],
             }}},
             "status": {"succeeded": 1},
         });
-        assert_eq!(slim(&crate::kinds::JOB, job), Some(kept));
+        assert_eq!(slim(&crate::kinds::JOB, job, &BTreeSet::new()), Some(kept));
         let old = json!({"metadata": {"name": "r"}, "spec": {"replicas": 0}, "status": {"replicas": 0}});
-        assert_eq!(slim(&REPLICA_SET, old), None);
+        assert_eq!(slim(&REPLICA_SET, old, &BTreeSet::new()), None);
     }
 }

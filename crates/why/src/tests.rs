@@ -13,6 +13,8 @@ use crate::{
     why,
 };
 
+mod corners;
+
 const NOW: &str = "2026-11-16T10:00:00Z";
 
 /// Everything that there is in a cluster; what is not named is not there.
@@ -743,7 +745,7 @@ fn only_what_is_needed_is_wanted() {
     let answer = why(&world, &Judge::default(), &JOB, "ns", "train");
     assert!(answer.is_some());
     let wanted = world.wanted();
-    assert_eq!(wanted.len(), 1, "its pods, and nothing else: {wanted:?}");
+    assert_eq!(wanted.len(), 2, "its pods, the Workloads of Kueue, and nothing else: {wanted:?}");
 }
 
 #[test]

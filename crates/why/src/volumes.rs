@@ -14,12 +14,12 @@ use crate::{
 };
 
 impl Rules<'_> {
-    /// The first claim of an unscheduled pod that keeps it from being scheduled.
-    pub(crate) fn unbound(&self, pod: &Value, scheduler_says: &str) -> Option<Finding> {
+    /// The first claim of a pod that keeps it from being scheduled, or from being started.
+    pub(crate) fn unbound(&self, pod: &Value, scheduler_says: Option<&str>) -> Option<Finding> {
         claims(pod).into_iter().find_map(|claim| {
             let object = Object::of("PersistentVolumeClaim", namespace(pod), &claim);
             match self.world.get(&CLAIM, namespace(pod), &claim) {
-                Seen::Here(claim) => self.unbound_claim(claim, Some(scheduler_says)),
+                Seen::Here(claim) => self.unbound_claim(claim, scheduler_says),
                 Seen::Absent => Some(
                     Finding::new(
                         Code::VolumeUnbound,
@@ -66,6 +66,10 @@ impl Rules<'_> {
                     "Create a PersistentVolume that fits claim {}, or make the claim anew with a storage class",
                     name(claim)
                 ),
+            ),
+            Some(_) if waits && chosen.is_none() && scheduler_says.is_none() => (
+                format!("storage class {class} waits until the scheduler has chosen a node for a pod that mounts it"),
+                "Start a pod that mounts the claim, and let the scheduler choose its node: the volume is made then".to_owned(),
             ),
             Some(_) if waits && chosen.is_none() => (
                 format!("storage class {class} waits for a pod, and no volume fits on any node"),
@@ -124,7 +128,7 @@ impl Rules<'_> {
                 .remedy(Remedy::command(
                     format!("If the machine of {holder} is off for sure (else its work may run twice), say so: its volumes are freed"),
                     format!(
-                        "kubectl taint node {holder} {}={}:{}",
+                        "kubectl taint node {holder} --overwrite {}={}:{}",
                         taints::OUT_OF_SERVICE,
                         taints::OUT_OF_SERVICE_VALUE,
                         taints::NO_EXECUTE

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::{
     answer::NotSeen,
     json::{is_owned_by, name, namespace, text},
-    kinds::{ATTACHMENT, BUDGET, EVENT, Kind, MUTATING, POD, QUOTA, VALIDATING},
+    kinds::{ATTACHMENT, BUDGET, EVENT, Kind, MUTATING, NODE, POD, QUOTA, VALIDATING},
 };
 
 /// Something to read.
@@ -148,6 +148,8 @@ pub struct World {
     pub now: Timestamp,
     known: BTreeMap<Query, Outcome>,
     whole: BTreeMap<Kind, Shelf>,
+    /// Kinds that were to be read at once, and cannot be.
+    unseen: BTreeMap<Kind, NotSeen>,
     /// The namespace that whole kinds were read in, none for all.
     within: Option<String>,
     wanted: RefCell<BTreeSet<Query>>,
@@ -161,6 +163,7 @@ impl World {
             now,
             known: BTreeMap::new(),
             whole: BTreeMap::new(),
+            unseen: BTreeMap::new(),
             within: None,
             wanted: RefCell::default(),
             missed: RefCell::default(),
@@ -176,7 +179,7 @@ impl World {
     /// Whether a kind that was read at once was read in this namespace too.
     pub(crate) fn covers(&self, kind: &Kind, namespace: &str) -> bool {
         let here = self.within.as_ref().is_none_or(|within| namespace.is_empty() || within == namespace);
-        here && self.has_all(kind)
+        here && (self.has_all(kind) || self.unseen.contains_key(kind))
     }
 
     /// Takes in what was read.
@@ -201,6 +204,19 @@ impl World {
         if let Some(shelf) = self.whole.get_mut(kind) {
             shelf.add(kind, object);
         }
+    }
+
+    /// A kind cannot be read at once: nothing is known of its objects, and not that there are none.
+    pub(crate) fn cannot_see(&mut self, kind: &Kind, missed: NotSeen) {
+        self.whole.remove(kind);
+        self.unseen.insert(kind.clone(), missed);
+    }
+
+    /// Notes that a kind is wanted which cannot be read; whether it cannot.
+    fn misses(&self, kind: &Kind) -> bool {
+        let missed = self.unseen.get(kind);
+        self.missed.borrow_mut().extend(missed.cloned());
+        missed.is_some()
     }
 
     /// Forgets the values of what was looked at; their texts stay.
@@ -248,6 +264,9 @@ impl World {
             let at = shelf.by_name.get(&(namespace.into(), name.into()));
             return at.and_then(|at| shelf.get(*at)).map_or(Seen::Absent, Seen::Here);
         }
+        if self.covers(kind, namespace) && self.misses(kind) {
+            return Seen::Unknown;
+        }
         let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
         match self.answer(query) {
             Some(Outcome::Found(objects)) => objects.first().map_or(Seen::Absent, Seen::Here),
@@ -276,6 +295,9 @@ impl World {
         if let Some(shelf) = self.whole.get(kind) {
             let here = |object: &&Value| namespace.is_empty() || crate::json::namespace(object) == namespace;
             return Some((0..shelf.slots.len()).filter_map(|at| shelf.get(at)).filter(here).collect());
+        }
+        if self.misses(kind) {
+            return None;
         }
         let query = Query::List {
             kind: kind.clone(),
@@ -326,6 +348,12 @@ impl World {
     /// Whether objects of this kind were read all at once.
     pub(crate) fn has_all(&self, kind: &Kind) -> bool {
         self.whole.contains_key(kind)
+    }
+
+    /// The nodes of which nobody hears, of those that were read at once.
+    pub(crate) fn lost_nodes(&self) -> BTreeSet<String> {
+        let nodes = (0..self.count(&NODE)).filter_map(|at| self.at(&NODE, at));
+        nodes.filter(|node| crate::nodes::is_unheard(node)).map(|node| name(node).to_owned()).collect()
     }
 
     /// The number of objects of a kind that was read at once.

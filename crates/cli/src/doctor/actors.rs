@@ -33,44 +33,51 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
     for workload in &seen.workloads {
         let (name, place) = (text(&workload["metadata"]["name"]), place(workload));
         if is_called(workload, "kueue") {
-            let gate = |text: &str| {
-                text.contains("FailureRecoveryPolicy=true") || text.contains("FailureRecoveryPolicy: true")
-            };
-            if zombie && (arguments(workload).any(gate) || seen.kueue_settings.iter().any(|text| gate(text)))
-            {
+            let settings = seen.kueue_settings.iter().map(String::as_str);
+            if arguments(workload).chain(settings).any(has_failure_recovery) {
                 add(
-                    Severity::Error,
+                    if zombie { Severity::Error } else { Severity::Info },
                     format!("Kueue ({place}) runs with its own FailureRecoveryPolicy"),
-                    "both would declare the same pods dead, each after its own wait, and only one of them has a brake",
+                    if zombie {
+                        "both would declare the same pods dead, each after its own wait, and only one of them has a brake"
+                    } else {
+                        "with zombie recovery switched on, both would declare the same pods dead"
+                    },
                     "Switch Kueue's feature gate FailureRecoveryPolicy off, or leave zombie out of controllers",
                 );
             }
         } else if is_called(workload, "karpenter") {
             let repairs = |text: &str| text.contains("NodeRepair=true");
-            if arguments(workload).any(repairs) && on(Controller::Repair) {
+            if !arguments(workload).any(repairs) {
+                continue;
+            }
+            if on(Controller::Repair) {
                 add(
                     Severity::Error,
                     format!("Karpenter ({place}) runs with its feature gate NodeRepair"),
                     "both would replace the same sick nodes, each by its own tolerations and limits",
                     "Switch Karpenter's feature gate NodeRepair off, or leave repair out of controllers",
                 );
-            } else if arguments(workload).any(repairs) && (zombie || on(Controller::Eviction)) {
+            } else {
                 add(
-                    Severity::Warning,
+                    if zombie || on(Controller::Eviction) { Severity::Warning } else { Severity::Info },
                     format!("Karpenter ({place}) runs with its feature gate NodeRepair"),
                     "it replaces sick nodes by force while a recovery waits or is held by the brake",
                     "Decide which of the two acts on lost nodes, and switch the other one off",
                 );
             }
         } else if name.contains("appwrapper-controller") {
-            if on(Controller::AppWrapper) {
-                add(
-                    Severity::Error,
-                    format!("the AppWrapper controller of CodeFlare runs ({place})"),
-                    "two controllers would write the status of the same AppWrappers",
-                    "Scale it to no replicas, or leave appwrapper out of controllers",
-                );
-            }
+            let collides = on(Controller::AppWrapper);
+            add(
+                if collides { Severity::Error } else { Severity::Info },
+                format!("the AppWrapper controller of CodeFlare runs ({place})"),
+                if collides {
+                    "two controllers would write the status of the same AppWrappers"
+                } else {
+                    "it looks after the AppWrappers here, as long as appwrapper is not among controllers"
+                },
+                "Scale it to no replicas, or leave appwrapper out of controllers",
+            );
         } else if is_called(workload, "descheduler") {
             add(
                 Severity::Info,
@@ -122,6 +129,12 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
     findings
 }
 
+/// Whether an argument or a file switches the gate on, in whatever form it is written.
+fn has_failure_recovery(text: &str) -> bool {
+    let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'')).collect();
+    ["FailureRecoveryPolicy=true", "FailureRecoveryPolicy:true"].iter().any(|gate| plain.contains(gate))
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -169,11 +182,11 @@ mod tests {
         })
     }
 
-    fn severities(workloads: Vec<Value>, settings: &str) -> Vec<Severity> {
-        let file = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
-        let file =
-            format!("{file}controllers: ['*', appwrapper]\nfeatureGates: {{FailureRecoveryPolicy: true}}\n");
-        let configuration = salvor_api::config::parse(&file).unwrap();
+    const ALL: &str = "controllers: ['*', appwrapper]\nfeatureGates: {FailureRecoveryPolicy: true}\n";
+
+    fn severities(workloads: Vec<Value>, settings: &str, configuration: &str) -> Vec<Severity> {
+        let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        let configuration = salvor_api::config::parse(&format!("{head}{configuration}")).unwrap();
         let kueue_settings = vec![settings.to_owned()];
         let found = check(&Actors { workloads, kueue_settings, ..Actors::default() }, &configuration);
         found.into_iter().map(|finding| finding.severity).collect()
@@ -204,7 +217,22 @@ mod tests {
         ] {
             let name = place(&workload);
             let expected: Vec<Severity> = severity.into_iter().collect();
-            assert_eq!(severities(vec![workload], settings), expected, "{name}");
+            assert_eq!(severities(vec![workload], settings, ALL), expected, "{name}");
+        }
+        let quoted = "{\"featureGates\": {\"FailureRecoveryPolicy\": true}}";
+        let kueue = deployment("k", "kueue-controller-manager", "kueue", "");
+        assert_eq!(severities(vec![kueue], quoted, ALL), [Severity::Error]);
+    }
+
+    #[test]
+    fn an_actor_is_named_also_while_the_recovery_that_it_would_collide_with_is_off() {
+        for workload in [
+            deployment("k", "kueue-controller-manager", "", "--feature-gates=FailureRecoveryPolicy=true"),
+            deployment("k", "karpenter", "", "NodeRepair=true"),
+            deployment("a", "appwrapper-controller-manager", "", ""),
+        ] {
+            let name = place(&workload);
+            assert_eq!(severities(vec![workload], "", "controllers: [job]\n"), [Severity::Info], "{name}");
         }
     }
 }

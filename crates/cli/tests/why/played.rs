@@ -39,6 +39,8 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
 
     stage.pod("image", "well", json!({}), waiting("ImagePullBackOff")).await;
     stage.until("po/image", "ImagePullFailed").await;
+    stage.pod("user", "well", json!({}), waiting("CreateContainerError")).await;
+    stage.until("pods.v1./user", "StartFailed").await;
     stage.pod("crash", "well", json!({}), waiting("CrashLoopBackOff")).await;
     stage.until("pods/crash", "CrashLooping").await;
 
@@ -79,6 +81,9 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     let mounts =
         json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     stage.pod("unbound", "", mounts.clone(), says).await;
+    // Somebody may have bound the pod by hand.
+    stage.pod("unbound-by-hand", "well", mounts.clone(), json!({"phase": "Pending"})).await;
+    stage.until_in("pod/unbound-by-hand", "VolumeUnbound", "PersistentVolumeClaim", "data").await;
     let answer = stage.until("pod/unbound", "VolumeUnbound").await;
     assert_eq!(answer["rootCauses"][0]["object"]["name"], "data", "{answer:#}");
     stage.until("pvc/data", "VolumeUnbound").await;

@@ -70,4 +70,13 @@ async fn what_nobody_may_read_is_named() {
     assert_eq!(code, 0, "{all:#}");
     assert_eq!(all["groups"][0]["workloads"][0]["name"], "train", "{all:#}");
     assert!(missed(&all, "deployments"), "{all:#}");
+
+    // Nodes that cannot be seen are not nodes that are gone.
+    stage.pod("bound", "somewhere", json!({}), json!({"phase": "Pending"})).await;
+    let (code, said) = stage.run(&["why", "--all", "-o", "json", &user]).await;
+    let all: Value = serde_json::from_str(&said).unwrap();
+    assert!(code == 0 && missed(&all, "nodes"), "{all:#}");
+    let groups = all["groups"].as_array().unwrap();
+    let of_bound = groups.iter().find(|group| group["workloads"][0]["name"] == "bound");
+    assert_eq!(of_bound.unwrap()["rootCause"]["code"], "Starting", "{all:#}");
 }
