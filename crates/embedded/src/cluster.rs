@@ -15,6 +15,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, DATE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::{BodyExt as _, Full, StreamBody, combinators::UnsyncBoxBody};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::core::Heard;
@@ -113,6 +114,8 @@ pub struct Change<'a> {
     pub kind: ChangeKind,
     /// The object afterwards; when it was removed, its last state. JSON, without its type.
     pub object: &'a Bytes,
+    /// The same as a value.
+    pub value: &'a Arc<Value>,
 }
 
 /// The kind of a change.
@@ -398,8 +401,8 @@ impl State {
                     (None, false) => ChangeKind::Added,
                     (Some(_), false) => ChangeKind::Modified,
                 };
-                let object = event.after.encoded();
-                tell(&Change { at: now, revision: event.revision, group, resource, kind, object });
+                let (object, value) = (event.after.encoded(), &event.after.value());
+                tell(&Change { at: now, revision: event.revision, group, resource, kind, object, value });
             }
             *told = self.core.revision();
         }

@@ -55,6 +55,7 @@ impl BrakeKeeper {
     /// Follows leadership, and counts anew when time alone changes the count.
     pub(crate) async fn run(&self) {
         let leadership = self.shared.leadership.clone();
+        let clock_skipped = self.shared.time.skipped().listen();
         loop {
             let (led, recount_at) = {
                 let state = self.state();
@@ -70,6 +71,7 @@ impl BrakeKeeper {
                 biased;
                 () = leadership.changed(led) => self.lead(leadership.term()),
                 () = self.rescheduled.notified() => {}
+                () = clock_skipped.notified() => drop(self.tell_the_brake()),
                 () = recount => {
                     self.tell_the_brake();
                     // Nodes that are away for too long to count hold nothing up any more.

@@ -159,6 +159,7 @@ impl<R: Recovery> Engine<R> {
     pub(crate) async fn run(mut self, mut news: Inbox<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
         let released = self.shared.released.listen();
+        let clock_skipped = self.shared.time.skipped().listen();
         let mut more = false;
         loop {
             if more {
@@ -174,6 +175,7 @@ impl<R: Recovery> Engine<R> {
                         self.agenda.enqueue(subject);
                     }
                 }
+                () = clock_skipped.notified() => self.set_alarms_anew(),
                 version = leadership.pause().changed(self.pause_heeded) => self.heed_the_pause(version),
                 Some(end) = self.ends.1.recv() => {
                     self.ended(end);
@@ -238,6 +240,15 @@ impl<R: Recovery> Engine<R> {
             }
             self.agenda.enqueue(subject);
         }
+    }
+
+    /// The server's clock went forward: whoever waits for a time of it is judged again, and waits for as long as is right now.
+    fn set_alarms_anew(&mut self) {
+        let soon = Instant::now() + ECHO_WITHIN;
+        for pending in self.tracked.values_mut().filter_map(|it| it.pending.as_mut()) {
+            pending.echo_by = pending.echo_by.map(|at| at.min(soon));
+        }
+        self.agenda.wake_all();
     }
 
     /// A person has stopped everything, or lets it go on.

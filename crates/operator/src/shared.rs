@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
-    pub(crate) released: Released,
+    pub(crate) released: Bell,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// What events about Salvor itself are about.
@@ -42,11 +42,12 @@ pub(crate) struct Shared {
     pub(crate) notices: Notices,
 }
 
-/// The news that the brake let go: whichever recovery saw it, all of them go on, in the order in which they were started.
+/// Something that all recoveries are told, in the order in which they were started: that the brake let go, whichever of them saw it, or
+/// that the server's clock went forward.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Released(Arc<Mutex<Vec<Arc<Notify>>>>);
+pub(crate) struct Bell(Arc<Mutex<Vec<Arc<Notify>>>>);
 
-impl Released {
+impl Bell {
     pub(crate) fn listen(&self) -> Arc<Notify> {
         let listener = Arc::new(Notify::new());
         self.all().push(listener.clone());

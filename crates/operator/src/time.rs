@@ -10,8 +10,10 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::GoDuration;
-use salvor_recovery::{ServerClock, brake::Held};
+use salvor_recovery::{ClockChange, ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
+
+use crate::shared::Bell;
 
 /// The first answer with the server's time is awaited for this long.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
@@ -54,6 +56,8 @@ struct Inner {
     epoch: Timestamp,
     origin: Instant,
     server: Mutex<ServerClock>,
+    /// Alarms by the server's clock are wrong: it went forward by more than the time that passed.
+    skipped: Bell,
 }
 
 impl Time {
@@ -68,7 +72,12 @@ impl Time {
 
     /// Shows `epoch` now, and goes on by tokio's clock.
     pub(crate) fn starting_at(epoch: Timestamp) -> Self {
-        Self(Arc::new(Inner { epoch, origin: Instant::now(), server: Mutex::default() }))
+        Self(Arc::new(Inner {
+            epoch,
+            origin: Instant::now(),
+            server: Mutex::default(),
+            skipped: Bell::default(),
+        }))
     }
 
     /// The time here.
@@ -106,9 +115,18 @@ impl Time {
 
     /// Learns from the `Date` of an answer.
     pub(crate) fn learn(&self, sent: Timestamp, received: Timestamp, date: Timestamp) {
-        if let Some(change) = self.server_clock().learn(sent, received, date) {
-            tracing::warn!("{change}");
+        let Some(change) = self.server_clock().learn(sent, received, date) else { return };
+        tracing::warn!("{change}");
+        match change {
+            ClockChange::Adopted(_) => self.0.skipped.tell(),
+            ClockChange::FarFromOurs(_) | ClockChange::Disputed(_) => {}
         }
+    }
+
+    /// Tells that the server's clock went forward, because an earlier one does not count any more. Alarms that were set before come
+    /// too late, by up to [`LONGEST_ALARM`].
+    pub(crate) fn skipped(&self) -> &Bell {
+        &self.0.skipped
     }
 
     /// The hold on irreversible steps while it is not certain which of several clocks is right.

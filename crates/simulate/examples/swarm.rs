@@ -16,6 +16,10 @@ use salvor_simulate::{
     swarm::{Plan, Progress, Report, Seeds, Swarm, play_and_tell},
 };
 
+/// Seeds make and drop millions of small values.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// So many findings are shown with the shortest schedule: one bug breaks many seeds.
 const SHORTENED: usize = 3;
 

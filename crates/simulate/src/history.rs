@@ -21,7 +21,7 @@ impl History {
     }
 
     pub(crate) fn record(&self, change: &Change<'_>) {
-        let Change { at, revision, group, resource, kind, object } = change;
+        let Change { at, revision, group, resource, kind, object, .. } = change;
         let mut lines = self.lines();
         // Writing to memory cannot fail.
         let _ = write!(

@@ -126,6 +126,14 @@ impl<S: Subject> Agenda<S> {
         }
     }
 
+    /// Puts all into the queue that would wake later.
+    pub(super) fn wake_all(&mut self) {
+        self.timers.clear();
+        for subject in std::mem::take(&mut self.wakes).into_keys() {
+            self.enqueue(subject);
+        }
+    }
+
     /// Leaves a subject alone until then.
     pub(super) fn rest(&mut self, subject: S, until: Instant) {
         self.resting.insert(subject, until);

@@ -26,7 +26,7 @@ use crate::executor::{Executor, Lane};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
-use crate::shared::Released;
+use crate::shared::Bell;
 use crate::time::Time;
 use crate::{
     any_step::AnyStep,
@@ -335,7 +335,7 @@ impl Bench {
             leadership,
             executor,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
-            released: Released::default(),
+            released: Bell::default(),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
             home: ObjectRef::lease("home", "salvor"),
@@ -684,6 +684,25 @@ async fn while_it_is_not_certain_what_time_it_is_nothing_is_done_that_cannot_be_
     assert!(metrics.contains("salvor_server_clocks 2\n"), "{metrics}");
     pass(3.0).await;
     assert_eq!(bench.written(), ["POST", "PATCH"]);
+}
+
+/// By a clock that is an hour behind, an alarm is set for as late as alarms are set.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_by_a_clock_that_does_not_count_any_more() {
+    let bench = Bench::new(|_| Answer::ok());
+    let hour = Duration::from_secs(3600);
+    let answer = |date: Timestamp| bench.time.learn(bench.time.local(), bench.time.local(), date);
+    answer(bench.time.local() - hour);
+    bench.tell(News::Pod("a", Want::At(bench.time.local() + Duration::from_secs(30)))).await;
+    // The right clock alone is told from now on; after five minutes the other one is forgotten.
+    for _ in 0..5 {
+        pass(61.0).await;
+        answer(bench.time.local());
+    }
+    pass(89.0).await;
+    assert!(bench.written().is_empty(), "the clock has not settled");
+    pass(3.0).await;
+    assert_eq!(bench.written(), ["PATCH"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -1326,7 +1345,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
         leadership: leadership.clone(),
         executor,
         brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
-        released: Released::default(),
+        released: Bell::default(),
         metrics,
         dry_run: false,
         home: ObjectRef::lease("home", "salvor"),

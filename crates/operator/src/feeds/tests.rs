@@ -24,7 +24,7 @@ use crate::{
     leader::Leadership,
     metrics::Metrics,
     notices::Notices,
-    shared::{Released, Shared},
+    shared::{Bell, Shared},
     time::Time,
     wire::Whole,
 };
@@ -43,7 +43,7 @@ pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
         leadership,
         executor,
         brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
-        released: Released::default(),
+        released: Bell::default(),
         metrics,
         dry_run: false,
         home: ObjectRef::lease("home", "salvor"),

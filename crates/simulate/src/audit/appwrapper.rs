@@ -29,7 +29,7 @@ pub enum Rule {
 }
 
 /// What is known of an AppWrapper at some revision.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct App {
     name: String,
     created: String,
@@ -43,7 +43,7 @@ struct App {
 }
 
 /// A Job or pod that exists.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Object {
     resource: &'static str,
     name: String,
@@ -55,7 +55,7 @@ struct Object {
 }
 
 /// Reads one history.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Audit {
     retry_limit: i64,
     apps: BTreeMap<String, App>,

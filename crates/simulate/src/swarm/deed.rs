@@ -120,6 +120,11 @@ pub enum Deed {
     },
     /// The API forgets its past.
     Compact,
+    /// The API is backed up, and goes back to that, its revisions included, as when etcd is restored.
+    Restore {
+        /// After so long.
+        lasts: u64,
+    },
     /// The API server that answers these requests of a replica has a clock that is ahead, or behind.
     Clock {
         /// The number of the replica.
@@ -375,6 +380,7 @@ impl Deed {
             | Self::Unrenewed { lasts, .. }
             | Self::Slow { lasts, .. }
             | Self::Backwards { lasts, .. }
+            | Self::Restore { lasts }
             | Self::Clock { lasts, .. }
             | Self::Asleep { lasts, .. }
             | Self::Stop { lasts, .. }

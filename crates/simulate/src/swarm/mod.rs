@@ -8,6 +8,7 @@
 
 mod check;
 mod deed;
+mod drills;
 mod eventually;
 mod hands;
 mod kinds;

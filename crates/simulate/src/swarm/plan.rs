@@ -8,6 +8,7 @@ use fastrand::Rng;
 
 use super::{
     deed::{Deed, Move},
+    drills::drill,
     kinds::Kind,
 };
 
@@ -136,6 +137,7 @@ impl Plan {
         aim(&mut moves, &mut schedule);
         moves.sort_by_key(|it| it.at);
         plan.moves = moves;
+        drill(&mut plan, &mut stream(3));
         plan
     }
 

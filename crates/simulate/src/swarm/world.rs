@@ -1,17 +1,20 @@
 //! The cluster of a plan, and what happens in it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, api::PostParams};
 use salvor_api::config::Configuration;
 use salvor_cluster::{LocalCluster, StartError};
-use salvor_embedded::{Effect, Fault};
+use salvor_embedded::{Backup, Effect, Fault};
 use salvor_nodes::{Fault as MachineFault, NodePool, NodeProfile};
 use serde_json::json;
 
 use super::{
-    check::Checker,
+    check::{Checker, Memory},
     deed::{Call, Deed, NodeFault},
     hands::Hands,
     objects,
@@ -48,6 +51,9 @@ pub(super) struct World {
     plan: Plan,
     wet: Configuration,
     dry: Configuration,
+    checker: Arc<Mutex<Checker>>,
+    /// What the API goes back to, and what the checker knew then.
+    backup: Mutex<Option<(Backup, Memory)>>,
 }
 
 impl World {
@@ -55,15 +61,16 @@ impl World {
     pub(super) async fn new(
         plan: &Plan,
         history: Option<History>,
-        checker: impl FnOnce(&Site, Ledger) -> Arc<std::sync::Mutex<Checker>>,
+        checker: impl FnOnce(&Site, Ledger) -> Arc<Mutex<Checker>>,
     ) -> Result<Self, WorldError> {
         let mut cluster = LocalCluster::start(crate::cluster(plan.seed)).await?;
         let ledger = Ledger::default();
         let site = Site::new(cluster.api().clone(), ledger.clone());
         let checker = checker(&site, ledger);
+        let told = checker.clone();
         cluster.api().observe(move |change| {
             history.iter().for_each(|history| history.record(change));
-            locked(&checker).see(change);
+            locked(&told).see(change);
         });
         let client = cluster.client();
         let home: Namespace = serde_json::from_value(json!({"metadata": {"name": objects::HOME}}))
@@ -93,7 +100,8 @@ impl World {
             .map(|number| Replica::start(site.clone(), format!("salvor-{number}"), wet.clone()))
             .collect();
         hands.create_workloads(plan).await?;
-        Ok(Self { cluster, site, hands, replicas, plan: plan.clone(), wet, dry })
+        let (plan, backup) = (plan.clone(), Mutex::default());
+        Ok(Self { cluster, site, hands, replicas, plan, wet, dry, checker, backup })
     }
 
     /// Something happens.
@@ -118,6 +126,10 @@ impl World {
             | Deed::Clock { .. } => self.add_faults(deed),
             Deed::Cut { .. } => self.cut(deed),
             Deed::Compact => self.cluster.api().compact(),
+            Deed::Restore { .. } => {
+                let known = locked(&self.checker).memory();
+                *locked(&self.backup) = Some((self.cluster.api().back_up(), known));
+            }
             Deed::Asleep { replica, .. } => self.replicas[*replica].faults.pause(),
             Deed::Stop { replica, .. } => self.replicas[*replica].sleep(true),
             Deed::Kill { replica } => self.replicas[*replica].kill(),
@@ -153,6 +165,7 @@ impl World {
                     self.cut(deed);
                 }
             }
+            Deed::Restore { .. } => self.restore(),
             Deed::Asleep { replica, .. } => self.replicas[*replica].faults.resume(),
             Deed::Stop { replica, .. } => self.replicas[*replica].sleep(false),
             Deed::DryRun { .. } => self.configure(&self.wet),
@@ -200,6 +213,14 @@ impl World {
             replica.stop().await;
         }
         self.cluster.stop().await;
+    }
+
+    /// Goes back to the backup, once.
+    fn restore(&self) {
+        let Some((backup, memory)) = locked(&self.backup).take() else { return };
+        let api = self.cluster.api();
+        api.restore(&backup);
+        locked(&self.checker).restore(memory, api.now());
     }
 
     fn configure(&self, configuration: &Configuration) {

@@ -163,7 +163,7 @@ struct Log(Vec<u8>);
 
 impl Audience for Log {
     fn change(&mut self, change: &Change<'_>) {
-        let Change { at, revision, group, resource, kind, object } = change;
+        let Change { at, revision, group, resource, kind, object, .. } = change;
         write!(self.0, "{at} {revision} {kind:?} {group} {resource} ").unwrap();
         self.0.extend_from_slice(object);
         self.0.push(b'\n');

@@ -1,6 +1,8 @@
 //! Schedules that once broke a promise, as the swarm or a person found them. Seeds change with the swarm; these do not.
 
-use salvor_simulate::swarm::{Call, Deed, Move, Plan, Settings, Workloads, play};
+use salvor_simulate::swarm::{
+    Call, Consent, Deed, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
+};
 
 /// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
 fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
@@ -37,4 +39,21 @@ fn a_clock_that_was_behind_makes_no_repair_early() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 60 };
     let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
     holds(&repairs(900, vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick }]));
+}
+
+/// By a clock that is an hour behind, nothing is due for an hour. Alarms were set for as late as alarms are set, ten minutes, and rang late
+/// after that clock was given up.
+#[test]
+fn a_clock_that_was_behind_delays_no_recovery_once_it_is_given_up() {
+    let lost = Deed::Node { node: "node-1".into(), fault: NodeFault::Crash, lasts: None };
+    let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 400 };
+    let pod = PodPlan { consent: Consent::Terminate, grace: 5, tolerates: 5 };
+    let workloads = Workloads { pods: vec![pod; 6], ..Workloads::default() };
+    let moves = vec![Move { at: 60, deed: behind }, Move { at: 100, deed: lost }];
+    let plan = repairs(900, moves);
+    let settings = Settings { repair: false, ..plan.settings };
+    let plan = Plan { pool: 0, workloads, settings, ..plan };
+    let outcome = play(&plan);
+    assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
+    assert!(outcome.deeds.pods_failed > 0, "nothing was recovered: {:?}", outcome.deeds);
 }

@@ -22,7 +22,7 @@ const WINDOW: SignedDuration = SignedDuration::from_secs(58);
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
 
 /// True if a write may not be counted from when it was sent. If its answer is lost, it counts from when the brake let it through. If
-/// the Lease cannot be written, the next leader does not know of it.
+/// the Lease cannot be written, or goes back to an older state, the next leader does not know of it.
 fn is_counted_late(deed: &Deed) -> bool {
     match deed {
         Deed::Strike { call: Call::Renewal | Call::Any, .. }
@@ -31,6 +31,7 @@ fn is_counted_late(deed: &Deed) -> bool {
             ..
         }
         | Deed::Unrenewed { .. }
+        | Deed::Restore { .. }
         | Deed::Slow { .. }
         | Deed::Clock { .. }
         | Deed::Asleep { .. }

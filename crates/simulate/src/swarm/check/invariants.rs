@@ -71,6 +71,32 @@ impl Invariant {
         Self::LeftBehind,
     ];
 
+    /// True if it is checked also in the minute after the API went back to an older state. The others rest on what the API has told: until
+    /// it is asked again, nobody knows that something of it is not so any more.
+    pub(super) fn holds_after_a_restore(self) -> bool {
+        match self {
+            Self::ForceAlive
+            | Self::LookAge
+            | Self::JudgedUid
+            | Self::DryRun
+            | Self::Bounded
+            | Self::Panic
+            | Self::Eventually
+            | Self::LeftBehind => true,
+            Self::LeaseHeld
+            | Self::BrakeWindow
+            | Self::Paused
+            | Self::Stopped
+            | Self::RanTwice
+            | Self::JobCount
+            | Self::JobPods
+            | Self::Quota
+            | Self::RepairBudget
+            | Self::RepairSick
+            | Self::OneActor => false,
+        }
+    }
+
     /// Its id.
     pub fn id(self) -> &'static str {
         match self {

@@ -15,7 +15,7 @@ use crate::swarm::{deed::Deed, plan::Plan};
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// What is known of a pod of a Job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Pod {
     name: String,
     index: Option<String>,
@@ -27,7 +27,7 @@ struct Pod {
 }
 
 /// What is known of a Job.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Job {
     parallelism: usize,
     waits_for_the_end: bool,
@@ -36,7 +36,7 @@ struct Job {
 }
 
 /// All Jobs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Jobs {
     by_uid: BTreeMap<String, Job>,
     /// False if lists may leave out what is there: pods are made by what lists show, as Kubernetes' own controller does.

@@ -1,6 +1,9 @@
 //! The objects as they are, and what the API has shown of each kubelet.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_embedded::ChangeKind;
@@ -16,10 +19,13 @@ const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
 /// Renewals of a node that are remembered: a write may be on its way for a while.
 const RENEWALS: usize = 8;
 
+/// All objects, by resource, namespace and name.
+pub(super) type Objects = BTreeMap<(String, String, String), Arc<Value>>;
+
 /// What is known at a revision.
 pub(crate) struct Known {
     ledger: Ledger,
-    objects: BTreeMap<(String, String, String), Value>,
+    objects: Objects,
     kubelets: BTreeMap<String, Kubelet>,
 }
 
@@ -31,38 +37,58 @@ struct Kubelet {
     renewals: VecDeque<Timestamp>,
 }
 
+impl Kubelet {
+    /// The API shows from now on that it is Ready, or that it is not.
+    fn shows(&mut self, at: Timestamp, is_ready: bool) {
+        self.ready = match (self.ready, is_ready) {
+            (Some((since, until)), true) if until == Timestamp::MAX => Some((since, until)),
+            (_, true) => Some((at, Timestamp::MAX)),
+            (Some((since, until)), false) => Some((since, until.min(at))),
+            (None, false) => None,
+        };
+    }
+}
+
 impl Known {
     pub(super) fn new(ledger: Ledger) -> Self {
         Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new() }
     }
 
     /// The object of this kind and name before a change.
-    pub(super) fn object(&self, resource: &str, object: &Value) -> Option<&Value> {
-        self.objects.get(&key(resource, object))
+    pub(super) fn object(&self, resource: &str, object: &Value) -> Option<Arc<Value>> {
+        self.objects.get(&key(resource, object)).cloned()
     }
 
     /// An object without a namespace.
     pub(super) fn cluster_object(&self, resource: &str, name: &str) -> Option<&Value> {
-        self.objects.get(&(resource.to_owned(), String::new(), name.to_owned()))
+        self.objects.get(&(resource.to_owned(), String::new(), name.to_owned())).map(Arc::as_ref)
+    }
+
+    /// All objects as they are.
+    pub(super) fn objects(&self) -> Objects {
+        self.objects.clone()
+    }
+
+    /// From now on there are these objects. Heartbeats that were seen were seen.
+    pub(super) fn restore(&mut self, objects: Objects, at: Timestamp) {
+        self.objects = objects;
+        for (name, kubelet) in &mut self.kubelets {
+            let node = self.objects.get(&("nodes".to_owned(), String::new(), name.clone()));
+            kubelet.shows(at, node.is_some_and(|node| is_ready(node)));
+        }
     }
 
     /// All objects of a kind.
     pub(in crate::swarm) fn all<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = &'a Value> {
-        self.objects.iter().filter(move |((kind, ..), _)| kind == resource).map(|(_, object)| object)
+        self.objects.iter().filter(move |((kind, ..), _)| kind == resource).map(|(_, object)| &**object)
     }
 
-    pub(super) fn take_in(&mut self, at: Timestamp, kind: ChangeKind, resource: &str, object: Value) {
+    pub(super) fn take_in(&mut self, at: Timestamp, kind: ChangeKind, resource: &str, object: Arc<Value>) {
         let name = text(&object["metadata"]["name"]);
         match resource {
             "nodes" => {
                 let kubelet = self.kubelets.entry(name.to_owned()).or_default();
-                let is_ready = kind != ChangeKind::Removed && condition(&object, "Ready") == Some("True");
-                kubelet.ready = match (kubelet.ready, is_ready) {
-                    (Some((since, until)), true) if until == Timestamp::MAX => Some((since, until)),
-                    (_, true) => Some((at, Timestamp::MAX)),
-                    (Some((since, until)), false) => Some((since, until.min(at))),
-                    (None, false) => None,
-                };
+                kubelet.shows(at, kind != ChangeKind::Removed && is_ready(&object));
             }
             "leases" if text(&object["metadata"]["namespace"]) == "kube-node-lease" => {
                 let kubelet = self.kubelets.entry(name.to_owned()).or_default();
@@ -106,6 +132,10 @@ impl Known {
 fn key(resource: &str, object: &Value) -> (String, String, String) {
     let metadata = &object["metadata"];
     (resource.to_owned(), text(&metadata["namespace"]).to_owned(), text(&metadata["name"]).to_owned())
+}
+
+fn is_ready(node: &Value) -> bool {
+    condition(node, "Ready") == Some("True")
 }
 
 /// The status of a condition.

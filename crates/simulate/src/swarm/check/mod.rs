@@ -17,14 +17,15 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use salvor_embedded::{Change, ChangeKind};
 use serde_json::Value;
 
 pub use self::invariants::{Invariant, Violation};
 pub(super) use self::known::{Known, condition, has_taint};
-use self::{brake::BrakeWindows, jobs::Jobs, nodes::Nodes, orders::Orders, terms::Terms};
+use self::{brake::BrakeWindows, jobs::Jobs, known::Objects, nodes::Nodes, orders::Orders, terms::Terms};
 use super::{
+    objects::HOME,
     plan::Plan,
     recorder::{Ledger, Write},
     replica::Death,
@@ -92,6 +93,14 @@ impl std::ops::AddAssign for Deeds {
     }
 }
 
+/// What the checker knows of the objects, beside a backup of them.
+pub(super) struct Memory {
+    objects: Objects,
+    jobs: Jobs,
+    nodes: Nodes,
+    apps: appwrapper::Audit,
+}
+
 /// Checks one run.
 pub(super) struct Checker {
     ledger: Ledger,
@@ -106,6 +115,8 @@ pub(super) struct Checker {
     deeds: Deeds,
     digest: DefaultHasher,
     wrong: Vec<Violation>,
+    /// Until then some invariants are not checked, because the API went back to an older state.
+    excused_until: Option<Timestamp>,
 }
 
 impl Checker {
@@ -123,6 +134,7 @@ impl Checker {
             deeds: Deeds::default(),
             digest: DefaultHasher::new(),
             wrong: Vec::new(),
+            excused_until: None,
         }
     }
 
@@ -134,18 +146,17 @@ impl Checker {
             self.orders.event(change.at, self.ledger.current().as_deref(), &mut self.wrong);
             return;
         }
-        let Ok(object) = serde_json::from_slice::<Value>(change.object) else { return };
         let write = self.ledger.current();
-        let before = self.known.object(change.resource, &object).cloned();
+        let before = self.known.object(change.resource, change.value);
         let seen = Seen {
             at: change.at,
             kind: change.kind,
             resource: change.resource,
-            before: before.as_ref(),
-            object: &object,
+            before: before.as_deref(),
+            object: change.value,
             by: write.as_deref(),
         };
-        let wrong = &mut self.wrong;
+        let wrong = &mut Vec::new();
         self.terms.see(&seen, wrong);
         self.orders.see(&seen, wrong);
         forces::see(&seen, &self.known, wrong);
@@ -159,8 +170,32 @@ impl Checker {
                 .into_iter()
                 .map(|(rule, text)| Violation::new(Invariant::Quota, seen.at, format!("{rule:?}: {text}"))),
         );
+        if self.excused_until.is_some_and(|until| change.at < until) {
+            wrong.retain(|violation| violation.invariant.holds_after_a_restore());
+        }
+        self.wrong.append(wrong);
         self.count(&seen);
-        self.known.take_in(change.at, change.kind, change.resource, object);
+        self.known.take_in(change.at, change.kind, change.resource, change.value.clone());
+    }
+
+    /// What is known now, to be kept beside a backup.
+    pub(super) fn memory(&self) -> Memory {
+        Memory {
+            objects: self.known.objects(),
+            jobs: self.jobs.clone(),
+            nodes: self.nodes.clone(),
+            apps: self.apps.clone(),
+        }
+    }
+
+    /// The API went back to a backup. All that was sent and seen until now was sent and seen.
+    pub(super) fn restore(&mut self, memory: Memory, at: Timestamp) {
+        let Memory { objects, jobs, nodes, apps } = memory;
+        let lease = objects.get(&("leases".to_owned(), HOME.to_owned(), terms::LEASE.to_owned()));
+        self.orders.restore(lease.map(Arc::as_ref));
+        self.known.restore(objects, at);
+        (self.jobs, self.nodes, self.apps) = (jobs, nodes, apps);
+        self.excused_until = Some(at + EXCUSED);
     }
 
     fn count(&mut self, seen: &Seen<'_>) {
@@ -210,6 +245,8 @@ impl Checker {
     }
 }
 
+/// After the API went back to an older state, processes have this long to learn of it.
+const EXCUSED: SignedDuration = SignedDuration::from_mins(1);
 /// The resets that an AppWrapper has by default.
 const RETRY_LIMIT: i64 = 3;
 /// A process makes no more reads of single objects in a minute, in a cluster of this size.

@@ -33,6 +33,7 @@ struct Sickness {
 }
 
 /// The repairs that are under way, and the nodes that are sick.
+#[derive(Clone)]
 pub(super) struct Nodes {
     budget: usize,
     toleration: SignedDuration,

@@ -39,6 +39,14 @@ impl Orders {
         Self { dry, pause: None, acknowledgement: Value::Null, stopped: BTreeMap::new() }
     }
 
+    /// The API went back to an older state: whatever was ordered then must be heard, and a pause acknowledged, anew.
+    pub(super) fn restore(&mut self, lease: Option<&Value>) {
+        let note = |name: &str| lease.map_or(&Value::Null, |it| &it["metadata"]["annotations"][name]);
+        self.stopped.clear();
+        self.pause = note(annotations::PAUSED).as_str().map(|pause| (pause.to_owned(), None));
+        self.acknowledgement = note(annotations::PAUSED_ACKNOWLEDGED).clone();
+    }
+
     pub(super) fn see(&mut self, seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
         if is_the_lease(seen) {
             self.see_lease(seen);

@@ -14,7 +14,7 @@ use crate::swarm::objects;
 /// A claim of the Lease holds for this long.
 const RENEW_DEADLINE: SignedDuration = SignedDuration::from_secs(objects::RENEW_DEADLINE);
 /// The name of the Lease.
-const LEASE: &str = "salvor";
+pub(super) const LEASE: &str = "salvor";
 
 /// True if this is the Lease of the election.
 pub(super) fn is_the_lease(seen: &Seen<'_>) -> bool {

@@ -1,0 +1,75 @@
+//! Plans that are aimed at what chance seldom meets: a budget that has to outlast restarts, one of repairs that more nodes want than it has
+//! places, and an API that goes back to a backup.
+
+use fastrand::Rng;
+
+use super::{
+    deed::{Deed, Move, NodeFault},
+    plan::{Consent, Plan, PodPlan, TROUBLE},
+};
+use crate::{CrashPoint, Side};
+
+/// Of so many seeds, one is a drill of each kind.
+const ONE_IN: u8 = 8;
+/// So many moves of the plan as it was are kept at most: drills meet other faults too.
+const KEPT: usize = 2;
+
+/// Makes a drill of some plans, and leaves all others as they are.
+pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
+    let moves = match rng.u8(..ONE_IN) {
+        0 => restarts(plan, rng),
+        1 => repairs(plan, rng),
+        // Machines that were made or ended since the backup would be a tale of their own.
+        2 if plan.pool == 0 => {
+            let restore = Deed::Restore { lasts: rng.u64(20..90) };
+            plan.moves.push(Move { at: rng.u64(60..600), deed: restore });
+            return plan.moves.sort_by_key(|it| it.at);
+        }
+        _ => return,
+    };
+    let mut kept = std::mem::take(&mut plan.moves);
+    kept.retain(|it| !matches!(it.deed, Deed::Node { .. } | Deed::Sick { .. }));
+    rng.shuffle(&mut kept);
+    kept.truncate(rng.usize(..=KEPT));
+    plan.moves = moves;
+    plan.moves.extend(kept);
+    plan.moves.sort_by_key(|it| it.at);
+}
+
+/// The pods of two nodes come due at once, for minutes of the budget, and whoever counts them is restarted again and again.
+fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
+    let consent = [Consent::Terminate, Consent::Delete][rng.usize(..2)];
+    let pod = PodPlan { consent, grace: rng.u32(1..10), tolerates: rng.u32(1..10) };
+    plan.workloads.pods = vec![pod; 10];
+    plan.pool = 0;
+    plan.settings.repair = false;
+    plan.settings.zombie = true;
+    plan.settings.pods_per_minute = rng.u32(1..=2);
+    plan.settings.out_of_service = None;
+    let lost = rng.u64(30..150);
+    let crash = |number| Deed::Node { node: format!("node-{number}"), fault: NodeFault::Crash, lasts: None };
+    let mut moves: Vec<Move> = (1..=2).map(|number| Move { at: lost, deed: crash(number) }).collect();
+    // The node is lost after 40 to 50 seconds; then there are the toleration, the grace, and the wait of a minute.
+    for _ in 0..rng.usize(3..=6) {
+        let replica = rng.usize(..plan.replicas);
+        let deed = match rng.u8(..6) {
+            0 => Deed::Kill { replica },
+            1 => Deed::Crash { replica, point: CrashPoint::After(rng.u32(1..=3)) },
+            2 => Deed::CrashAtRenewal { replica, side: Side::After },
+            _ => Deed::Restart { replica },
+        };
+        moves.push(Move { at: (lost + rng.u64(115..400)).min(TROUBLE - 1), deed });
+    }
+    moves
+}
+
+/// As many nodes become sick as there are places in the budget, and one more.
+fn repairs(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
+    plan.pool = 4;
+    plan.settings.repair = true;
+    plan.settings.budget = rng.usize(1..=2);
+    plan.settings.toleration = rng.u32(60..240);
+    let at = rng.u64(30..200);
+    let sick = |number| Deed::Sick { node: format!("gpu-{number}"), lasts: None };
+    (0..=plan.settings.budget).map(|number| Move { at: at + rng.u64(..15), deed: sick(number + 1) }).collect()
+}
