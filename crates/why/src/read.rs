@@ -244,10 +244,10 @@ impl Reader {
                     (kind.clone(), namespace.clone())
                 }
             };
-            if world.covers(&kind, &within) {
+            if world.covers(&kind, &within) || world.knows(&query) {
                 continue;
             }
-            let elsewhere = world.has_all(&kind);
+            let elsewhere = world.was_tried(&kind);
             if kind == LEASE && within == NODE_LEASES {
                 self.learn_by_list(world, &LEASE, NODE_LEASES, &[query]).await;
             } else if elsewhere || kind == LEASE || kind == CONFIG_MAP || kind == SECRET {

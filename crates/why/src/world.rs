@@ -179,7 +179,7 @@ impl World {
     /// Whether a kind that was read at once was read in this namespace too.
     pub(crate) fn covers(&self, kind: &Kind, namespace: &str) -> bool {
         let here = self.within.as_ref().is_none_or(|within| namespace.is_empty() || within == namespace);
-        here && (self.has_all(kind) || self.unseen.contains_key(kind))
+        here && self.was_tried(kind)
     }
 
     /// Takes in what was read.
@@ -345,9 +345,9 @@ impl World {
         Some(events)
     }
 
-    /// Whether objects of this kind were read all at once.
-    pub(crate) fn has_all(&self, kind: &Kind) -> bool {
-        self.whole.contains_key(kind)
+    /// Whether objects of this kind were read all at once, or cannot be.
+    pub(crate) fn was_tried(&self, kind: &Kind) -> bool {
+        self.whole.contains_key(kind) || self.unseen.contains_key(kind)
     }
 
     /// The nodes of which nobody hears, of those that were read at once.

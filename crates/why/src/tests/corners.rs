@@ -285,6 +285,7 @@ fn a_kind_that_cannot_be_seen_is_not_a_kind_without_objects() {
     assert_eq!(answer.root_causes[0].code, Code::Starting, "{answer:#?}");
     assert_eq!(world.missed(), [missed]);
     assert!(world.wanted().is_empty(), "it is not asked for again");
+    assert!(world.was_tried(&NODE) && world.covers(&NODE, ""), "nor read again");
 }
 
 #[test]
