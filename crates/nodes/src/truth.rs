@@ -134,7 +134,9 @@ impl GroundTruth {
 
     /// The work of this container that was saved before `at`, if it is saved every so often and each run goes on from what is saved.
     pub(crate) fn saved(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
-        let Some(work) = work.iter().find(|work| work.is_exclusive()) else { return Duration::ZERO };
+        let Some(work) = work.iter().find(|work| work.is_exclusive()) else {
+            return self.left_behind(work, container, every, at);
+        };
         let log = self.log();
         let own = log.runs.iter().filter(|run| run.container == container && run.work.contains(work));
         let mut runs: Vec<(Timestamp, Option<Timestamp>)> =
@@ -155,6 +157,35 @@ impl GroundTruth {
             begun.push((from, ended, first));
         }
         saved_at(&begun, at)
+    }
+
+    /// The same for pods that are alike: each start takes over the most that a dead pod has saved and that no other start took over.
+    fn left_behind(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
+        let Some(work) = work.iter().find(|work| matches!(work, Work::Job { .. })) else {
+            return Duration::ZERO;
+        };
+        let log = self.log();
+        let own = log.runs.iter().filter(|run| run.container == container && run.work.contains(work));
+        let mut starts: Vec<(Timestamp, Option<(Timestamp, i32)>)> =
+            own.map(|run| (run.from, run.ended)).collect();
+        starts.sort_unstable();
+        let mut dead: Vec<(Timestamp, Duration)> = Vec::new();
+        let take_over = |dead: &mut Vec<(Timestamp, Duration)>, at: Timestamp| {
+            let left = dead.iter().enumerate().filter(|(_, (ended, _))| *ended <= at);
+            let most = left.max_by_key(|(_, (_, saved))| *saved).map(|(position, _)| position);
+            most.map_or(Duration::ZERO, |position| dead.swap_remove(position).1)
+        };
+        for (from, ended) in starts {
+            let first = take_over(&mut dead, from);
+            if let Some((ended, code)) = ended
+                && code != 0
+            {
+                let ran = Duration::try_from(ended.duration_since(from)).unwrap_or_default();
+                let periods = u32::try_from(ran.as_millis() / every.as_millis().max(1)).unwrap_or(u32::MAX);
+                dead.push((ended, first + every.saturating_mul(periods)));
+            }
+        }
+        take_over(&mut dead, at)
     }
 
     /// Every run so far, in the order in which they started to be recorded.
@@ -305,6 +336,21 @@ mod tests {
         assert_eq!((saved(45), saved(50), saved(75)), (20, 30, 50));
         truth.begin(run("other", "main", 1, 0));
         assert_eq!(saved(75), 50, "another index saves its own");
+    }
+
+    #[test]
+    fn a_pod_that_is_like_a_dead_one_goes_on_from_what_that_has_saved() {
+        let truth = GroundTruth::default();
+        let work = [Work::Job { job: "job".into() }];
+        let alike = |pod: &str, from: i64| Run { work: work.to_vec(), ..run(pod, "main", 0, from) };
+        let saved = |second: i64| truth.saved(&work, "main", Duration::from_secs(10), at(second)).as_secs();
+        let (a, b) = (truth.begin(alike("a", 0)), truth.begin(alike("b", 0)));
+        assert_eq!(saved(25), 0, "both still run");
+        truth.end(a, at(25), 137);
+        truth.end(b, at(30), 0);
+        assert_eq!((saved(24), saved(31)), (0, 20), "what is done is left to nobody");
+        truth.begin(alike("c", 40));
+        assert_eq!(saved(41), 0, "it is taken over once");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use salvor_api::config::LogFormat;
 use salvor_cluster::StartError;
 use salvor_embedded::Server;
 use salvor_page::{Page, ServeOptions, Wish};
-use salvor_simulate::play::PlayError;
+use salvor_simulate::play::{Peer, PlayError, PolicyError};
 use salvor_simulate::scenario::{self, Scenario, ScenarioError, Source};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +61,15 @@ pub(crate) struct DemoArgs {
     /// With --replay: let something else fail as well, such as "partition zone=b 15m"; repeatable
     #[arg(long, value_name = "FAILURE", requires = "replay")]
     fail: Vec<String>,
+    /// With --replay: play Salvor with this configuration file in place of the scenario's configuration
+    #[arg(long, value_name = "FILE", requires = "replay", conflicts_with = "without_salvor")]
+    config: Option<PathBuf>,
+    /// With --replay: set a field of Salvor's configuration, or of a workload (workloads.NAME.FIELD); repeatable
+    #[arg(long, value_name = "KEY=VALUE", requires = "replay", conflicts_with = "without_salvor", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// With --replay: play the rules of a peer in place of Salvor: kubernetes, kueue, karpenter or appwrapper
+    #[arg(long, value_name = "PEER", requires = "replay", conflicts_with_all = ["without_salvor", "config", "set"])]
+    against: Option<Peer>,
     /// Play in virtual time, print the report, and exit: with code 0 only if everything recovered
     #[arg(long)]
     once: bool,
@@ -73,6 +82,14 @@ pub(crate) struct DemoArgs {
     /// Serve the cluster's API on loopback, and write a kubeconfig for kubectl to FILE
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     kubeconfig_out: Option<PathBuf>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text
+        .split_once('=')
+        .filter(|(key, _)| !key.trim().is_empty())
+        .ok_or_else(|| "write KEY=VALUE, such as brake.maxUnreachablePercent=20".to_owned())?;
+    Ok((key.trim().to_owned(), value.to_owned()))
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -103,6 +120,10 @@ pub(crate) enum DemoError {
     Play { path: PathBuf, seed: u64, error: PlayError },
     #[error("--fail {failure:?}: {problem}")]
     Fail { failure: String, problem: String },
+    #[error("cannot read {}: {source}", path.display())]
+    ReadConfiguration { path: PathBuf, source: io::Error },
+    #[error("{from}: {}", error.to_string().replace('\n', "; "))]
+    Policy { from: String, error: PolicyError },
     #[error("the play ended without a result")]
     Vanished,
 }
@@ -110,7 +131,10 @@ pub(crate) enum DemoError {
 impl From<DemoError> for CliError {
     fn from(error: DemoError) -> Self {
         match error {
-            DemoError::SeedWithoutReplay(_) | DemoError::Fail { .. } => Self::Usage(error.into()),
+            DemoError::SeedWithoutReplay(_)
+            | DemoError::Fail { .. }
+            | DemoError::ReadConfiguration { .. }
+            | DemoError::Policy { .. } => Self::Usage(error.into()),
             DemoError::ReadScenario { .. }
             | DemoError::Scenario { .. }
             | DemoError::Start(_)

@@ -1,5 +1,6 @@
 //! `salvor demo --replay`: a seed of a scenario is played as `salvor simulate` plays it, and the page shows its history.
 
+use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::ExitCode;
@@ -55,7 +56,7 @@ pub(super) fn execute(args: &DemoArgs, path: &Path) -> Result<ExitCode, CliError
         failed.map_err(|problem| DemoError::Fail { failure: failure.clone(), problem })?;
     }
     let seed = args.seed.unwrap_or(1);
-    let policy = if args.without_salvor { Policy::peer(Peer::Kubernetes) } else { Policy::of(&scenario) };
+    let policy = policy(args, &scenario)?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
     let listener = bind_page(args.page, PAGE)?;
     let runtime =
@@ -83,6 +84,29 @@ pub(super) fn execute(args: &DemoArgs, path: &Path) -> Result<ExitCode, CliError
     });
     runtime.shutdown_background();
     ending
+}
+
+/// The policy that is asked for, by the names that reports of `salvor simulate` have.
+fn policy(args: &DemoArgs, scenario: &Scenario) -> Result<Policy, DemoError> {
+    let peer = if args.without_salvor { Some(Peer::Kubernetes) } else { args.against };
+    if let Some(peer) = peer {
+        return Ok(Policy::peer(peer));
+    }
+    let mut policy = match &args.config {
+        Some(path) => {
+            let text = fs::read_to_string(path)
+                .map_err(|source| DemoError::ReadConfiguration { path: path.clone(), source })?;
+            let from = path.display().to_string();
+            Policy::of_file(&from, &text, scenario).map_err(|error| DemoError::Policy { from, error })?
+        }
+        None => Policy::of(scenario),
+    };
+    for (key, value) in &args.set {
+        policy = policy
+            .with_setting(key, value, scenario)
+            .map_err(|error| DemoError::Policy { from: "--set".to_owned(), error })?;
+    }
+    Ok(policy)
 }
 
 /// Plays the seed, with the report and the history.

@@ -34,8 +34,8 @@ pub(super) struct LiveArgs {
     cluster: ClusterArgs,
 }
 
-/// Reads the cluster, tells on standard error what is not simulated, and writes the file if one is asked for.
-pub(super) fn scenario(args: &LiveArgs) -> Result<Scenario, CliError> {
+/// Reads the cluster, tells on standard error what is not simulated, and writes the file if one is asked for. The scenario, and its file.
+pub(super) fn scenario(args: &LiveArgs) -> Result<(Scenario, String), CliError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let objects = runtime.block_on(async {
@@ -59,8 +59,9 @@ pub(super) fn scenario(args: &LiveArgs) -> Result<Scenario, CliError> {
     if let Some(path) = &args.save {
         fs::write(path, &text).map_err(|source| CliError::WriteFile { path: path.clone(), source })?;
     }
-    Scenario::read(&text, &Source::default())
-        .map_err(|error| SimulateError::Scenario { path: "the cluster".into(), error }.into())
+    let scenario = Scenario::read(&text, &Source::default())
+        .map_err(|error| SimulateError::Scenario { path: "the cluster".into(), error })?;
+    Ok((scenario, text))
 }
 
 async fn read(client: &Client) -> kube::Result<Objects> {

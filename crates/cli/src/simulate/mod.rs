@@ -6,6 +6,7 @@ mod progress;
 mod shards;
 mod watch;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use salvor_api::config::LogFormat;
 use salvor_simulate::play::{Peer, PlayError, Policy, PolicyError, play};
-use salvor_simulate::report::{Comparison, Page, Report, Summary};
+use salvor_simulate::report::{Comparison, Page, Part, Report, Summary};
 use salvor_simulate::report::{html, report_table, svg};
 use salvor_simulate::scenario::{Scenario, ScenarioError, Source, schema};
 use salvor_simulate::{Seeds, Threads};
@@ -158,13 +159,15 @@ enum SimulateError {
     #[error("the reports are of different scenarios: {0:?} and {1:?}")]
     Mixed(String, String),
     #[error(
-        "-o html needs the history of a seed, which reports do not have: play the worst seed alone with -o html"
+        "{} is of another simulation than {}: the scenario or the version of Salvor differs", other.display(), one.display()
     )]
-    NoHistory,
-    #[error(
-        "--as-job takes the configurations of the scenario and of --sweep and --against; --compare, csv and configFile name files that the Job would not have"
-    )]
-    OtherFiles,
+    Foreign { one: PathBuf, other: PathBuf },
+    #[error("--as-job cannot take {0:?} along: write a path below the folder of the scenario")]
+    Outside(String),
+    #[error("--as-job takes {0:?} along twice, with different contents: rename one")]
+    SameName(String),
+    #[error("--as-job: the files have {0} bytes, and a ConfigMap can hold {most}", most = shards::MOST_BYTES)]
+    TooLarge(usize),
     #[error("--fail {failure:?}: {problem}")]
     Fail { failure: String, problem: String },
     #[error(
@@ -193,10 +196,12 @@ impl From<SimulateError> for CliError {
             | SimulateError::Shard { .. }
             | SimulateError::NoShards(_)
             | SimulateError::Mixed(..)
-            | SimulateError::NoHistory
+            | SimulateError::Foreign { .. }
+            | SimulateError::Outside(_)
+            | SimulateError::SameName(_)
+            | SimulateError::TooLarge(_)
             | SimulateError::Fail { .. }
             | SimulateError::NothingFails
-            | SimulateError::OtherFiles
             | SimulateError::TooMany(_) => Self::Usage(error.into()),
         }
     }
@@ -212,7 +217,7 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     }
     let path = args.scenario.clone().unwrap_or_else(|| PathBuf::from("the cluster"));
     let path = path.as_path();
-    let mut scenario = if args.live.from_cluster { live::scenario(&args.live)? } else { load(path)? };
+    let (mut scenario, text) = if args.live.from_cluster { live::scenario(&args.live)? } else { load(path)? };
     for failure in &args.fail {
         let failed = scenario.fail(failure);
         failed.map_err(|problem| SimulateError::Fail { failure: failure.clone(), problem })?;
@@ -239,7 +244,8 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(parts) = args.as_job {
-        output::print(&shards::job(args, path, parts)?)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        output::print(&shards::job(args, &text, folder, parts)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
@@ -247,7 +253,8 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     let Some(seeds) = args.shard.map_or(Some(seeds.clone()), |part| seeds.shard(part.index, part.count))
     else {
         // There are more parts than seeds.
-        output::print(&pretty(&answer(&scenario.title, &Comparison::of(Vec::new()), Vec::new()))?)?;
+        let comparison = Comparison::of(Vec::new());
+        output::print(&pretty(&Answer::of(args, &scenario, &comparison, Vec::new()))?)?;
         return Ok(ExitCode::SUCCESS);
     };
     let reports = play_all(&scenario, &policies, &seeds)?;
@@ -260,10 +267,12 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn load(path: &Path) -> Result<Scenario, SimulateError> {
+fn load(path: &Path) -> Result<(Scenario, String), SimulateError> {
     let text = read(path)?;
     let source = Source { folder: path.parent().map(Path::to_owned).unwrap_or_default() };
-    Scenario::read(&text, &source).map_err(|error| SimulateError::Scenario { path: path.to_owned(), error })
+    let scenario = Scenario::read(&text, &source);
+    let scenario = scenario.map_err(|error| SimulateError::Scenario { path: path.to_owned(), error })?;
+    Ok((scenario, text))
 }
 
 fn read(path: &Path) -> Result<String, SimulateError> {
@@ -289,17 +298,27 @@ fn policies(args: &SimulateArgs, scenario: &Scenario) -> Result<Vec<Policy>, Sim
         let mut grid = Vec::with_capacity(count);
         for policy in &policies {
             for value in &sweep.values {
-                let set = match sweep.key.strip_prefix("workloads.") {
-                    Some(path) => policy.with_choice(path, value, scenario),
-                    None => policy.with(&sweep.key, value),
-                };
+                let set = policy.with_setting(&sweep.key, value, scenario);
                 grid.push(set.map_err(|error| SimulateError::Policy { from: "--sweep".to_owned(), error })?);
             }
         }
         policies = grid;
     }
     policies.extend(args.against.iter().map(|peer| Policy::peer(*peer)));
+    tell_apart(&mut policies);
     Ok(policies)
+}
+
+/// A policy that is asked for twice is played twice. Its name tells which is which.
+fn tell_apart(policies: &mut [Policy]) {
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    for policy in policies {
+        let times = known.entry(policy.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            policy.name = format!("{} ({times})", policy.name);
+        }
+    }
 }
 
 /// Plays every policy with every seed; of each policy, the reports that are done.
@@ -341,13 +360,21 @@ fn play_all(
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);
     }
+    on_the_same_seeds(&mut reports);
     if reports.iter().all(Vec::is_empty) {
         return Err(SimulateError::Interrupted);
     }
-    for reports in &mut reports {
+    Ok(reports)
+}
+
+/// Policies are compared on the same failures: seeds that not all have played when somebody interrupts are left out.
+fn on_the_same_seeds(reports: &mut [Vec<Report>]) {
+    let seeds = |reports: &Vec<Report>| reports.iter().map(|it| it.seed).collect::<BTreeSet<u64>>();
+    let common = reports.iter().map(seeds).reduce(|a, b| &a & &b).unwrap_or_default();
+    for reports in reports {
+        reports.retain(|report| common.contains(&report.seed));
         reports.sort_by_key(|report| report.seed);
     }
-    Ok(reports)
 }
 
 /// The answer for machines.
@@ -357,6 +384,11 @@ struct Answer<'a> {
     api_version: &'static str,
     kind: &'static str,
     scenario: &'a str,
+    /// Simulations that can be joined have the same.
+    fingerprint: String,
+    /// The part that it is of all seeds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<Part>,
     #[serde(flatten)]
     comparison: &'a Comparison,
     /// Each play in full, if there are no more than a few.
@@ -364,8 +396,33 @@ struct Answer<'a> {
     reports: Vec<&'a Report>,
 }
 
-fn answer<'a>(scenario: &'a str, comparison: &'a Comparison, reports: Vec<&'a Report>) -> Answer<'a> {
-    Answer { api_version: "salvor.dev/v1alpha1", kind: "SimulationReport", scenario, comparison, reports }
+impl<'a> Answer<'a> {
+    fn of(
+        args: &SimulateArgs,
+        scenario: &'a Scenario,
+        comparison: &'a Comparison,
+        reports: Vec<&'a Report>,
+    ) -> Self {
+        let part = args.shard.zip(args.seeds.as_ref()).map(|(part, seeds)| Part {
+            index: part.index,
+            count: part.count,
+            first: *seeds.0.start(),
+            last: *seeds.0.end(),
+        });
+        let fingerprint = scenario.fingerprint();
+        Self { part, ..Self::joined(&scenario.title, fingerprint, comparison, reports) }
+    }
+
+    /// That of parts that were joined.
+    fn joined(
+        scenario: &'a str,
+        fingerprint: String,
+        comparison: &'a Comparison,
+        reports: Vec<&'a Report>,
+    ) -> Self {
+        let (api_version, kind) = ("salvor.dev/v1alpha1", "SimulationReport");
+        Self { api_version, kind, scenario, fingerprint, part: None, comparison, reports }
+    }
 }
 
 /// So many plays are told in full.
@@ -381,7 +438,10 @@ fn tell(
     let summaries: Vec<Summary> = policies
         .iter()
         .zip(reports)
-        .map(|(policy, reports)| Summary::of(&policy.name, &policy.note, reports))
+        .map(|(policy, reports)| {
+            let summary = Summary::of(&policy.name, &policy.note, reports);
+            summary.replayed_with(&watch::arguments(args, policy))
+        })
         .collect();
     let comparison = Comparison::of(summaries);
     let all = || reports.iter().flatten();
@@ -390,14 +450,14 @@ fn tell(
             ([one], [reports]) if reports.len() == 1 => {
                 let note =
                     if one.note.is_empty() { "" } else { &format!("\n  {}: {}\n", one.policy, one.note) };
-                let watch = watch::line(args, scenario, &one.policy, reports[0].seed);
+                let watch = watch::line(args, &one.replay, reports[0].seed);
                 format!("{}{note}{watch}", report_table(title, &reports[0]))
             }
             _ => merge::table(title, &comparison),
         },
         Form::Json => {
             let in_full = if all().count() <= IN_FULL { all().collect() } else { Vec::new() };
-            pretty(&answer(title, &comparison, in_full))?
+            pretty(&Answer::of(args, scenario, &comparison, in_full))?
         }
         Form::Svg => svg(title, &comparison),
         Form::Html => page(args, scenario, policies, &comparison)?,
@@ -421,7 +481,7 @@ fn page(
     policies: &[Policy],
     comparison: &Comparison,
 ) -> Result<String, CliError> {
-    let Some((_, policy, seed)) = shown(comparison, policies) else {
+    let Some((summary, policy, seed)) = shown(comparison, policies) else {
         return Err(SimulateError::Interrupted.into());
     };
     let record = play(scenario, policy, seed).map_err(|error| SimulateError::Play {
@@ -430,8 +490,8 @@ fn page(
         error,
     })?;
     let report = Report::of(&record);
-    let worst = (&report, &record);
-    let watch = watch::command(args, scenario, &policy.name, seed);
+    let worst = Some((&report, &record));
+    let watch = watch::command(args, &summary.replay, seed);
     let page =
         Page { title: &scenario.title, say: &scenario.say, comparison, worst, watch: watch.as_deref() };
     Ok(html(&page))

@@ -1,8 +1,10 @@
 //! Many machines: each plays a part of the seeds.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Component, Path};
 
-use serde_json::{Value, json};
+use salvor_simulate::scenario::other_files;
+use serde_json::{Map, Value, json};
 
 use super::{SimulateArgs, SimulateError, read};
 use crate::error::CliError;
@@ -29,31 +31,44 @@ pub(super) fn part(text: &str) -> Result<Part, String> {
     if part.index < part.count { Ok(part) } else { Err(usage()) }
 }
 
-/// A ConfigMap with the scenario, and an Indexed Job of which each pod plays its part and writes the report to its log.
-pub(super) fn job(args: &SimulateArgs, path: &Path, parts: u32) -> Result<String, CliError> {
-    let scenario = if args.live.from_cluster { String::new() } else { read(path)? };
-    let names_files = ["csv:", "configFile:"].iter().any(|key| scenario.contains(key));
-    if !args.compare.is_empty() || args.live.from_cluster || names_files {
-        return Err(SimulateError::OtherFiles.into());
+/// A ConfigMap holds a mebibyte, with its own fields.
+pub(super) const MOST_BYTES: usize = 1_000_000;
+/// The folder in which the pods have the files.
+const FOLDER: &str = "/scenario";
+/// The name of the scenario there.
+const SCENARIO: &str = "scenario.yaml";
+
+/// A ConfigMap with the scenario and all files that it needs, and an Indexed Job of which each pod plays its part and writes the report to
+/// its log.
+pub(super) fn job(args: &SimulateArgs, text: &str, folder: &Path, parts: u32) -> Result<String, CliError> {
+    let mut files = Files([(SCENARIO.to_owned(), text.to_owned())].into());
+    for file in other_files(text) {
+        files.add(&file, &folder.join(&file))?;
     }
     let seeds = args.seeds.as_ref().map(|seeds| format!("{}..{}", seeds.0.start(), seeds.0.end()));
     let mut arguments: Vec<String> = vec![
         "simulate".into(),
-        "/scenario/scenario.yaml".into(),
+        format!("{FOLDER}/{SCENARIO}"),
         format!("--seeds={}", seeds.unwrap_or_default()),
         format!("--shard=$(JOB_COMPLETION_INDEX)/{parts}"),
         "--output=json".into(),
     ];
+    for pair in args.compare.chunks(2) {
+        arguments.push("--compare".into());
+        for path in pair {
+            let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+            let written = path.to_str().filter(|it| is_below(it)).map_or(name, str::to_owned);
+            files.add(&written, path)?;
+            arguments.push(written);
+        }
+    }
     arguments.extend(args.sweep.iter().map(|sweep| format!("--sweep={sweep}")));
     arguments.extend(args.fail.iter().map(|failure| format!("--fail={failure}")));
     arguments.extend(args.against.iter().map(|peer| format!("--against={peer}")));
-    let map = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": NAME },
-        "data": { "scenario.yaml": scenario },
-    });
-    let documents = [map, indexed_job(&args.image, parts, &arguments)];
+    let (map, volume) = files.mounted()?;
+    let documents = [map, indexed_job(&args.image, parts, &arguments, &volume)];
     let mut text = format!(
-        "# Collect the reports, and join them:\n#   for i in $(seq 0 {}); do kubectl logs -l batch.kubernetes.io/job-name={NAME},batch.kubernetes.io/job-completion-index=$i --tail=-1 > results/$i.json; done\n#   salvor simulate merge results\n",
+        "# Collect the reports, and join them:\n#   mkdir -p results; for i in $(seq 0 {}); do kubectl logs -l batch.kubernetes.io/job-name={NAME},batch.kubernetes.io/job-completion-index=$i --tail=-1 > results/$i.json; done\n#   salvor simulate merge results\n",
         parts - 1
     );
     for document in documents {
@@ -63,7 +78,53 @@ pub(super) fn job(args: &SimulateArgs, path: &Path, parts: u32) -> Result<String
     Ok(text)
 }
 
-fn indexed_job(image: &str, parts: u32, arguments: &[String]) -> Value {
+/// The files that the pods have, by their paths.
+struct Files(BTreeMap<String, String>);
+
+impl Files {
+    /// Takes a file along, as this path.
+    fn add(&mut self, as_path: &str, file: &Path) -> Result<(), SimulateError> {
+        let as_path = as_path.trim_start_matches("./");
+        if !is_below(as_path) {
+            return Err(SimulateError::Outside(as_path.to_owned()));
+        }
+        let text = read(file)?;
+        match self.0.insert(as_path.to_owned(), text.clone()) {
+            Some(known) if known != text => Err(SimulateError::SameName(as_path.to_owned())),
+            _ => Ok(()),
+        }
+    }
+
+    /// The ConfigMap, and the volume that shows it. A key has no folders, so other files than the scenario have a number.
+    fn mounted(self) -> Result<(Value, Value), SimulateError> {
+        let bytes = self.0.iter().map(|(path, text)| path.len() + text.len()).sum();
+        if bytes > MOST_BYTES {
+            return Err(SimulateError::TooLarge(bytes));
+        }
+        let is_alone = self.0.len() == 1;
+        let (mut data, mut items) = (Map::new(), Vec::new());
+        for (number, (path, text)) in self.0.into_iter().enumerate() {
+            let key = if path == SCENARIO { path.clone() } else { format!("file-{number}") };
+            items.push(json!({ "key": key, "path": path }));
+            data.insert(key, text.into());
+        }
+        let map =
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": NAME }, "data": data });
+        let mut volume = json!({ "name": NAME });
+        if !is_alone {
+            volume["items"] = items.into();
+        }
+        Ok((map, json!({ "name": "scenario", "configMap": volume })))
+    }
+}
+
+/// True for a path that leads to a file below the folder that it begins in.
+fn is_below(path: &str) -> bool {
+    let mut parts = Path::new(path).components().peekable();
+    parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+fn indexed_job(image: &str, parts: u32, arguments: &[String], volume: &Value) -> Value {
     json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": NAME },
         "spec": {
@@ -72,15 +133,15 @@ fn indexed_job(image: &str, parts: u32, arguments: &[String]) -> Value {
                 "restartPolicy": "Never",
                 "automountServiceAccountToken": false,
                 "containers": [{
-                    "name": "simulate", "image": image, "args": arguments,
+                    "name": "simulate", "image": image, "args": arguments, "workingDir": FOLDER,
                     "resources": { "requests": { "cpu": "1", "memory": "1Gi" } },
                     "securityContext": {
                         "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsNonRoot": true,
                         "capabilities": { "drop": ["ALL"] },
                     },
-                    "volumeMounts": [{ "name": "scenario", "mountPath": "/scenario" }],
+                    "volumeMounts": [{ "name": "scenario", "mountPath": FOLDER }],
                 }],
-                "volumes": [{ "name": "scenario", "configMap": { "name": NAME } }],
+                "volumes": [volume],
             } },
         },
     })
@@ -89,6 +150,16 @@ fn indexed_job(image: &str, parts: u32, arguments: &[String]) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_below_the_scenario_can_be_taken_along() {
+        for good in ["a.csv", "b/a.csv"] {
+            assert!(is_below(good), "{good}");
+        }
+        for bad in ["", "/a.csv", "../a.csv", "b/../../a.csv"] {
+            assert!(!is_below(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn a_part_is_one_of_several() {

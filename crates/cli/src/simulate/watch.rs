@@ -2,27 +2,27 @@
 
 use std::path::Path;
 
-use salvor_simulate::play::{Peer, Policy};
-use salvor_simulate::scenario::Scenario;
+use salvor_simulate::play::Policy;
 
 use super::SimulateArgs;
 
-/// The command; none if no file has this scenario, or if the policy is neither the scenario's own nor Kubernetes alone.
-pub(super) fn command(args: &SimulateArgs, scenario: &Scenario, policy: &str, seed: u64) -> Option<String> {
+/// The arguments with which the demo plays this policy on the same failures.
+pub(super) fn arguments(args: &SimulateArgs, policy: &Policy) -> String {
+    let fails = args.fail.iter().flat_map(|failure| ["--fail", failure.as_str()]);
+    let all = fails.chain(policy.arguments().iter().map(String::as_str));
+    all.map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// The command for a seed; none if no file has this scenario.
+pub(super) fn command(args: &SimulateArgs, arguments: &str, seed: u64) -> Option<String> {
     let file = if args.live.from_cluster { args.live.save.as_deref() } else { args.scenario.as_deref() };
-    let own = args.compare.is_empty().then(|| Policy::of(scenario).name);
-    let alone = match policy {
-        policy if own.as_deref() == Some(policy) => "",
-        policy if policy == Peer::Kubernetes.name() => " --without-salvor",
-        _ => return None,
-    };
-    let fails: String = args.fail.iter().map(|failure| format!(" --fail {}", quoted(failure))).collect();
-    Some(format!("salvor demo --replay {} --seed {seed}{fails}{alone}", of_file(file?)?))
+    let more = if arguments.is_empty() { String::new() } else { format!(" {arguments}") };
+    Some(format!("salvor demo --replay {} --seed {seed}{more}", of_file(file?)?))
 }
 
 /// The line of a table about it; empty if there is no command.
-pub(super) fn line(args: &SimulateArgs, scenario: &Scenario, policy: &str, seed: u64) -> String {
-    command(args, scenario, policy, seed).map(|it| format!("\n  Watch it: {it}\n")).unwrap_or_default()
+pub(super) fn line(args: &SimulateArgs, arguments: &str, seed: u64) -> String {
+    command(args, arguments, seed).map(|it| format!("\n  Watch it: {it}\n")).unwrap_or_default()
 }
 
 /// A file that cannot be written down as text has no command.

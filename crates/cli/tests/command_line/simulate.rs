@@ -114,6 +114,54 @@ fn policies_are_played_on_the_same_failures_and_one_is_recommended() {
     let open: Vec<_> =
         report["policies"].as_array().unwrap().iter().map(|it| it["notRecovered"] == 0).collect();
     assert_eq!(open, [true, false], "{report}");
+    // A seed of any policy can be watched.
+    let replays: Vec<_> =
+        report["policies"].as_array().unwrap().iter().map(|it| it["replay"].as_str().unwrap()).collect();
+    assert_eq!(replays, [format!("--config {}", one.display()), format!("--config {}", two.display())]);
+    let told = stdout(&run(&["simulate", &path, "--sweep", "brake.maxUnreachablePercent=20,100"]));
+    assert!(
+        told.contains("salvor demo --replay SCENARIO --seed 1 --set brake.maxUnreachablePercent="),
+        "{told}"
+    );
+    // A configuration against itself is the same twice.
+    let twice =
+        json(&["simulate", &path, "--compare", one.to_str().unwrap(), one.to_str().unwrap(), "-o", "json"]);
+    let [first, second] = &twice["policies"].as_array().unwrap()[..] else { panic!("{twice}") };
+    assert_eq!(first["each"], second["each"]);
+    assert_eq!(second["policy"], format!("{} (2)", one.display()));
+}
+
+/// What the Job needs goes with it: lists, a configuration file, and the files of a comparison.
+#[test]
+fn the_files_of_a_scenario_go_with_its_job() {
+    let text = SMALL.replace("failures: [{kind: crash, at: 1m, pick: 1}]", "failures: [{csv: lists/a.csv}]");
+    let (folder, path) = folder_with("s.yaml", &text);
+    fs::create_dir(folder.path().join("lists")).unwrap();
+    fs::write(folder.path().join("lists/a.csv"), "at,kind,target,lasts\n1m,crash,zone=a,\n").unwrap();
+    let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    let (one, two) = (folder.path().join("one.yaml"), folder.path().join("two.yaml"));
+    fs::write(&one, header).unwrap();
+    fs::write(&two, format!("{header}featureGates: {{FailureRecoveryPolicy: true}}\n")).unwrap();
+    let (one, two) = (one.to_str().unwrap(), two.to_str().unwrap());
+    let yaml = stdout(&run(&["simulate", &path, "--seeds", "1..4", "--compare", one, two, "--as-job", "2"]));
+    let documents: Vec<serde_json::Value> =
+        yaml.split("---\n").skip(1).map(|it| serde_saphyr::from_str(it).unwrap()).collect();
+    let [map, job] = &documents[..] else { panic!("{yaml}") };
+    let pod = &job["spec"]["template"]["spec"];
+    let items = pod["volumes"][0]["configMap"]["items"].as_array().unwrap();
+    let mut mounted: Vec<_> = items.iter().map(|it| it["path"].as_str().unwrap()).collect();
+    mounted.sort_unstable();
+    assert_eq!(mounted, ["lists/a.csv", "one.yaml", "scenario.yaml", "two.yaml"]);
+    assert!(items.iter().all(|it| map["data"][it["key"].as_str().unwrap()].is_string()), "{yaml}");
+    let container = &pod["containers"][0];
+    assert_eq!(container["workingDir"], "/scenario");
+    let arguments = container["args"].to_string();
+    assert!(arguments.contains(r#""--compare","one.yaml","two.yaml""#), "{arguments}");
+
+    let inner = folder.path().join("lists/s.yaml");
+    fs::write(&inner, text.replace("lists/a.csv", "../lists/a.csv")).unwrap();
+    let refused = complaint(&run(&["simulate", inner.to_str().unwrap(), "--seeds", "1..4", "--as-job"]), 2);
+    assert!(refused.contains("--as-job cannot take \"../lists/a.csv\" along"), "{refused}");
 }
 
 #[test]
@@ -146,7 +194,19 @@ fn a_scenario_is_checked_without_playing_it() {
             SMALL.replace("kind: crash", "kind: fire"),
             "s.yaml: line 7: failures[0].kind: \"fire\" is not known: write crash",
         ),
-        (SMALL.replace("consent", "consentt"), "s.yaml: line 6: "),
+        (
+            SMALL.replace("consent", "consentt"),
+            "s.yaml: line 6: workloads[0].consentt: unknown field `consentt`",
+        ),
+        (SMALL.replace("pods: 3", "pods: many"), "s.yaml: line 6: workloads[0].pods: "),
+        (SMALL.replace("pods: 3", "pods: -3"), "s.yaml: line 6: workloads[0].pods: "),
+        (SMALL.replace("kind: IndexedJob, ", ""), "s.yaml: line 6: workloads[0].kind: missing field `kind`"),
+        (
+            SMALL.replace("pods: 3", "pods: 3, pods: 4"),
+            "s.yaml: line 6: workloads[0].pods: duplicate mapping key",
+        ),
+        (format!("{SMALL}---\n{SMALL}"), "s.yaml: "),
+        (String::new(), "s.yaml: it is empty: write at least title"),
     ] {
         fs::write(&path, text).unwrap();
         for arguments in [&["simulate", "--check", &path][..], &["simulate", &path]] {
@@ -209,10 +269,32 @@ fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
     assert_eq!(stdout(&run(&["simulate", "merge", results])), whole);
     assert!(whole.contains("policy salvor, 3 seeds"), "{whole}");
 
-    assert!(
-        complaint(&run(&["simulate", "merge", results, "-o", "html"]), 2)
-            .contains("play the worst seed alone")
-    );
+    let whole = stdout(&run(&["simulate", &path, "--seeds", "1..3", "-o", "json"]));
+    assert_eq!(stdout(&run(&["simulate", "merge", results, "-o", "json"])), whole, "also each play in full");
+    let page = stdout(&run(&["simulate", "merge", results, "-o", "html"]));
+    assert!(page.starts_with("<!doctype html>") && page.contains("id=\"worst\""), "{page}");
+
+    let of_part = |name: &str| folder.path().join("results").join(name);
+    let (first, second) = (fs::read(of_part("0.json")).unwrap(), fs::read(of_part("1.json")).unwrap());
+    fs::remove_file(of_part("0.json")).unwrap();
+    let output = run(&["simulate", "merge", results]);
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(said.contains("1 seed is missing, and the report is without: 1"), "{said}");
+    // The log of a pod that failed, and of the one that took its place; the other part twice.
+    let log = [b"salvor: killed\n".as_slice(), &first].concat();
+    fs::write(of_part("0.json"), log).unwrap();
+    fs::write(of_part("again.json"), &second).unwrap();
+    assert_eq!(stdout(&run(&["simulate", "merge", results, "-o", "json"])), whole);
+    // Another scenario of the same title, and a report that was cut short.
+    fs::write(&path, SMALL.replace("gracePeriod: 5s", "gracePeriod: 6s")).unwrap();
+    fs::write(of_part("again.json"), stdout(&run(&["simulate", &path, "--seeds", "1..3", "-o", "json"])))
+        .unwrap();
+    let refused = complaint(&run(&["simulate", "merge", results]), 2);
+    assert!(refused.contains("again.json is of another simulation than "), "{refused}");
+    fs::write(of_part("again.json"), &second[..second.len() / 2]).unwrap();
+    let refused = complaint(&run(&["simulate", "merge", results]), 2);
+    assert!(refused.contains("again.json is no report of salvor simulate"), "{refused}");
+    fs::remove_file(of_part("again.json")).unwrap();
     fs::write(folder.path().join("results/x.json"), "{}").unwrap();
     assert!(
         complaint(&run(&["simulate", "merge", results]), 2)

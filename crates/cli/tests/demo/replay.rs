@@ -25,6 +25,11 @@ end: 10m
 impl Live {
     /// A replay of a seed.
     async fn replaying(seed: &str) -> Self {
+        Self::replaying_with(seed, &[]).await
+    }
+
+    /// A replay of a seed with another policy.
+    async fn replaying_with(seed: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let scenario = folder.path().join("scenario.yaml");
         fs::write(&scenario, LOST_NODE).unwrap();
@@ -36,6 +41,7 @@ impl Live {
             "--seed".as_ref(),
             seed.as_ref(),
         ];
+        let arguments = arguments.into_iter().chain(more.iter().map(|it| (*it).as_ref()));
         let program = Program::start(Path::new(env!("CARGO_BIN_EXE_salvor")), arguments, &[]);
         let page = page_of(&program).await;
         Self { program, folder, page }
@@ -66,6 +72,12 @@ fn a_replay_needs_a_scenario_that_can_be_read() {
         (&["--seed", "7"][..], 2, "--seed 7: the demo plays a seed of a scenario only with --replay"),
         (&["--replay", "/nonexistent"], 1, "cannot read the scenario /nonexistent"),
         (&["--replay", &path, "--fail", "fire"], 2, "--fail \"fire\": \"fire\" is not known: write crash"),
+        (&["--set", "a=b"], 2, "--replay"),
+        (&["--replay", &path, "--set", "brake.x"], 2, "write KEY=VALUE"),
+        (&["--replay", &path, "--set", "brake.x=1"], 2, "--set: brake.x: "),
+        (&["--replay", &path, "--config", "/nonexistent"], 2, "cannot read /nonexistent"),
+        (&["--replay", &path, "--against", "nobody"], 2, "write kubernetes, kueue, karpenter, appwrapper"),
+        (&["--replay", &path, "--against", "kueue", "--without-salvor"], 2, "--without-salvor"),
         (&["--replay", &path, "--once"], 2, "--once"),
         (&["--replay", &path, "--scenario", &path], 2, "--scenario"),
         (&["--replay", &path, "--seed", "-1"], 2, "-1"),
@@ -141,6 +153,27 @@ async fn a_replay_is_the_history_that_simulate_reports() {
     assert_eq!(live.ask("nodes/cpu-a1/crash").0, 404, "the past cannot be changed");
     live.program.signal("INT");
     assert_eq!(live.program.exit_code().await, Some(0), "{}", live.program.output());
+}
+
+/// A reader of a comparison opens an odd seed under any of its policies, with the arguments that the report names.
+#[tokio::test]
+async fn a_replay_plays_any_policy_of_a_comparison() {
+    let plain = Live::replaying_with("3", &["--set", "workloads.train.consent=none"]).await;
+    let scenario = plain.folder.path().join("scenario.yaml");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_salvor"));
+    command.arg("simulate").arg(&scenario).args(["--seed", "3", "--sweep", "workloads.train.consent=none"]);
+    let (table, _) = texts(&command.output().unwrap());
+    let (report, watch) = table.split_once("\n  Watch it: ").unwrap();
+    assert!(watch.trim_end().ends_with("--seed 3 --set workloads.train.consent=none"), "{watch}");
+    assert!(plain.program.output().contains(report), "{report}\n{}", plain.program.output());
+    for (more, named) in [
+        (&["--against", "kueue"][..], "policy kueue, seed 3"),
+        (&["--against", "karpenter"], "policy karpenter, seed 3"),
+        (&["--set", "brake.maxUnreachablePercent=20"], "policy brake.maxUnreachablePercent=20, seed 3"),
+    ] {
+        let live = Live::replaying_with("3", more).await;
+        assert!(live.program.output().contains(named), "{}", live.program.output());
+    }
 }
 
 #[tokio::test]

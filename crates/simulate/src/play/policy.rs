@@ -27,6 +27,7 @@ pub struct Policy {
     repair_policies: BTreeMap<String, Value>,
     /// Choices of the owners of workloads: a path such as `train.consent`, and a value.
     choices: Vec<(String, String)>,
+    arguments: Vec<String>,
 }
 
 /// Why a setting cannot be played.
@@ -99,12 +100,14 @@ impl Peer {
                 "Karpenter 1.14's repair of nodes with the policies of AWS: Ready False or Unknown, storage, network, kernel or runtime \
                  not ready for 30 minutes, a failed accelerator for 10. Nothing is done while more than 20% of a pool, rounded up, have \
                  such a condition, within their toleration or not, and then it is looked again after 5 minutes. Else all are ended at once, \
-                 forcefully. Only pools with machines are repaired. Not modelled: its other controllers. AppWrappers are plain Jobs."
+                 forcefully. Only pools with machines are repaired. Not modelled: its other controllers. Its API calls are \
+                 not counted. AppWrappers are plain Jobs."
             }
             Self::AppWrapper => {
                 "CodeFlare's AppWrapper controller 1.2 with its defaults: a reset one minute after a failed pod is seen, at once if pods are \
                  missing in mid-run, at most 3 times; it looks every 60 seconds while all run. Force after 10 minutes of deletion. An \
-                 unreachable node by itself is no cause. Not modelled: Autopilot, exit codes, Kueue. Other workloads have Kubernetes alone."
+                 unreachable node by itself is no cause. Not modelled: Autopilot, exit codes, Kueue. Its API calls are not \
+                 counted. Other workloads have Kubernetes alone."
             }
         }
     }
@@ -142,7 +145,13 @@ impl Policy {
             peer: None,
             repair_policies: scenario.salvor.repair_policies.clone(),
             choices: Vec::new(),
+            arguments: Vec::new(),
         }
+    }
+
+    /// The arguments with which `salvor demo --replay` plays it.
+    pub fn arguments(&self) -> &[String] {
+        &self.arguments
     }
 
     /// That of a configuration file.
@@ -152,8 +161,9 @@ impl Policy {
     pub fn of_file(name: &str, text: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
         let configuration = Some(in_simulation(config::parse(text)?));
         let repair_policies = scenario.salvor.repair_policies.clone();
+        let arguments = vec!["--config".to_owned(), name.to_owned()];
         let (name, note, choices) = (name.to_owned(), String::new(), Vec::new());
-        Ok(Self { name, note, configuration, peer: None, repair_policies, choices })
+        Ok(Self { name, note, configuration, peer: None, repair_policies, choices, arguments })
     }
 
     /// That of a peer.
@@ -163,8 +173,25 @@ impl Policy {
             Peer::Kubernetes | Peer::Karpenter | Peer::AppWrapper => None,
         };
         let choices = Vec::new();
+        let arguments = match peer {
+            Peer::Kubernetes => vec!["--without-salvor".to_owned()],
+            Peer::Kueue | Peer::Karpenter | Peer::AppWrapper => {
+                vec!["--against".to_owned(), peer.name().to_owned()]
+            }
+        };
         let (name, note, repair_policies) = (peer.name().to_owned(), peer.note().to_owned(), BTreeMap::new());
-        Self { name, note, configuration, peer: Some(peer), repair_policies, choices }
+        Self { name, note, configuration, peer: Some(peer), repair_policies, choices, arguments }
+    }
+
+    /// The same with one field set to another value: of the configuration, or of a workload (`workloads.NAME.FIELD`).
+    ///
+    /// # Errors
+    /// If there is no such field, or it cannot have this value.
+    pub fn with_setting(&self, key: &str, value: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
+        match key.strip_prefix("workloads.") {
+            Some(path) => self.with_choice(path, value, scenario),
+            None => self.with(key, value),
+        }
     }
 
     /// The same with one field set to another value, which is YAML.
@@ -182,7 +209,8 @@ impl Policy {
         let place = place(&mut document, key).ok_or_else(|| PolicyError::Key(key.to_owned()))?;
         *place = parsed;
         let configuration = Some(in_simulation(config::parse(&document.to_string()).map_err(without_lines)?));
-        Ok(Self { name: self.named(key, value), configuration, ..self.clone() })
+        let arguments = self.set_to(key, value);
+        Ok(Self { name: self.named(key, value), configuration, arguments, ..self.clone() })
     }
 
     /// The same where the owner of a workload has chosen otherwise: the path is that of [`Scenario::set`].
@@ -193,7 +221,14 @@ impl Policy {
         self.scenario(scenario).into_owned().set(path, value).map_err(PolicyError::Workload)?;
         let mut choices = self.choices.clone();
         choices.push((path.to_owned(), value.to_owned()));
-        Ok(Self { name: self.named(&format!("workloads.{path}"), value), choices, ..self.clone() })
+        let key = format!("workloads.{path}");
+        let arguments = self.set_to(&key, value);
+        Ok(Self { name: self.named(&key, value), choices, arguments, ..self.clone() })
+    }
+
+    fn set_to(&self, key: &str, value: &str) -> Vec<String> {
+        let more = ["--set".to_owned(), format!("{key}={value}")];
+        self.arguments.iter().cloned().chain(more).collect()
     }
 
     fn named(&self, key: &str, value: &str) -> String {
@@ -292,6 +327,15 @@ mod tests {
             both.name,
             "brake.maxUnreachablePercent=20, failureRecoveryPolicy.minimumUnreachableDuration=2m"
         );
+        assert_eq!(
+            both.arguments(),
+            [
+                "--set",
+                "brake.maxUnreachablePercent=20",
+                "--set",
+                "failureRecoveryPolicy.minimumUnreachableDuration=2m"
+            ]
+        );
         let rule = "failureRecoveryPolicy.rules[0].taintNodeOutOfService.unreachableNodeTimeout";
         assert!(policy.with(rule, "5m").is_ok());
         for (key, value, expected) in [
@@ -313,6 +357,7 @@ mod tests {
             let policy = Policy::peer(peer);
             assert!(!policy.note.is_empty());
             assert_eq!(policy.configuration.is_some(), peer == Peer::Kueue);
+            assert!(!policy.arguments().is_empty(), "{peer}");
         }
         let error = "openshift".parse::<Peer>().unwrap_err().to_string();
         assert_eq!(error, "\"openshift\" is not known; write kubernetes, kueue, karpenter, appwrapper");

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::scenario::{Consent, Fault, Incident};
 
@@ -162,12 +162,12 @@ pub struct RunLife {
 }
 
 /// The same work in two pods at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DoubleRun {
     /// The workload.
     pub workload: String,
-    /// True if two pods could write to the same volume.
+    /// True if both could write to the same volume.
     pub volume: bool,
     /// True if its owner has opted in to that.
     pub consented: bool,
@@ -175,12 +175,17 @@ pub struct DoubleRun {
     pub first: String,
     /// The pod that ran beside it, and where.
     pub second: String,
+    /// Since when, in milliseconds after the beginning.
+    pub since: Millis,
     /// For how long.
     pub lasted: Millis,
+    /// The node of the pod that ran first.
+    #[serde(skip)]
+    pub(crate) node: String,
 }
 
 /// Requests of the operator.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
     /// Reads of objects and lists.
     pub reads: u64,
@@ -206,7 +211,7 @@ impl Calls {
 }
 
 /// What a limit held back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     /// The recovery.
     pub recovery: String,
@@ -219,7 +224,7 @@ pub struct Held {
 }
 
 /// Something that does not come back, in the words of `salvor why`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
     /// Its root cause.
     pub code: String,

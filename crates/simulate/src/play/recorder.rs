@@ -1,7 +1,7 @@
 //! Notes what happens to pods and nodes, change by change.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -168,44 +168,72 @@ impl Recorder {
             let ended = run.ended.map(|(time, code)| (at(time), code));
             Some(RunLife { pod, node: run.node, from: at(run.from), ended })
         });
-        Record {
+        let mut record = Record {
             end: at(now),
             back_soon: self.back_soon,
             workloads: self.workloads.clone(),
             nodes: nodes.collect(),
             runs: runs.collect(),
-            double_runs: self.double_runs(&notes, truth, now),
             pods,
             ..Record::default()
-        }
+        };
+        record.double_runs = self.double_runs(&record, truth, now);
+        record
     }
 
-    fn double_runs(&self, notes: &Notes, truth: &GroundTruth, now: Timestamp) -> Vec<DoubleRun> {
-        let mut of_work: BTreeMap<Work, usize> = BTreeMap::new();
-        for run in truth.runs() {
-            if let Some(pod) = notes.by_uid.get(&run.pod_uid) {
-                let workload = notes.pods[*pod].life.workload;
-                of_work.extend(run.work.into_iter().map(|work| (work, workload)));
+    /// The same unit of work in two pods at once: an index of a Job, also of one that was created anew under its name, or an ordinal.
+    fn double_runs(&self, record: &Record, truth: &GroundTruth, now: Timestamp) -> Vec<DoubleRun> {
+        let mut units: BTreeMap<(usize, &str), BTreeMap<usize, Vec<(Millis, Millis)>>> = BTreeMap::new();
+        for run in &record.runs {
+            let pod = &record.pods[run.pod];
+            let Some(unit) = pod.unit.as_deref() else { continue };
+            let to = run.ended.map_or(record.end, |(at, _)| at);
+            units.entry((pod.workload, unit)).or_default().entry(run.pod).or_default().push((run.from, to));
+        }
+        let volumes: BTreeSet<(String, String)> = truth
+            .overlaps(now)
+            .into_iter()
+            .filter(|overlap| matches!(overlap.work, Work::VolumeWriter { .. }))
+            .map(|overlap| (overlap.first, overlap.second))
+            .collect();
+        let named = |pod: usize| {
+            let PodLife { name, node, .. } = &record.pods[pod];
+            format!("default/{name} on {}", node.as_deref().unwrap_or_default())
+        };
+        let mut all = Vec::new();
+        for ((workload, _), pods) in &units {
+            let mut pods: Vec<(usize, &Vec<(Millis, Millis)>)> =
+                pods.iter().map(|(pod, it)| (*pod, it)).collect();
+            pods.sort_by_key(|(pod, stretches)| (stretches.iter().map(|(from, _)| *from).min(), *pod));
+            for (position, (one, own)) in pods.iter().enumerate() {
+                for (other, theirs) in &pods[position + 1..] {
+                    let Some((since, lasted)) = in_common(own, theirs) else { continue };
+                    let (first, second) = (named(*one), named(*other));
+                    let facts = &self.workloads[*workload];
+                    all.push(DoubleRun {
+                        workload: facts.name.clone(),
+                        volume: volumes.contains(&(first.clone(), second.clone())),
+                        consented: facts.consent != Consent::None,
+                        first,
+                        second,
+                        since,
+                        lasted,
+                        node: record.pods[*one].node.clone().unwrap_or_default(),
+                    });
+                }
             }
         }
-        let overlaps = truth.overlaps(now).into_iter().filter_map(|overlap| {
-            let facts = &self.workloads[*of_work.get(&overlap.work)?];
-            Some(DoubleRun {
-                workload: facts.name.clone(),
-                volume: matches!(overlap.work, Work::VolumeWriter { .. }),
-                consented: facts.consent != Consent::None,
-                first: overlap.first,
-                second: overlap.second,
-                lasted: Millis::try_from(overlap.lasted.as_millis()).unwrap_or(Millis::MAX),
-            })
-        });
-        let mut all: Vec<DoubleRun> = overlaps.collect();
-        // UIDs order the works of the ground truth; names read better.
-        all.sort_by(|a, b| {
-            (&a.workload, a.volume, &a.first, &a.second).cmp(&(&b.workload, b.volume, &b.first, &b.second))
-        });
+        all.sort_by(|a, b| (&a.workload, &a.first, &a.second).cmp(&(&b.workload, &b.first, &b.second)));
         all
     }
+}
+
+/// When two pods first ran at the same time, and for how long in sum.
+fn in_common(one: &[(Millis, Millis)], other: &[(Millis, Millis)]) -> Option<(Millis, Millis)> {
+    let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
+    let shared: Vec<(Millis, Millis)> = pairs.filter(|(from, to)| from < to).collect();
+    let since = shared.iter().map(|(from, _)| *from).min()?;
+    Some((since, shared.iter().map(|(from, to)| to - from).sum()))
 }
 
 impl Notes {

@@ -18,8 +18,9 @@ pub struct Page<'a> {
     pub say: &'a str,
     /// The policies.
     pub comparison: &'a Comparison,
-    /// The worst seed of the first, or of the recommended, policy: its report, and what happened in it.
-    pub worst: (&'a Report, &'a Record),
+    /// The worst seed of the first, or of the recommended, policy: its report, and what happened in it. Reports that were joined have
+    /// none.
+    pub worst: Option<(&'a Report, &'a Record)>,
     /// The command that shows that seed on the page of the demo.
     pub watch: Option<&'a str>,
 }
@@ -44,8 +45,12 @@ th,td{padding:2px 5px}pre{white-space:pre-wrap;overflow-wrap:anywhere;overflow:v
 
 /// The page.
 pub fn html(page: &Page<'_>) -> String {
-    let Page { title, say, comparison, worst: (report, record), watch } = *page;
-    let shown = comparison.policies.iter().find(|it| it.policy == report.policy);
+    let Page { title, say, comparison, worst, watch: _ } = *page;
+    let shown = match (worst, &comparison.recommendation) {
+        (Some((report, _)), _) => comparison.policies.iter().find(|it| it.policy == report.policy),
+        (None, Some(best)) => comparison.policies.iter().find(|it| it.policy == best.policy),
+        (None, None) => comparison.policies.first(),
+    };
     let mut body = format!("<h1>{}</h1>", escaped(title));
     if !say.is_empty() {
         let _ = write!(body, "<p class=\"soft\">{}</p>", escaped(say));
@@ -60,16 +65,30 @@ pub fn html(page: &Page<'_>) -> String {
     if let Some(summary) = shown {
         of_policy(&mut body, summary);
     }
+    match worst {
+        Some((report, record)) => of_seed(&mut body, page, shown.map_or(1, |it| it.seeds), report, record),
+        None => of_worst(&mut body, shown),
+    }
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+         <title>{}</title><style>{PAGE_STYLE}{STYLE}</style></head><body>{body}</body></html>\n",
+        escaped(title)
+    )
+}
+
+/// The seed that is shown in full.
+fn of_seed(body: &mut String, page: &Page<'_>, seeds: u64, report: &Report, record: &Record) {
     let _ = write!(
         body,
         "<h2 id=\"worst\">{}</h2><p class=\"soft\">Upper bar of a node: what really happened to it. Outlined bar: the time in which it was \
          marked unreachable. Dot: it was given up. Below: how many pods of each workload really ran; the dashed line is how many should.</p>",
-        escaped(&match shown.map_or(1, |it| it.seeds) {
+        escaped(&match seeds {
             1 => format!("Seed {}", report.seed),
             _ => format!("The worst seed: {}", report.seed),
         })
     );
-    if let Some(watch) = watch {
+    if let Some(watch) = page.watch {
         let _ =
             write!(body, "<p>Watch it, with pause, steps and any time: <code>{}</code></p>", escaped(watch));
     }
@@ -83,13 +102,18 @@ pub fn html(page: &Page<'_>) -> String {
     if !per_workload.is_empty() {
         body.push_str(&inline("Phases by workload", phases(&per_workload)));
     }
-    let _ = write!(body, "<pre>{}</pre>", escaped_lines(&report_table(title, report)));
-    format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>{}</title><style>{PAGE_STYLE}{STYLE}</style></head><body>{body}</body></html>\n",
-        escaped(title)
-    )
+    let _ = write!(body, "<pre>{}</pre>", escaped_lines(&report_table(page.title, report)));
+}
+
+/// The worst seed of reports that were joined: they have no history to show.
+fn of_worst(body: &mut String, shown: Option<&Summary>) {
+    let Some((summary, worst)) = shown.and_then(|it| Some((it, it.worst_seed?))) else { return };
+    let _ = write!(
+        body,
+        "<h2 id=\"worst\">The worst seed: {worst}</h2><p>The reports of parts have no history. Play it alone with \
+         <code>--seed {worst} -o html</code>, or watch it: <code>{}</code></p>",
+        escaped(&super::table::watch(summary, worst))
+    );
 }
 
 fn of_policy(body: &mut String, summary: &Summary) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use super::Percentiles;
 use crate::{
     play::{Ended, IncidentRecord, Millis, PodLife, Record},
     scenario::Fault,
@@ -108,6 +109,38 @@ impl Phases {
     }
 }
 
+/// Percentiles of each phase. They are each phase's own, so they do not sum up to those of the whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhasePercentiles {
+    /// The medians.
+    pub p50: Phases,
+    /// 90 of 100 took no longer.
+    pub p90: Phases,
+    /// 99 of 100 took no longer.
+    pub p99: Phases,
+    /// The longest.
+    pub max: Phases,
+}
+
+impl PhasePercentiles {
+    pub(super) fn of<'a>(all: impl Iterator<Item = &'a Phases>) -> Self {
+        let all: Vec<[Millis; 7]> = all.map(Phases::all).collect();
+        let each: [Percentiles; 7] =
+            std::array::from_fn(|phase| Percentiles::of(all.iter().map(|phases| Some(phases[phase]))));
+        let pick = |of: fn(&Percentiles) -> Option<Millis>| {
+            let [detect, evict, wait, decide, replace, schedule, start] =
+                each.each_ref().map(|it| of(it).unwrap_or_default());
+            Phases { detect, evict, wait, decide, replace, schedule, start }
+        };
+        Self {
+            p50: pick(|it| it.p50),
+            p90: pick(|it| it.p90),
+            p99: pick(|it| it.p99),
+            max: pick(|it| it.max),
+        }
+    }
+}
+
 /// All losses, in the order of the failures.
 pub(super) fn losses(record: &Record) -> Vec<Loss> {
     let index = Index::of(record);
@@ -204,10 +237,6 @@ fn outcome(index: &Index<'_>, incident: &IncidentRecord, pod: usize, taken: &BTr
 fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<Millis> {
     let until = incident.until.filter(|until| *until <= index.record.end)?;
     let life = &index.record.pods[pod];
-    // It ended its work while nobody heard of it, perhaps after its deletion was asked for.
-    if let Some((at, Ended::Succeeded)) = life.over.filter(|(at, _)| *at >= until) {
-        return Some(at);
-    }
     let node = life.node.as_deref()?;
     // It was still marked when the failure was over: then it is back when the mark is gone.
     let heard = index.record.nodes.get(node).and_then(|it| {
@@ -215,19 +244,30 @@ fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<M
         marks.find(|(from, to)| *from >= incident.at && *from < until && to.is_none_or(|to| to >= until))
     });
     let back = match heard {
-        Some((_, Some(to))) => (*to).max(until),
-        Some((_, None)) => return None,
-        None => until,
+        Some((_, Some(to))) => Some((*to).max(until)),
+        Some((_, None)) => None,
+        None => Some(until),
     };
+    let by = back.unwrap_or(index.record.end);
     // Whoever asked for its deletion before that has given it up.
-    let is_given_up = life.deleted.is_some_and(|deleted| deleted >= incident.at && deleted <= back);
+    let is_given_up = life.deleted.is_some_and(|deleted| deleted >= incident.at && deleted <= by);
+    // It ended its work while nobody heard of it, or after its deletion was asked for. One that ends long after had resumed before.
+    let mut own = index.runs(pod).filter(|run| run.from <= incident.at);
+    let was_done = own.any(|run| matches!(run.ended, Some((at, 0)) if at >= incident.at && at <= by));
+    if let Some((at, Ended::Succeeded)) =
+        life.over.filter(|(at, _)| *at >= until && (was_done || is_given_up))
+    {
+        return Some(at);
+    }
+    let back = back?;
     // A failure that comes long after is another story.
     let has_failed = life.over.is_some_and(|(at, ended)| ended == Ended::Failed && at <= back);
     if is_given_up || has_failed {
         return None;
     }
+    // A restart ends the run at the very moment at which the failure is over.
     let ran_on =
-        index.runs(pod).any(|run| run.from <= incident.at && run.ended.is_none_or(|(at, _)| at >= back));
+        index.runs(pod).any(|run| run.from <= incident.at && run.ended.is_none_or(|(at, _)| at > back));
     if ran_on {
         return Some(back);
     }

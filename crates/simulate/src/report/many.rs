@@ -1,6 +1,6 @@
 //! Many seeds of one policy, and many policies.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ pub struct SeedLine {
     pub phases: Phases,
     /// The time to recovery of each loss; null if it never came.
     pub times: Vec<Option<Millis>>,
+    /// The causes of what was stuck at the end, each once.
+    #[serde(default)]
+    pub stuck: Vec<String>,
 }
 
 /// Many seeds of one policy.
@@ -104,6 +107,11 @@ pub struct Summary {
     pub api_calls: Spread,
     /// Actions that limits held back, per seed.
     pub held: Spread,
+    /// The causes of what was stuck at the end, and in how many seeds.
+    pub stuck: BTreeMap<String, u64>,
+    /// The arguments with which `salvor demo --replay` plays this policy.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub replay: String,
     /// The worst seed: most violations, then most work not recovered, then the longest time.
     pub worst_seed: Option<u64>,
     /// Each seed.
@@ -132,9 +140,15 @@ impl Summary {
                 std::cmp::Reverse(line.seed),
             )
         });
+        let mut stuck = BTreeMap::new();
+        for cause in each.iter().flat_map(|line| &line.stuck) {
+            *stuck.entry(cause.clone()).or_default() += 1;
+        }
         Self {
             policy: policy.to_owned(),
             note: note.to_owned(),
+            replay: String::new(),
+            stuck,
             seeds: super::count(each.iter()),
             lost: each.iter().map(|line| line.lost).sum(),
             not_recovered: each.iter().map(|line| line.not_recovered).sum(),
@@ -150,6 +164,12 @@ impl Summary {
             worst_seed: worst.map(|line| line.seed),
             each,
         }
+    }
+
+    /// The same, with the arguments with which `salvor demo --replay` plays this policy.
+    #[must_use]
+    pub fn replayed_with(self, arguments: &str) -> Self {
+        Self { replay: arguments.to_owned(), ..self }
     }
 
     /// The time to recovery of each loss of each seed, the shortest first; those that never came are last.
@@ -176,7 +196,8 @@ fn line(report: &Report) -> SeedLine {
         held: report.held.iter().map(|held| held.times).sum(),
         replaced: report.total.replaced,
         phases: report.total.phases.clone(),
-        times: report.times.clone(),
+        times: report.times(),
+        stuck: report.stuck.iter().map(|it| it.code.clone()).collect::<BTreeSet<_>>().into_iter().collect(),
     }
 }
 
@@ -221,7 +242,30 @@ impl Comparison {
 pub struct Shard {
     /// The title of the scenario.
     pub scenario: String,
+    /// Simulations that can be joined have the same.
+    #[serde(default)]
+    pub fingerprint: String,
+    /// The part that it is of all seeds, if it is one.
+    #[serde(default)]
+    pub part: Option<Part>,
     policies: Vec<ShardPolicy>,
+    /// Each play in full, if there were no more than a few.
+    #[serde(default)]
+    pub reports: Vec<Report>,
+}
+
+/// A part of the seeds of a simulation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Part {
+    /// Which of them it is, from 0.
+    pub index: u64,
+    /// The number of parts.
+    pub count: u64,
+    /// The first seed of all parts.
+    pub first: u64,
+    /// The last seed of all parts.
+    pub last: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -229,24 +273,57 @@ struct ShardPolicy {
     policy: String,
     #[serde(default)]
     note: String,
+    #[serde(default)]
+    replay: String,
     each: Vec<SeedLine>,
 }
 
 impl Comparison {
     /// Joins parts. Policies are in the order of the first part that has them.
-    pub fn joined(shards: impl IntoIterator<Item = Shard>) -> Self {
-        let mut order: Vec<(String, String)> = Vec::new();
-        let mut lines: BTreeMap<String, Vec<SeedLine>> = BTreeMap::new();
-        for policy in shards.into_iter().flat_map(|shard| shard.policies) {
-            if !lines.contains_key(&policy.policy) {
-                order.push((policy.policy.clone(), policy.note));
+    pub fn joined<'a>(shards: impl IntoIterator<Item = &'a Shard>) -> Self {
+        let mut order: Vec<&ShardPolicy> = Vec::new();
+        let mut lines: BTreeMap<&str, Vec<SeedLine>> = BTreeMap::new();
+        for policy in shards.into_iter().flat_map(|shard| &shard.policies) {
+            if !lines.contains_key(policy.policy.as_str()) {
+                order.push(policy);
             }
-            lines.entry(policy.policy).or_default().extend(policy.each);
+            lines.entry(&policy.policy).or_default().extend(policy.each.iter().cloned());
         }
-        let summary = |(policy, note): (String, String)| {
-            Summary::of_lines(&policy, &note, lines.remove(&policy).unwrap_or_default())
+        let summary = |it: &ShardPolicy| {
+            let each = lines.remove(it.policy.as_str()).unwrap_or_default();
+            Summary::of_lines(&it.policy, &it.note, each).replayed_with(&it.replay)
         };
         Self::of(order.into_iter().map(summary).collect())
+    }
+
+    /// The reports of all plays in the order of policies and seeds, if these are all.
+    pub fn in_full(&self, reports: impl IntoIterator<Item = Report>) -> Vec<Report> {
+        let mut known: BTreeMap<(String, u64), Report> =
+            reports.into_iter().map(|it| ((it.policy.clone(), it.seed), it)).collect();
+        let plays =
+            self.policies.iter().flat_map(|it| it.each.iter().map(|line| (it.policy.clone(), line.seed)));
+        plays.map(|play| known.remove(&play)).collect::<Option<Vec<Report>>>().unwrap_or_default()
+    }
+
+    /// The seeds of these parts that were not played with every policy, as ranges.
+    pub fn missing<'a>(&self, parts: impl IntoIterator<Item = &'a Part>) -> Vec<(u64, u64)> {
+        let has =
+            |policy: &Summary, seed: u64| policy.each.binary_search_by_key(&seed, |line| line.seed).is_ok();
+        let first = self.policies.first().map(|it| it.each.as_slice()).unwrap_or_default();
+        let played = first.iter().map(|line| line.seed);
+        let played: Vec<u64> = played.filter(|seed| self.policies.iter().all(|it| has(it, *seed))).collect();
+        let whole: BTreeSet<(u64, u64)> = parts.into_iter().map(|it| (it.first, it.last)).collect();
+        let mut missing = Vec::new();
+        for (first, last) in whole {
+            // The first seed that is not known to be played; none after the last seed that there is.
+            let mut next = Some(first);
+            for seed in played.iter().copied().filter(|seed| (first..=last).contains(seed)) {
+                missing.extend(next.filter(|next| *next < seed).map(|next| (next, seed - 1)));
+                next = seed.checked_add(1);
+            }
+            missing.extend(next.filter(|next| *next <= last).map(|next| (next, last)));
+        }
+        missing
     }
 }
 

@@ -92,6 +92,7 @@ pub fn report_table(title: &str, report: &Report) -> String {
     line("", counted(&report.total));
     if report.total.replaced > 0 {
         line("phases, mean", phases(&report.total.phases));
+        line("phases, p90", phases(&report.total.phase_percentiles.p90));
     }
     let work = &report.work;
     line(
@@ -146,35 +147,49 @@ fn failures(failures: &[FailureReport]) -> String {
     if failures.is_empty() {
         return "\n  Nothing failed.\n".to_owned();
     }
-    let mut header = vec!["AT", "FAILURE", "OF", "LASTS", "PODS", "P50", "MAX"];
-    header.extend(Phases::NAMES);
-    let mut rows = vec![header.into_iter().map(str::to_uppercase).collect::<Vec<String>>()];
+    let header =
+        ["AT", "FAILURE", "OF", "LASTS", "PODS", "P50", "P90", "P99", "MAX", "WORK LOST", "TWICE", "IN VAIN"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
     for failure in failures.iter().take(MOST) {
         let lasts =
             failure.until.map_or_else(|| "for good".to_owned(), |until| span_text(until - failure.at));
-        let recovery = &failure.recovery;
-        let (p50, max) = match recovery.lost {
-            0 => ("-".to_owned(), "-".to_owned()),
-            _ => (perhaps(recovery.time_to_recovery.p50), perhaps(recovery.time_to_recovery.max)),
-        };
-        let mut row = vec![
-            span_text(failure.at),
-            failure.kind.to_owned(),
-            short(&failure.named, 32),
+        let times = &failure.recovery.time_to_recovery;
+        let time = |time| if times.count == 0 { "-".to_owned() } else { perhaps(time) };
+        let mut row = named(failure);
+        row.extend([
             lasts,
-            recovery.lost.to_string(),
-            p50,
-            max,
-        ];
-        let none = recovery.replaced == 0;
-        row.extend(recovery.phases.all().map(|time| if none { "-".to_owned() } else { span_text(time) }));
+            failure.recovery.lost.to_string(),
+            time(times.p50),
+            time(times.p90),
+            time(times.p99),
+            time(times.max),
+            span_text(failure.work_lost),
+            span_text(failure.double_run),
+            (failure.pods_killed_in_vain + failure.nodes_killed_in_vain).to_string(),
+        ]);
         rows.push(row);
     }
     let mut text = format!("\n{}", columns(&rows, &[1, 2]));
     if failures.len() > MOST {
         let _ = writeln!(text, "  and {} more (all are in -o json)", failures.len() - MOST);
     }
+    let mut header = vec!["AT", "FAILURE", "OF"];
+    header.extend(Phases::NAMES);
+    let mut rows = vec![header.into_iter().map(str::to_uppercase).collect::<Vec<String>>()];
+    for failure in failures.iter().take(MOST).filter(|it| it.recovery.replaced > 0) {
+        let mut row = named(failure);
+        row.extend(failure.recovery.phases.all().map(span_text));
+        rows.push(row);
+    }
+    if rows.len() > 1 {
+        let _ = write!(text, "\n{}", columns(&rows, &[1, 2]));
+    }
     text
+}
+
+/// When, in which way and what.
+fn named(failure: &FailureReport) -> Vec<String> {
+    vec![span_text(failure.at), failure.kind.clone().into_owned(), short(&failure.named, 32)]
 }
 
 fn workloads(report: &Report) -> String {
@@ -185,7 +200,7 @@ fn workloads(report: &Report) -> String {
         let time = |time| if recovery.lost == 0 { "-".to_owned() } else { perhaps(time) };
         rows.push(vec![
             short(&workload.name, 32),
-            workload.kind.to_owned(),
+            workload.kind.clone().into_owned(),
             recovery.lost.to_string(),
             time(recovery.time_to_recovery.p50),
             time(recovery.time_to_recovery.max),
@@ -217,7 +232,8 @@ fn stuck(report: &Report) -> String {
 
 /// The report of many seeds.
 pub fn summary_table(title: &str, summary: &Summary) -> String {
-    let mut text = format!("{}\n  policy {}, {} seeds\n\n", short(title, 200), summary.policy, summary.seeds);
+    let mut text =
+        format!("{}\n  policy {}, {}\n\n", short(title, 200), summary.policy, counted_seeds(summary.seeds));
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<18} {value}");
     };
@@ -252,14 +268,32 @@ pub fn summary_table(title: &str, summary: &Summary) -> String {
         ]);
     }
     let mut text = format!("{text}\n{}", columns(&rows, &[0]));
+    let stuck = summary.stuck.iter().map(|(cause, seeds)| format!("{cause} in {}", counted_seeds(*seeds)));
+    let stuck = stuck.collect::<Vec<_>>().join(", ");
+    let _ = writeln!(
+        text,
+        "\n  Stuck at the end: {}.",
+        if stuck.is_empty() { "nothing" } else { stuck.as_str() }
+    );
     if let Some(worst) = summary.worst_seed {
         // Shards that are joined do not say which file the scenario is, and must give the same text.
         let _ = writeln!(
             text,
-            "\n  The worst seed is {worst}: play it alone with --seed {worst}, or watch it:\n  salvor demo --replay SCENARIO --seed {worst}"
+            "\n  The worst seed is {worst}: play it alone with --seed {worst}, or watch it:\n  {}",
+            watch(summary, worst)
         );
     }
     text
+}
+
+fn counted_seeds(seeds: u64) -> String {
+    if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") }
+}
+
+/// The command that shows a seed on the page of the demo.
+pub(super) fn watch(summary: &Summary, seed: u64) -> String {
+    let more = if summary.replay.is_empty() { String::new() } else { format!(" {}", summary.replay) };
+    format!("salvor demo --replay SCENARIO --seed {seed}{more}")
 }
 
 /// The comparison of policies.
@@ -301,10 +335,7 @@ pub fn comparison_table(title: &str, comparison: &Comparison) -> String {
             format!("{:.0}", policy.api_calls.mean),
         ]);
     }
-    let seeds = match comparison.policies.first().map_or(0, |policy| policy.seeds) {
-        1 => "1 seed".to_owned(),
-        seeds => format!("{seeds} seeds"),
-    };
+    let seeds = counted_seeds(comparison.policies.first().map_or(0, |policy| policy.seeds));
     let mut text = format!(
         "{}\n  {} policies on the same failures, {seeds} each; TWICE, IN VAIN, GOODPUT and API CALLS are means of a seed\n\n{}",
         short(title, 200),
@@ -315,6 +346,10 @@ pub fn comparison_table(title: &str, comparison: &Comparison) -> String {
     if let Some(recommendation) = &comparison.recommendation {
         let _ =
             writeln!(text, "  * is recommended: {}\n    {}.", recommendation.policy, recommendation.reason);
+        let chosen = comparison.policies.iter().find(|it| it.policy == recommendation.policy);
+        if let Some((chosen, worst)) = chosen.and_then(|it| Some((it, it.worst_seed?))) {
+            let _ = writeln!(text, "    Its worst seed is {worst}: {}", watch(chosen, worst));
+        }
     }
     for policy in comparison.policies.iter().filter(|policy| !policy.note.is_empty()) {
         let _ = writeln!(text, "\n  {}: {}", policy.policy, policy.note);

@@ -1,21 +1,22 @@
 //! Work that was done, lost, and not done.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
-    play::{Millis, Record, RunLife, WorkloadFacts},
+    play::{Ended, Millis, Record, RunLife, WorkloadFacts},
     scenario::Fault,
 };
 
 /// Pod-milliseconds of work.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkTotals {
     /// Work that counts.
     pub useful: Millis,
     /// Work that was done and is lost: since the last checkpoint of a pod that died, or on a node on which nothing made progress.
+    /// Work that ran in two pods at once is not in it.
     pub lost: Millis,
     /// Work that was done twice.
     pub doubled: Millis,
@@ -54,116 +55,286 @@ impl WorkTotals {
     }
 }
 
+/// The work of one workload.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    pub(super) totals: WorkTotals,
+    /// The work that each run lost, by the position of the run.
+    pub(super) lost: BTreeMap<usize, Millis>,
+}
+
 /// The work of each workload.
-pub(super) fn totals(record: &Record) -> Vec<WorkTotals> {
-    let mut runs: Vec<Vec<&RunLife>> = vec![Vec::new(); record.workloads.len()];
-    for run in &record.runs {
-        runs[record.pods[run.pod].workload].push(run);
+pub(super) fn totals(record: &Record) -> Vec<Work> {
+    let mut runs: Vec<Vec<usize>> = vec![Vec::new(); record.workloads.len()];
+    for (position, run) in record.runs.iter().enumerate() {
+        runs[record.pods[run.pod].workload].push(position);
     }
     record.workloads.iter().zip(&runs).map(|(facts, runs)| of_workload(record, facts, runs)).collect()
 }
 
-fn of_workload(record: &Record, facts: &WorkloadFacts, runs: &[&RunLife]) -> WorkTotals {
-    let (mut ran, mut lost) = (0, 0);
-    let mut done: BTreeSet<Option<&str>> = BTreeSet::new();
-    for run in runs {
-        let (from, to) = within(record, run);
-        let took = to - from;
-        ran += took;
-        let idle = idle(record, run);
-        let unit = record.pods[run.pod].unit.as_deref();
-        lost += match run.ended {
-            // A unit is done once; pods that are alike each do their own.
-            Some((_, 0)) if facts.takes.is_some() => {
-                if unit.is_none() || done.insert(unit) {
-                    idle
-                } else {
-                    took
-                }
-            }
-            Some((ended, _)) if facts.accumulates && ended <= record.end => {
-                let since = facts.checkpoint_every.map_or(took, |every| (ended - run.from) % every);
-                since.max(idle).min(took)
-            }
-            Some(_) | None => idle,
-        };
+fn of_workload(record: &Record, facts: &WorkloadFacts, runs: &[usize]) -> Work {
+    let mut units: BTreeMap<Option<&str>, Vec<Spell>> = BTreeMap::new();
+    for position in runs {
+        let unit = record.pods[record.runs[*position].pod].unit.as_deref();
+        units.entry(unit).or_default().push(Spell::of(record, *position));
     }
-    let doubled: Millis = record
-        .double_runs
-        .iter()
-        .filter(|it| it.workload == facts.name && !it.volume)
-        .map(|it| it.lasted)
-        .sum();
-    // A copy that died is lost already: it must not count twice.
-    let doubled = doubled.min(ran - lost);
-    WorkTotals::of(ran - lost - doubled, lost, doubled, down(record, facts, runs))
+    let (mut useful, mut doubled, mut down, mut present) = (0, 0, 0, 0u32);
+    let mut lost = BTreeMap::new();
+    for (unit, mut spells) in units {
+        spells.sort_by_key(|spell| (spell.began, spell.run));
+        keep(facts, unit.is_some(), &mut spells);
+        match unit {
+            Some(_) => {
+                present += 1;
+                useful += one_at_a_time(&spells, &mut doubled, &mut lost);
+                down += match facts.takes {
+                    Some(_) => gaps(&spells, record.end),
+                    None => record.end - covered(&spells),
+                };
+            }
+            None => {
+                useful += side_by_side(facts, &spells, &mut lost);
+                down += match facts.takes {
+                    Some(_) => until_replaced(&spells, record.end),
+                    None => shortage(facts.units, &spells, record.end),
+                };
+                present = facts.units;
+            }
+        }
+    }
+    if facts.takes.is_none() {
+        // A unit that never ran was away all the time.
+        down += Millis::from(facts.units.saturating_sub(present)) * record.end;
+    }
+    let totals = WorkTotals::of(useful, lost.values().sum(), doubled, down);
+    Work { totals, lost }
 }
 
-/// The part of a run that is within the play.
-fn within(record: &Record, run: &RunLife) -> (Millis, Millis) {
-    let from = run.from.clamp(0, record.end);
-    (from, run.ended.map_or(record.end, |(ended, _)| ended).clamp(from, record.end))
+/// A run, as far as it is within the play.
+#[derive(Debug)]
+struct Spell {
+    /// The position of the run.
+    run: usize,
+    /// When it really began, perhaps before the play.
+    began: Millis,
+    from: Millis,
+    to: Millis,
+    /// When it really ended, and whether its work was done then; none if it runs at the end.
+    ended: Option<(Millis, bool)>,
+    /// Its pod was deleted or marked Failed: nobody waits for its work.
+    is_given_up: bool,
+    /// Its work counts until this time.
+    kept: Millis,
+    /// Its node was sick at these times, in order, and it made no progress.
+    idle: Vec<(Millis, Millis)>,
 }
 
-/// The time of a run in which its node was sick.
-fn idle(record: &Record, run: &RunLife) -> Millis {
-    let (from, to) = within(record, run);
-    let sick = record
-        .incidents
-        .iter()
-        .filter(|it| matches!(it.fault, Fault::Sick(_)) && it.nodes.contains(&run.node));
-    let idle: Millis = sick.map(|it| (it.until.unwrap_or(record.end).min(to) - it.at.max(from)).max(0)).sum();
-    idle.min(to - from)
-}
-
-/// A run from one time to another, and whether the work was done then.
-type Spell = (Millis, Millis, bool);
-
-/// Time in which units did not run. Work that ends is missed between its first start and its end; the rest from beginning to end.
-fn down(record: &Record, facts: &WorkloadFacts, runs: &[&RunLife]) -> Millis {
-    let mut units: BTreeMap<(Option<&str>, usize), Vec<Spell>> = BTreeMap::new();
-    for run in runs {
+impl Spell {
+    fn of(record: &Record, position: usize) -> Self {
+        let run: &RunLife = &record.runs[position];
+        let from = run.from.clamp(0, record.end);
+        let to = run.ended.map_or(record.end, |(ended, _)| ended).clamp(from, record.end);
+        let is_sick = |fault: &Fault| matches!(fault, Fault::Sick(_));
+        let sick = record.incidents.iter().filter(|it| is_sick(&it.fault) && it.nodes.contains(&run.node));
+        let mut idle: Vec<(Millis, Millis)> = Vec::new();
+        // Failures are in order of time.
+        for it in sick {
+            let begins = it.at.max(from).max(idle.last().map_or(Millis::MIN, |(_, to)| *to));
+            let ends = it.until.unwrap_or(record.end).min(to);
+            if begins < ends {
+                idle.push((begins, ends));
+            }
+        }
+        let ended = run.ended.filter(|(at, _)| *at <= record.end).map(|(at, code)| (at, code == 0));
         let pod = &record.pods[run.pod];
-        let (from, to) = within(record, run);
-        let alone = if pod.unit.is_some() { 0 } else { run.pod };
-        let is_done = matches!(run.ended, Some((_, 0)));
-        units.entry((pod.unit.as_deref(), alone)).or_default().push((from, to, is_done));
+        let is_given_up = match pod.over {
+            Some((_, Ended::Succeeded)) => false,
+            Some((_, Ended::Failed)) => true,
+            None => pod.deleted.is_some(),
+        };
+        Self { run: position, began: run.from, from, to, ended, is_given_up, kept: to, idle }
     }
-    if facts.takes.is_some() {
-        // Pods that are alike do not follow one another.
-        let followed = units.into_iter().filter(|((unit, _), _)| unit.is_some());
-        return followed.map(|(_, spells)| gaps(spells, record.end)).sum();
+
+    /// The time until which its work was saved by `at`.
+    fn saved(&self, every: Option<Millis>, at: Millis) -> Millis {
+        let ran = self.ended.map_or(at, |(ended, _)| ended.min(at)) - self.began;
+        match every.filter(|every| *every > 0 && ran > 0) {
+            Some(every) => self.began + ran / every * every,
+            None => self.began,
+        }
     }
-    let ran: Millis = covered(units.into_values());
-    (Millis::from(facts.units) * record.end - ran).max(0)
+
+    /// True if it runs at `at`, and what it does then counts.
+    fn counts_at(&self, at: Millis) -> bool {
+        self.runs_at(at) && at < self.kept && !self.idle.iter().any(|(from, to)| (*from..*to).contains(&at))
+    }
+
+    fn runs_at(&self, at: Millis) -> bool {
+        (self.from..self.to).contains(&at)
+    }
+
+    /// The part of it that counts.
+    fn counted(&self) -> Vec<(Millis, Millis)> {
+        let (mut parts, mut at) = (Vec::new(), self.from);
+        let kept = self.kept.min(self.to);
+        for (from, to) in self.idle.iter().copied().chain([(kept, kept)]) {
+            if at < from.min(kept) {
+                parts.push((at, from.min(kept)));
+            }
+            at = at.max(to);
+        }
+        parts
+    }
 }
 
-/// The time that units ran, each counted once at a time.
-fn covered(units: impl Iterator<Item = Vec<Spell>>) -> Millis {
-    units
-        .map(|mut spells| {
-            spells.sort_unstable();
-            let (mut sum, mut reached) = (0, Millis::MIN);
-            for (from, to, _) in spells {
-                sum += (to - from.max(reached)).max(0);
-                reached = reached.max(to);
-            }
-            sum
+/// Says of each run until when its work counts. Runs are in order of their beginning.
+fn keep(facts: &WorkloadFacts, is_unit: bool, spells: &mut [Spell]) {
+    if !facts.accumulates {
+        return;
+    }
+    let every = facts.checkpoint_every;
+    let is_done = |spell: &Spell| facts.takes.is_some() && matches!(spell.ended, Some((_, true)));
+    if !is_unit {
+        for spell in spells.iter_mut().filter(|spell| spell.ended.is_some() && !is_done(spell)) {
+            spell.kept = spell.saved(every, spell.to);
+        }
+        return;
+    }
+    // Each run goes on from the most that an earlier one has saved: the progress that it began with, and whose it was.
+    let mut begun: Vec<(Millis, Option<usize>)> = Vec::with_capacity(spells.len());
+    for (position, spell) in spells.iter().enumerate() {
+        let before = (0..position).map(|it| {
+            let other = &spells[it];
+            (begun[it].0 + other.saved(every, spell.began) - other.began, it)
+        });
+        let most = before.filter(|(saved, _)| *saved > 0).max_by_key(|(saved, _)| *saved);
+        begun.push(most.map_or((0, None), |(saved, it)| (saved, Some(it))));
+    }
+    // The run that ends the work; else one that still runs; else the one that saved most. All that does not lead to it is lost.
+    let progress = |it: usize, until: Millis| begun[it].0 + until - spells[it].began;
+    let all = || 0..spells.len();
+    let done = |it: &usize| is_done(&spells[*it]);
+    let alive = |it: &usize| spells[*it].ended.is_none();
+    let wanted = |it: &usize| !spells[*it].is_given_up;
+    let first_done = |keep: &dyn Fn(&usize) -> bool| all().filter(keep).min_by_key(|it| spells[*it].to);
+    let furthest =
+        |keep: &dyn Fn(&usize) -> bool| all().filter(keep).max_by_key(|it| progress(*it, spells[*it].to));
+    let whole = first_done(&|it| done(it) && wanted(it))
+        .or_else(|| furthest(&|it| alive(it) && wanted(it)))
+        .or_else(|| first_done(&done))
+        .or_else(|| furthest(&alive));
+    let last = whole.map(|it| (it, spells[it].to)).or_else(|| {
+        let saved = all().map(|it| (it, spells[it].saved(every, spells[it].to)));
+        saved.max_by_key(|(it, until)| progress(*it, *until))
+    });
+    let mut kept: Vec<Millis> = spells.iter().map(|spell| spell.began).collect();
+    let mut next = last;
+    while let Some((it, until)) = next {
+        kept[it] = until;
+        next = begun[it].1.map(|before| (before, spells[before].saved(every, spells[it].began)));
+    }
+    spells.iter_mut().zip(kept).for_each(|(spell, kept)| spell.kept = kept);
+}
+
+/// The useful time of one unit of work. What a second run does at the same time is done twice.
+fn one_at_a_time(spells: &[Spell], doubled: &mut Millis, lost: &mut BTreeMap<usize, Millis>) -> Millis {
+    let mut edges: Vec<Millis> = spells
+        .iter()
+        .flat_map(|it| {
+            let idle = it.idle.iter().flat_map(|(from, to)| [*from, *to]);
+            idle.chain([it.from, it.to, it.kept.clamp(it.from, it.to)])
+        })
+        .collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut useful = 0;
+    for pair in edges.windows(2) {
+        let (at, took) = (pair[0], pair[1] - pair[0]);
+        let mut running = spells.iter().filter(|it| it.runs_at(at));
+        let Some(first) = running.next() else { continue };
+        *doubled += took * Millis::try_from(running.count()).unwrap_or(Millis::MAX);
+        if spells.iter().any(|it| it.counts_at(at)) {
+            useful += took;
+        } else {
+            *lost.entry(first.run).or_default() += took;
+        }
+    }
+    useful
+}
+
+/// The useful time of pods that are alike: of no more than there should be at once.
+fn side_by_side(facts: &WorkloadFacts, spells: &[Spell], lost: &mut BTreeMap<usize, Millis>) -> Millis {
+    let mut parts = Vec::new();
+    for spell in spells {
+        let counted = spell.counted();
+        let sum: Millis = counted.iter().map(|(from, to)| to - from).sum();
+        let rest = spell.to - spell.from - sum;
+        if rest > 0 {
+            lost.insert(spell.run, rest);
+        }
+        parts.extend(counted);
+    }
+    let most = if facts.takes.is_some() { Millis::MAX } else { Millis::from(facts.units) };
+    levels(parts.into_iter()).map(|(took, count)| took * count.min(most)).sum()
+}
+
+/// The time in which fewer ran than should.
+fn shortage(wanted: u32, spells: &[Spell], end: Millis) -> Millis {
+    let most = Millis::from(wanted);
+    let ran: Millis =
+        levels(spells.iter().map(|it| (it.from, it.to))).map(|(took, n)| took * n.min(most)).sum();
+    most * end - ran
+}
+
+/// How long how many of these were there at once.
+fn levels(parts: impl Iterator<Item = (Millis, Millis)>) -> impl Iterator<Item = (Millis, Millis)> {
+    let mut changes: BTreeMap<Millis, Millis> = BTreeMap::new();
+    for (from, to) in parts {
+        *changes.entry(from).or_default() += 1;
+        *changes.entry(to).or_default() -= 1;
+    }
+    let (mut last, mut count) = (0, 0);
+    let steps = changes.into_iter().map(move |(at, change)| {
+        let level = (at - last, count);
+        (last, count) = (at, count + change);
+        level
+    });
+    steps.collect::<Vec<_>>().into_iter()
+}
+
+/// The time from the death of each of these pods to the next start. They are alike, so any other may take its place.
+fn until_replaced(spells: &[Spell], end: Millis) -> Millis {
+    let mut dead: Vec<Millis> =
+        spells.iter().filter(|it| matches!(it.ended, Some((at, false)) if at >= 0)).map(|it| it.to).collect();
+    dead.sort_unstable();
+    let mut starts = spells.iter().map(|it| it.began).peekable();
+    dead.into_iter()
+        .map(|at| {
+            while starts.next_if(|start| *start < at).is_some() {}
+            starts.next().unwrap_or(end) - at
         })
         .sum()
 }
 
-/// The time between the first start of a unit and its end in which it did not run.
-fn gaps(mut spells: Vec<Spell>, end: Millis) -> Millis {
-    spells.sort_unstable();
-    let Some(&(mut reached, ..)) = spells.first() else { return 0 };
-    let mut sum = 0;
-    for (from, to, is_done) in spells {
-        sum += (from - reached).max(0);
-        reached = reached.max(to);
-        if is_done {
-            return sum;
-        }
+/// The time that a unit ran, counted once at a time.
+fn covered(spells: &[Spell]) -> Millis {
+    let (mut sum, mut reached) = (0, Millis::MIN);
+    for it in spells {
+        sum += (it.to - it.from.max(reached)).max(0);
+        reached = reached.max(it.to);
     }
-    sum + (end - reached)
+    sum
+}
+
+/// The time between the first start of a unit and its end in which it did not run.
+fn gaps(spells: &[Spell], end: Millis) -> Millis {
+    let Some(mut reached) = spells.first().map(|it| it.from) else { return 0 };
+    let mut sum = 0;
+    let done = spells.iter().filter(|it| matches!(it.ended, Some((_, true)))).map(|it| it.to).min();
+    let over = done.unwrap_or(end);
+    for it in spells.iter().filter(|it| it.from < over) {
+        sum += (it.from - reached).max(0);
+        reached = reached.max(it.to);
+    }
+    sum + (over - reached).max(0)
 }

@@ -10,7 +10,7 @@ use super::{
     Failure, Lasting, Scenario, ScenarioError, Source, Timing,
     failures::{KINDS, fault_of, named},
     file::{Target, unplaced},
-    read::{bad, line as line_of},
+    read::{LONGEST, bad, line as line_of},
 };
 
 /// A failure without a time happens at this one.
@@ -42,7 +42,7 @@ pub(super) fn read(
 
 fn rows(scenario: &Scenario, text: &str) -> Result<Vec<Failure>, (usize, String)> {
     let mut rows = (1..)
-        .zip(text.lines())
+        .zip(text.trim_start_matches('\u{feff}').lines())
         .filter(|(_, row)| !row.trim().is_empty() && !row.trim_start().starts_with('#'));
     match rows.next() {
         Some((_, header)) if header.split(',').map(str::trim).eq(HEADER.split(',')) => {}
@@ -65,9 +65,13 @@ fn rows(scenario: &Scenario, text: &str) -> Result<Vec<Failure>, (usize, String)
             When::After(at) => at,
             When::On(time) => {
                 let since = time.duration_since(*first.get_or_insert(time));
-                Duration::try_from(since).map_err(|_| {
+                let since = Duration::try_from(since).map_err(|_| {
                     wrong(format!("at: {when} is before the first row: sort the list by time"))
-                })?
+                })?;
+                if since > LONGEST.0 {
+                    return Err(wrong(format!("at: {when} is more than {} after the first row", LONGEST.1)));
+                }
+                since
             }
         };
         let target = target_of(target).map_err(wrong)?;
@@ -131,8 +135,10 @@ fn time(text: &str) -> Result<When, String> {
 
 fn span(text: &str) -> Result<Duration, String> {
     let parsed: GoDuration = text.parse().map_err(|error| format!("{error}"))?;
-    Duration::try_from(jiff::SignedDuration::from(parsed))
-        .map_err(|_| format!("{text:?} must not be negative"))
+    let (longest, named) = LONGEST;
+    let span = Duration::try_from(jiff::SignedDuration::from(parsed)).ok();
+    span.filter(|span| *span <= longest)
+        .ok_or_else(|| format!("{text:?} cannot be used: write 0s to {named}"))
 }
 
 fn target_of(text: &str) -> Result<Target, String> {
@@ -143,9 +149,11 @@ fn target_of(text: &str) -> Result<Target, String> {
             Some(("node", name)) => target.node.replace(name.to_owned()),
             Some(("pool", name)) => target.pool.replace(name.to_owned()),
             Some(("rack", name)) => target.rack.replace(name.to_owned()),
+            Some(("spot", "true")) => target.spot.replace(true).map(|_| String::new()),
+            Some(("spot", "false")) => target.spot.replace(false).map(|_| String::new()),
             _ => {
                 return Err(format!(
-                    "target: {part:?} is not known: write node=, rack=, zone= or pool= and a name"
+                    "target: {part:?} is not known: write node=, rack=, zone= or pool= and a name, or spot=true"
                 ));
             }
         };

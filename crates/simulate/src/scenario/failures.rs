@@ -8,13 +8,15 @@ use serde_saphyr::Spanned;
 use super::{
     Deed, Fault, Node, Scenario, ScenarioError, Source, Step, csv,
     file::{self, Target, unplaced},
-    read::{bad, condition, duration, line, long_duration},
+    read::{any_duration, bad, condition, line, long_duration},
 };
 
 /// The longest mean time between failures: ten years.
 const LONGEST_MTBF: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-/// A rate never gives more failures in one play: it is a typing error then.
-const MOST_DRAWN: usize = 10_000;
+/// A rate that gives more failures in one play is a typing error.
+const MOST_EXPECTED: u128 = 10_000;
+/// The number that is drawn varies, but never by as much: it only bounds the memory.
+const MOST_DRAWN: usize = 100_000;
 
 /// A failure as it is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,8 +102,25 @@ pub(super) fn read(
 ) -> Result<Vec<Failure>, ScenarioError> {
     let (at_line, it) = (line(spanned), &spanned.value);
     if let Some(path) = &it.csv {
-        let others = it.kind.is_some() || it.at.is_some() || it.mtbf.is_some() || it.target.is_some();
-        if others {
+        let file::Failure {
+            kind,
+            target,
+            at: time,
+            mtbf,
+            per,
+            pick,
+            lasts,
+            lasts_mean,
+            one_every,
+            delay,
+            down,
+            up,
+            condition,
+            csv: _,
+        } = it;
+        let words = [kind, time, mtbf, per, lasts, lasts_mean, one_every, delay, down, up];
+        let others = words.iter().any(|word| word.is_some());
+        if others || target.is_some() || pick.is_some() || condition.is_some() {
             return Err(bad(
                 at_line,
                 at,
@@ -114,7 +133,7 @@ pub(super) fn read(
         return Err(bad(at_line, &format!("{at}.kind"), format!("is missing: write {KINDS}, or csv")));
     };
     let time = |value: &Option<Spanned<String>>, field: &str| {
-        value.as_ref().map(|it| duration(it, &format!("{at}.{field}"))).transpose()
+        value.as_ref().map(|it| any_duration(it, &format!("{at}.{field}"))).transpose()
     };
     let fault = fault_of(
         &kind.value,
@@ -126,6 +145,34 @@ pub(super) fn read(
     .ok_or_else(|| {
         bad(line(kind), &format!("{at}.kind"), format!("{:?} is not known: write {KINDS}", kind.value))
     })?;
+    let own = [
+        ("delay", it.delay.as_ref().map(line), "slow"),
+        ("down", it.down.as_ref().map(line), "flapping"),
+        ("up", it.up.as_ref().map(line), "flapping"),
+        ("condition", it.condition.as_ref().map(|_| at_line), "sick"),
+    ];
+    for (field, written, of) in own {
+        if let Some(written) = written.filter(|_| kind.value != of) {
+            return Err(bad(written, &format!("{at}.{field}"), format!("belongs to {of}: leave it out")));
+        }
+    }
+    if fault == Fault::Reboot
+        && let Some(lasts) = it.lasts.as_ref().or(it.lasts_mean.as_ref())
+    {
+        let field = if it.lasts.is_some() { "lasts" } else { "lastsMean" };
+        return Err(bad(
+            line(lasts),
+            &format!("{at}.{field}"),
+            "a reboot is over at once: leave it out, or write crash".into(),
+        ));
+    }
+    if let Fault::Flapping { down, up } = &fault
+        && (down.is_zero() || up.is_zero())
+    {
+        let (field, written) = if down.is_zero() { ("down", &it.down) } else { ("up", &it.up) };
+        let at_line = written.as_ref().map_or(at_line, line);
+        return Err(bad(at_line, &format!("{at}.{field}"), "0s cannot be used: write a time".into()));
+    }
     let everything = unplaced(Target::default());
     let target = it.target.as_ref().unwrap_or(&everything);
     let nodes = match &it.target {
@@ -154,7 +201,10 @@ pub(super) fn read(
                     format!("{} cannot be used: write a whole number from 1 to {}", pick.value, nodes.len());
                 return Err(bad(line(pick), &format!("{at}.pick"), problem));
             }
-            Timing::At { at: duration(time, &format!("{at}.at"))?, pick: it.pick.as_ref().map(|it| it.value) }
+            Timing::At {
+                at: any_duration(time, &format!("{at}.at"))?,
+                pick: it.pick.as_ref().map(|it| it.value),
+            }
         }
         (None, Some(mtbf)) => {
             let field = format!("{at}.mtbf");
@@ -187,7 +237,15 @@ pub(super) fn read(
         (Some(_), Some(_)) => return Err(bad(at_line, at, "write either lasts or lastsMean".into())),
     };
     let one_every = time(&it.one_every, "oneEvery")?;
-    Ok(vec![Failure { fault, named: named(&target.value), nodes, timing, lasting, one_every }])
+    let failure = Failure { fault, named: named(&target.value), nodes, timing, lasting, one_every };
+    let expected = scenario.expected(&failure);
+    if expected > MOST_EXPECTED {
+        let problem = format!(
+            "it would happen about {expected} times in a play: at most {MOST_EXPECTED}. Write a longer time, fewer nodes or an earlier end"
+        );
+        return Err(bad(it.mtbf.as_ref().map_or(at_line, line), &format!("{at}.mtbf"), problem));
+    }
+    Ok(vec![failure])
 }
 
 /// All kinds, as an error names them.
@@ -224,7 +282,9 @@ pub(super) fn named(target: &Target) -> String {
     parts.extend(rack.as_ref().map(|it| format!("rack {it}")));
     parts.extend(zone.as_ref().map(|it| format!("zone {it}")));
     parts.extend(pool.as_ref().map(|it| format!("pool {it}")));
-    parts.extend(spot.filter(|spot| *spot).map(|_| "spot nodes".to_owned()));
+    parts.extend(
+        spot.map(|spot| if spot { "spot nodes" } else { "nodes that are not spot nodes" }.to_owned()),
+    );
     if parts.is_empty() { "all nodes".to_owned() } else { parts.join(", ") }
 }
 
@@ -357,7 +417,27 @@ impl Scenario {
         }
     }
 
+    /// How often a failure happens in a play, on average.
+    fn expected(&self, failure: &Failure) -> u128 {
+        let Timing::Rate { mtbf, unit } = failure.timing else { return 1 };
+        let lasts = match (&failure.fault, failure.lasting) {
+            // Once, and for good.
+            (fault, Lasting::ForGood) if *fault != Fault::Reboot => {
+                return self.units(failure, unit).len() as u128;
+            }
+            (Fault::Reboot, _) | (_, Lasting::ForGood) => Duration::ZERO,
+            (_, Lasting::Fixed(lasts) | Lasting::Mean(lasts)) => lasts,
+        };
+        let each = self.end.unwrap_or_default().as_millis() / (mtbf + lasts).as_millis().max(1);
+        let nodes = if failure.one_every.is_some() { failure.nodes.len() } else { 1 };
+        let units = if failure.one_every.is_some() { 1 } else { self.units(failure, unit).len() };
+        each * (units * nodes) as u128
+    }
+
     fn units(&self, failure: &Failure, unit: Unit) -> Vec<(String, Vec<String>)> {
+        if unit == Unit::Node {
+            return failure.nodes.iter().map(|name| (name.clone(), vec![name.clone()])).collect();
+        }
         let mut units: Vec<(String, Vec<String>)> = Vec::new();
         for name in &failure.nodes {
             let Some(node) = self.node(name) else { continue };

@@ -202,3 +202,11 @@ fn ten_minutes() -> Spanned<String> {
 pub(super) fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned { value, referenced: Location::UNKNOWN, defined: Location::UNKNOWN }
 }
+
+/// The files that a scenario names, in its order: a configuration, and recorded lists.
+pub fn other_files(text: &str) -> Vec<String> {
+    let Ok(value) = serde_saphyr::from_str::<Value>(text) else { return Vec::new() };
+    let lists = value["failures"].as_array().into_iter().flatten().map(|failure| &failure["csv"]);
+    let all = std::iter::once(&value["salvor"]["configFile"]).chain(lists);
+    all.filter_map(|it| it.as_str().map(str::to_owned)).collect()
+}

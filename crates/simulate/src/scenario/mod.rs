@@ -27,6 +27,7 @@ use serde_json::Value;
 
 pub use capture::{Captured, Names, Objects, capture};
 pub use failures::{Failure, Incident, Lasting, Timing, Unit};
+pub use file::other_files;
 pub use missing::{Missing, missing};
 pub use objects::{Wrapping, create};
 pub use raise::{
@@ -271,6 +272,11 @@ impl Scenario {
         let failure = csv::line(self, line)?;
         self.failures.push(failure);
         Ok(())
+    }
+
+    /// Plays of scenarios with the same fingerprint, by the same version, can be joined.
+    pub fn fingerprint(&self) -> String {
+        capture::hash(&format!("{} {self:?}", env!("CARGO_PKG_VERSION")))
     }
 
     /// The pool of a node.

@@ -9,12 +9,37 @@ pub fn schema() -> Value {
     let whole = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
     let text = |about: &str| json!({ "type": "string", "description": about });
     let names = |about: &str| json!({ "type": "object", "additionalProperties": { "type": "string" }, "description": about });
+    let plain =
+        |about: &str| json!({ "type": "string", "pattern": PLAIN, "maxLength": 40, "description": about });
+    let amounts =
+        |about: &str| json!({ "type": "object", "additionalProperties": quantity(""), "description": about });
+    let neither = |fields: &[&str]| json!({ "not": { "anyOf": fields.iter().map(|it| json!({ "required": [it] })).collect::<Vec<_>>() } });
+    let only_of = |kinds: &[&str], field: &str| {
+        json!({
+            "if": { "required": ["kind", field] },
+            "then": { "properties": { "kind": { "enum": kinds } } },
+        })
+    };
+    let at_most_one = |fields: &[&str]| -> Vec<Value> {
+        let pairs = fields.iter().enumerate().flat_map(|(n, a)| fields[n + 1..].iter().map(move |b| (a, b)));
+        pairs.map(|(a, b)| json!({ "not": { "required": [a, b] } })).collect()
+    };
+    let jobs = ["Job", "IndexedJob", "JobSet"];
+    let working = ["Job", "IndexedJob", "JobSet", "AppWrapper"];
+    let short_form = neither(&["zones", "nodesPerZone", "gpuNodes"]);
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Scenario of salvor demo and salvor simulate",
         "type": "object",
         "additionalProperties": false,
         "required": ["title"],
+        "allOf": [
+            { "if": { "required": ["pools"] }, "then": short_form },
+            {
+                "if": { "required": ["failures"], "properties": { "failures": { "contains": { "required": ["mtbf"] } } } },
+                "then": { "required": ["end"] },
+            },
+        ],
         "properties": {
             "apiVersion": { "const": API_VERSION, "description": "The version of the format; may be left out." },
             "kind": { "const": KIND, "description": "May be left out." },
@@ -32,7 +57,7 @@ pub fn schema() -> Value {
                     "simulation": whole("An AppWrapper."), "tuning": whole("An Indexed Job that needs accelerators."),
                 },
             },
-            "pools": { "type": "array", "items": { "$ref": "#/$defs/pool" }, "description": "The nodes, in place of zones, nodesPerZone and gpuNodes." },
+            "pools": { "type": "array", "minItems": 1, "items": { "$ref": "#/$defs/pool" }, "description": "The nodes, in place of zones, nodesPerZone and gpuNodes." },
             "workloads": { "type": "array", "items": { "$ref": "#/$defs/workload" }, "description": "The work, in place of or besides work." },
             "salvor": { "$ref": "#/$defs/salvor" },
             "patience": duration("Without end: the play ends this long after the last failure; default 10m."),
@@ -45,13 +70,13 @@ pub fn schema() -> Value {
             "pool": {
                 "type": "object", "additionalProperties": false, "required": ["name", "nodes"],
                 "properties": {
-                    "name": text("Its name, which is the label pool of its nodes. They are named NAME-ZONE1, NAME-ZONE2, ..."),
-                    "nodes": { "type": "integer", "minimum": 1, "description": "Nodes in all, dealt out to the zones." },
-                    "zones": { "type": "array", "items": { "type": "string" }, "description": "Its zones; default [a]." },
+                    "name": plain("Its name, which is the label pool of its nodes. They are named NAME-ZONE1, NAME-ZONE2, ..."),
+                    "nodes": { "type": "integer", "minimum": 1, "maximum": 20_000, "description": "Nodes in all, dealt out to the zones." },
+                    "zones": { "type": "array", "items": { "type": "string", "pattern": PLAIN, "maxLength": 40 }, "description": "Its zones; default [a]." },
                     "racksPerZone": { "type": "integer", "minimum": 1, "description": "Racks in each zone, named ZONE1, ZONE2, ..." },
                     "labels": names("Labels of its nodes."),
                     "taints": { "type": "array", "items": { "$ref": "#/$defs/taint" }, "description": "Taints of its nodes." },
-                    "capacity": names("Resources of each node; default 8 CPUs, 32Gi and 110 pods."),
+                    "capacity": amounts("Resources of each node; default 8 CPUs, 32Gi and 110 pods."),
                     "spot": { "type": "boolean", "description": "True if the nodes are spot nodes; a target can name them." },
                     "machines": { "$ref": "#/$defs/machines" },
                 },
@@ -70,10 +95,14 @@ pub fn schema() -> Value {
             },
             "workload": {
                 "type": "object", "additionalProperties": false, "required": ["name", "kind", "pods"],
+                "allOf": [
+                    only_of(&["JobSet"], "jobs"), only_of(&["Job", "IndexedJob"], "parallelism"), only_of(&jobs, "podReplacementPolicy"),
+                    only_of(&working, "takes"), only_of(&working, "checkpointEvery"), only_of(&["StatefulSet"], "volume"),
+                ],
                 "properties": {
-                    "name": text("Its name, which is the label app of its pods."),
+                    "name": plain("Its name, which is the label app of its pods."),
                     "kind": { "enum": ["Job", "IndexedJob", "JobSet", "StatefulSet", "Deployment", "AppWrapper"], "description": "A JobSet is Indexed Jobs; an AppWrapper wraps an Indexed Job." },
-                    "pods": { "type": "integer", "minimum": 1, "description": "Its pods; of a Job, its completions; of a JobSet, those of each Job." },
+                    "pods": { "type": "integer", "minimum": 1, "maximum": 200_000, "description": "Its pods; of a Job, its completions; of a JobSet, those of each Job." },
                     "jobs": { "type": "integer", "minimum": 1, "description": "The Jobs of a JobSet; default 1." },
                     "parallelism": { "type": "integer", "minimum": 1, "description": "Pods of a Job at once; default all." },
                     "podReplacementPolicy": { "enum": ["Failed", "TerminatingOrFailed"], "description": "When a Job replaces a pod; default TerminatingOrFailed." },
@@ -83,8 +112,8 @@ pub fn schema() -> Value {
                     "consent": { "enum": ["none", "terminate", "delete"], "description": "The opt-in annotation of its pods: safe-to-forcefully-terminate or -delete; default none." },
                     "gracePeriod": duration("Its pods' grace period; default 30s."),
                     "toleratesUnreachable": duration("Its pods tolerate an unreachable or not ready node for this long; default 5m, which is the cluster's."),
-                    "requests": names("Resources of each pod; default 1 CPU."),
-                    "volume": text("The size of the volume of each pod of a StatefulSet, such as 10Gi."),
+                    "requests": amounts("Resources of each pod; default 1 CPU."),
+                    "volume": quantity("The size of the volume of each pod of a StatefulSet, such as 10Gi."),
                     "pool": text("Its pods run on nodes of this pool only, and tolerate its taints."),
                     "annotations": names("Annotations of its pods; of an AppWrapper, its own."),
                     "budget": { "$ref": "#/$defs/budget" },
@@ -99,7 +128,7 @@ pub fn schema() -> Value {
                 },
             },
             "salvor": {
-                "type": "object", "additionalProperties": false,
+                "type": "object", "additionalProperties": false, "not": { "required": ["config", "configFile"] },
                 "properties": {
                     "enabled": { "type": "boolean", "description": "False plays without Salvor; default true." },
                     "config": { "type": "object", "description": "Its configuration; apiVersion and kind may be left out." },
@@ -110,6 +139,7 @@ pub fn schema() -> Value {
             "target": {
                 "type": "object", "additionalProperties": false, "minProperties": 1,
                 "description": "All nodes that fit what is written.",
+                "if": { "required": ["node"] }, "then": { "maxProperties": 1 },
                 "properties": {
                     "zone": text("Nodes of this zone."), "node": text("This node."), "pool": text("Nodes of this pool."),
                     "rack": text("Nodes of this rack."), "spot": { "type": "boolean", "description": "Nodes that are spot nodes, or that are not." },
@@ -117,6 +147,7 @@ pub fn schema() -> Value {
             },
             "step": {
                 "type": "object", "additionalProperties": false, "required": ["after", "title"],
+                "allOf": at_most_one(&["crash", "partition", "heal", "reboot", "failAccelerator"]),
                 "properties": {
                     "after": duration("The time after the step before."),
                     "title": text("A chapter."), "say": text("Its text."),
@@ -128,6 +159,19 @@ pub fn schema() -> Value {
             },
             "failure": {
                 "type": "object", "additionalProperties": false,
+                "if": { "required": ["csv"] },
+                "then": { "maxProperties": 1 },
+                "else": {
+                    "required": ["kind"],
+                    "oneOf": [{ "required": ["at"] }, { "required": ["mtbf"] }],
+                    "allOf": [
+                        only_of(&["slow"], "delay"), only_of(&["flapping"], "down"), only_of(&["flapping"], "up"), only_of(&["sick"], "condition"),
+                        { "not": { "required": ["lasts", "lastsMean"] } },
+                        { "not": { "required": ["at", "per"] } },
+                        { "not": { "required": ["mtbf", "pick"] } },
+                        { "if": { "properties": { "kind": { "const": "reboot" } } }, "then": neither(&["lasts", "lastsMean"]) },
+                    ],
+                },
                 "properties": {
                     "kind": { "enum": ["crash", "partition", "kubeletStop", "slow", "flapping", "sick", "reboot"] },
                     "target": { "$ref": "#/$defs/target" },
@@ -159,6 +203,17 @@ fn amount(about: &str) -> Value {
     json!({ "oneOf": [{ "type": "integer", "minimum": 0 }, share], "description": about })
 }
 
+/// A name of which names of objects are made.
+const PLAIN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// An amount of a resource. YAML reads one without a unit as a number.
+fn quantity(about: &str) -> Value {
+    let pattern = r"^([0-9]+\.?[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi)?$";
+    json!({ "type": ["string", "number"], "pattern": pattern, "minimum": 0, "description": about })
+}
+
+/// A length of time. YAML reads `0` as a number.
 fn duration(about: &str) -> Value {
-    json!({ "type": "string", "pattern": r"^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$|^0$", "description": about })
+    let pattern = r"^\+?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^\+?0$";
+    json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": 0, "description": about })
 }

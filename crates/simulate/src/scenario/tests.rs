@@ -272,6 +272,20 @@ fn errors_name_the_field_the_value_the_line_and_what_is_right() {
             "line 6: failures[0].kind: \"fire\" is not known: write crash, partition",
         ),
         (fail("at: 1s"), "line 6: failures[0].kind: is missing"),
+        (fail("kind: crash, at: 1s, delay: 1s"), "line 6: failures[0].delay: belongs to slow: leave it out"),
+        (fail("kind: crash, at: 1s, up: 1s"), "line 6: failures[0].up: belongs to flapping: leave it out"),
+        (fail("kind: crash, at: 1s, condition: {type: x}"), "line 6: failures[0].condition: belongs to sick"),
+        (fail("kind: reboot, at: 1s, lasts: 1s"), "line 6: failures[0].lasts: a reboot is over at once"),
+        (fail("kind: flapping, at: 1s, down: 0s"), "line 6: failures[0].down: 0s cannot be used"),
+        (fail("csv: x.csv, lasts: 1s"), "line 6: failures[0]: a list in a file has its own times"),
+        (
+            fail("kind: reboot, mtbf: 1s").replace("nodes: 1}", "nodes: 9}"),
+            "line 6: failures[0].mtbf: it would happen about 32400 times in a play: at most 10000",
+        ),
+        (
+            fail("kind: crash, at: 9000h"),
+            "line 6: failures[0].at: \"9000h\" cannot be used: write 0s to 8760h",
+        ),
         (
             fail("kind: crash, at: 1s, pick: 2"),
             "line 6: failures[0].pick: 2 cannot be used: write a whole number from 1 to 1",

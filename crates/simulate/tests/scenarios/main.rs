@@ -232,7 +232,7 @@ fn traces(scenario: &Scenario, seed: u64) -> Traces {
         title: &scenario.title,
         say: &scenario.say,
         comparison: &comparison,
-        worst: (&report, &record),
+        worst: Some((&report, &record)),
         watch: None,
     };
     let page = html(&page);

@@ -18,6 +18,7 @@ use super::{API_VERSION, KIND};
 use crate::json::without_nulls;
 
 pub use names::Names;
+pub(super) use names::hash;
 
 /// Objects as the API has them.
 #[derive(Clone, Debug, Default)]

@@ -136,7 +136,7 @@ pub(super) fn plain(name: &str, most: usize) -> String {
 }
 
 /// FNV-1a: the same in every build.
-pub(super) fn hash(name: &str) -> String {
+pub(in crate::scenario) fn hash(name: &str) -> String {
     let hash = name
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

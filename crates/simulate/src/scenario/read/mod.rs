@@ -1,5 +1,6 @@
 //! From a file to a scenario: every value is checked, and what is wrong is told with its line.
 
+mod place;
 mod pools;
 mod targets;
 mod values;
@@ -16,18 +17,13 @@ use self::{
 use super::{API_VERSION, KIND, Scenario, ScenarioError, Source, failures, file::File, salvor};
 
 pub(super) use targets::condition;
-pub(super) use values::{bad, duration, line, long_duration};
+pub(super) use values::{LONGEST, any_duration, bad, duration, line, long_duration};
 
 /// Many health checks and load balancers call a machine back that was away for no longer.
 const BACK_SOON: Duration = Duration::from_secs(300);
 
 pub(super) fn scenario(text: &str, source: &Source) -> Result<Scenario, ScenarioError> {
-    let file: File = serde_saphyr::from_str(text).map_err(|error| {
-        let line = error.location().map_or(0, |at| at.line());
-        let words = error.without_snippet().to_string();
-        let words = words.lines().next().unwrap_or_default().trim_end().to_owned();
-        ScenarioError::Yaml(if line == 0 { words } else { format!("line {line}: {words}") })
-    })?;
+    let file: File = serde_saphyr::from_str(text).map_err(|error| unreadable(text, &error))?;
     is_ours(file.api_version.as_ref(), "apiVersion", API_VERSION)?;
     is_ours(file.kind.as_ref(), "kind", KIND)?;
     let (pools, nodes) = match &file.pools {
@@ -61,11 +57,11 @@ pub(super) fn scenario(text: &str, source: &Source) -> Result<Scenario, Scenario
         failures: Vec::new(),
         salvor,
         patience: duration(&file.patience, "patience")?,
-        end: file.end.as_ref().map(|end| duration(end, "end")).transpose()?,
+        end: file.end.as_ref().map(|end| any_duration(end, "end")).transpose()?,
         back_soon: file
             .back_soon
             .as_ref()
-            .map(|it| duration(it, "backSoon"))
+            .map(|it| any_duration(it, "backSoon"))
             .transpose()?
             .unwrap_or(BACK_SOON),
     };
@@ -78,6 +74,29 @@ pub(super) fn scenario(text: &str, source: &Source) -> Result<Scenario, Scenario
         scenario.failures.extend(more);
     }
     Ok(scenario)
+}
+
+/// The parser's words, with the line and the path of the field that they are about.
+fn unreadable(text: &str, error: &serde_saphyr::Error) -> ScenarioError {
+    if text.trim().is_empty() {
+        return ScenarioError::Yaml("it is empty: write at least title".to_owned());
+    }
+    let words = error.without_snippet().to_string();
+    let words = words.lines().next().unwrap_or_default().trim_end();
+    let at = error.location().filter(|at| at.line() > 0);
+    let problem = words.split(" at line ").next().unwrap_or_default();
+    let problem = problem.split(", set DuplicateKeyPolicy").next().unwrap_or_default().to_owned();
+    let Some(at) = at else { return ScenarioError::Yaml(words.to_owned()) };
+    let line = at.line();
+    let missing = problem.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+    let field = place::path_at(text, &at).map(|path| match missing {
+        Some(name) => path.beside(name),
+        None => path,
+    });
+    match field.map(|field| field.to_string()).filter(|field| !field.is_empty()) {
+        Some(field) => bad(line, &field, problem),
+        None => ScenarioError::Yaml(format!("line {line}: {problem}")),
+    }
 }
 
 fn is_ours(found: Option<&Spanned<String>>, field: &str, ours: &str) -> Result<(), ScenarioError> {

@@ -88,6 +88,17 @@ pub(in crate::scenario) fn duration(text: &Spanned<String>, field: &str) -> Resu
     long_duration(text, field, Duration::from_secs(24 * 3600), "24h")
 }
 
+/// The longest time of a scenario that is played, other than a mean time between failures: a year.
+pub(in crate::scenario) const LONGEST: (Duration, &str) = (Duration::from_secs(365 * 24 * 3600), "8760h");
+
+/// A duration of at most a year.
+pub(in crate::scenario) fn any_duration(
+    text: &Spanned<String>,
+    field: &str,
+) -> Result<Duration, ScenarioError> {
+    long_duration(text, field, LONGEST.0, LONGEST.1)
+}
+
 /// A duration of at most `most`.
 pub(in crate::scenario) fn long_duration(
     text: &Spanned<String>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use super::values::{amounts, bad, duration, labelled, line, plain_name, positive, within};
+use super::values::{amounts, any_duration, bad, labelled, line, plain_name, positive, within};
 use crate::scenario::{
     Amount, Budget, Consent, Pool, ScenarioError, Shape, Workload,
     file::{self, File},
@@ -142,7 +142,7 @@ fn workload_of(
         return Err(bad(line(pool), &format!("{at}.pool"), problem));
     }
     let optional = |value: &Option<Spanned<String>>, field: &str| {
-        value.as_ref().map(|it| duration(it, &format!("{at}.{field}"))).transpose()
+        value.as_ref().map(|it| any_duration(it, &format!("{at}.{field}"))).transpose()
     };
     let keys = it.annotations.keys().map(|key| (key.clone(), String::new())).collect();
     labelled(line(spanned), &format!("{at}.annotations"), &keys)?;
