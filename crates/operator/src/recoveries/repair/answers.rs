@@ -3,7 +3,6 @@
 use jiff::Timestamp;
 use salvor_recovery::{
     Step as _,
-    ids::NodeName,
     objects::NodeRef,
     repair::{Action, Repair, Step},
 };
