@@ -183,7 +183,7 @@ impl Recorder {
 
     /// The same unit of work in two pods at once: an index of a Job, also of one that was created anew under its name, or an ordinal.
     fn double_runs(&self, record: &Record, truth: &GroundTruth, now: Timestamp) -> Vec<DoubleRun> {
-        let mut units: BTreeMap<(usize, &str), BTreeMap<usize, Vec<(Millis, Millis)>>> = BTreeMap::new();
+        let mut units: BTreeMap<(usize, &str), BTreeMap<usize, Vec<Stretch>>> = BTreeMap::new();
         for run in &record.runs {
             let pod = &record.pods[run.pod];
             let Some(unit) = pod.unit.as_deref() else { continue };
@@ -202,8 +202,7 @@ impl Recorder {
         };
         let mut all = Vec::new();
         for ((workload, _), pods) in &units {
-            let mut pods: Vec<(usize, &Vec<(Millis, Millis)>)> =
-                pods.iter().map(|(pod, it)| (*pod, it)).collect();
+            let mut pods: Vec<(usize, &Vec<Stretch>)> = pods.iter().map(|(pod, it)| (*pod, it)).collect();
             pods.sort_by_key(|(pod, stretches)| (stretches.iter().map(|(from, _)| *from).min(), *pod));
             for (position, (one, own)) in pods.iter().enumerate() {
                 for (other, theirs) in &pods[position + 1..] {
@@ -228,10 +227,13 @@ impl Recorder {
     }
 }
 
+/// A pod ran from one moment to another.
+type Stretch = (Millis, Millis);
+
 /// When two pods first ran at the same time, and for how long in sum.
-fn in_common(one: &[(Millis, Millis)], other: &[(Millis, Millis)]) -> Option<(Millis, Millis)> {
+fn in_common(one: &[Stretch], other: &[Stretch]) -> Option<(Millis, Millis)> {
     let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
-    let shared: Vec<(Millis, Millis)> = pairs.filter(|(from, to)| from < to).collect();
+    let shared: Vec<Stretch> = pairs.filter(|(from, to)| from < to).collect();
     let since = shared.iter().map(|(from, _)| *from).min()?;
     Some((since, shared.iter().map(|(from, to)| to - from).sum()))
 }

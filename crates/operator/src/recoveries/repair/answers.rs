@@ -17,12 +17,12 @@ use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, 
 impl Repairs {
     /// A step was carried out.
     pub(super) fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
-        if let Subject::Node(name) = subject {
-            if let Some(node) = self.nodes.get(name) {
-                self.refused.remove(&node.node.uid.clone());
-                if step.is_disruptive() {
-                    self.braked.remove(&node.node.uid);
-                }
+        if let Subject::Node(name) = subject
+            && let Some(node) = self.nodes.get(name)
+        {
+            self.refused.remove(&node.node.uid.clone());
+            if step.is_disruptive() {
+                self.braked.remove(&node.node.uid);
             }
         }
         self.count_start(step);

@@ -179,13 +179,16 @@ fn a_record_that_nobody_can_read_is_written_anew() {
     assert_eq!(compare(&object, &forged), Comparison::Changed(vec!["spec.components[1].template".into()]));
 }
 
+/// A name, a change of the object, and the field that is told.
+type Case = (&'static str, fn(&mut Value), &'static str);
+
 /// Somebody took the record away, or another controller wrote the status: what was created still tells.
 #[test]
 fn without_a_record_what_was_created_tells() {
     let before = object();
     let status = status_of(&before, false);
     assert_eq!(compare(&before, &status), Comparison::New(Admitted::of(&before)));
-    let cases: [(&str, fn(&mut Value), &str); 4] = [
+    let cases: [Case; 4] = [
         (
             "a kind",
             |it| it["spec"]["components"][0]["template"]["kind"] = "Pod".into(),

@@ -20,10 +20,10 @@ type Edit = fn(&mut Value);
 /// Each with the field that the condition names.
 const CHANGES: [(&str, Edit); 6] = [
     ("spec.components[0].template", |it| {
-        it["spec"]["components"][0]["template"]["spec"]["parallelism"] = 7.into()
+        it["spec"]["components"][0]["template"]["spec"]["parallelism"] = 7.into();
     }),
     ("spec.components[0].template", |it| {
-        it["spec"]["components"][0]["template"]["metadata"]["name"] = "other".into()
+        it["spec"]["components"][0]["template"]["metadata"]["name"] = "other".into();
     }),
     ("spec.components[0].template", |it| {
         it["spec"]["components"][0]["template"] =
