@@ -9,7 +9,7 @@ use salvor_testkit::{Site, on_both, recorder::Change, wait};
 use serde_json::{Value, json};
 
 use crate::karpenter::Manner;
-use crate::objects::NodeClaim;
+use crate::objects::{NodeClaim, NodeRepairPolicy};
 use crate::stage::{HOUR, Stage, claim_name, start};
 
 /// Makes nodes of which the first are sick, without a policy yet: they all are seen at once.
@@ -33,8 +33,15 @@ async fn too_many_sick_nodes_stop_repair_until_one_gets_well(site: Site) {
                 let blocked = stage.is_blocked_by(node, "TooManyUnhealthy").await;
                 assert_eq!(blocked.status, "False", "{blocked:?}");
             }
-            let policy = stage.policy_says("RepairAllowed", "False", "TooManyUnhealthy").await;
-            assert_eq!((&policy.status["nodes"], &policy.status["blocked"]), (&json!(10), &json!(3)));
+            stage.policy_says("RepairAllowed", "False", "TooManyUnhealthy").await;
+            // Counts follow the condition within seconds.
+            wait::for_object(
+                &stage.policies,
+                &stage.pool,
+                "it blocks 3 of 10",
+                |policy: &NodeRepairPolicy| policy.status["nodes"] == 10 && policy.status["blocked"] == 3,
+            )
+            .await;
             stage.event("Node", &nodes[0], "NodeRepairBlocked").await;
         })
         .await;
