@@ -9,6 +9,8 @@ use crate::play::{Millis, Record};
 const WIDTH: f64 = 960.0;
 /// The space for labels on the left.
 const LEFT: f64 = 190.0;
+/// So many characters fit there.
+const LABEL: usize = 23;
 const RIGHT: f64 = 24.0;
 const ROW: f64 = 22.0;
 /// A timeline has so many nodes.
@@ -93,7 +95,7 @@ pub(super) fn phases(rows: &[(&str, &Phases)]) -> (f64, String) {
     let top = 26.0;
     let mut y = top;
     for (name, phases) in rows {
-        body.push_str(&text_end(LEFT - 8.0, y + 15.0, "", &cut(name, 28)));
+        body.push_str(&text_end(LEFT - 8.0, y + 15.0, "", &cut(name, LABEL)));
         let mut at = 0;
         for (position, (phase, time)) in Phases::NAMES.iter().zip(phases.all()).enumerate() {
             let (from, to) = (x(at), x(at + time));
@@ -211,7 +213,7 @@ pub(super) fn timeline(record: &Record) -> (f64, String) {
     let hidden = nodes.len().saturating_sub(MOST_NODES);
     let mut y = 8.0;
     for node in nodes.iter().take(MOST_NODES) {
-        body.push_str(&text_end(LEFT - 8.0, y + 13.0, "", &cut(node, 28)));
+        body.push_str(&text_end(LEFT - 8.0, y + 13.0, "", &cut(node, LABEL)));
         body.push_str(&rule(LEFT, y + ROW - 2.0, WIDTH - RIGHT, y + ROW - 2.0));
         for incident in
             record.incidents.iter().filter(|it| it.nodes.iter().any(|it| it == node) && it.at < end)
@@ -258,7 +260,7 @@ pub(super) fn timeline(record: &Record) -> (f64, String) {
     y += 8.0;
     for (position, workload) in record.workloads.iter().enumerate() {
         let height = 34.0;
-        body.push_str(&text_end(LEFT - 8.0, y + 15.0, "", &cut(&workload.name, 28)));
+        body.push_str(&text_end(LEFT - 8.0, y + 15.0, "", &cut(&workload.name, LABEL)));
         body.push_str(&text_end(
             LEFT - 8.0,
             y + 30.0,
