@@ -108,7 +108,11 @@ fn listed(all: &[Value], revision: &str) -> News {
 
 /// A recovery that knows everything: one AppWrapper, and no Jobs.
 fn with(object: &Value) -> (AppWrappers, AppWrapperRef) {
-    let mut recovery = recovery();
+    knowing(recovery(), object)
+}
+
+/// The same of a recovery that may wrap other kinds too.
+fn knowing(mut recovery: AppWrappers, object: &Value) -> (AppWrappers, AppWrapperRef) {
     let all = vec![app(&recovery, object)];
     recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());

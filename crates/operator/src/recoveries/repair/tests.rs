@@ -100,6 +100,20 @@ impl Bench {
         self.repairs.judge(subject, at(now)).unwrap()
     }
 
+    /// A step was carried out, and nothing else happened.
+    fn done(&mut self, subject: &Subject, step: Step, now: i64) {
+        let done = [(step, Written::Object("{}".to_owned()))];
+        let end = Ended {
+            done: &done,
+            is_current: true,
+            refused: None,
+            failed: None,
+            worked: true,
+            took: std::time::Duration::ZERO,
+        };
+        self.repairs.ended(subject, end, at(now));
+    }
+
     fn reason(&self, name: &str, now: i64) -> &'static str {
         self.repairs.judge_node(&name.into(), at(now)).unwrap().report().reason
     }
@@ -295,17 +309,8 @@ fn over(frees: bool) -> Bench {
     let step = judgement.verdict.actions()[0].clone();
     let Step::WritePolicy { over, .. } = &step else { panic!("{step}") };
     assert_eq!(over.len(), 1);
-    let done = [(step.clone(), Written::Object("{}".to_owned()))];
-    let end = Ended {
-        done: &done,
-        is_current: true,
-        refused: None,
-        failed: None,
-        worked: true,
-        took: std::time::Duration::ZERO,
-    };
     bench.repairs.watches();
-    bench.repairs.ended(&gpu(), end, at(401));
+    bench.done(&gpu(), step, 401);
     bench
 }
 
@@ -366,16 +371,7 @@ fn a_repair_is_counted_also_if_the_node_is_gone_before_the_answer_comes() {
     bench.hear(News::Node(Change::Gone("uid-n0000".into())));
     bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
     bench.hear(News::Policy(OfKind::Change(Change::Applied(turn(json!([]))))));
-    let done = [(step, Written::Object("{}".to_owned()))];
-    let end = Ended {
-        done: &done,
-        is_current: true,
-        refused: None,
-        failed: None,
-        worked: true,
-        took: std::time::Duration::ZERO,
-    };
-    bench.repairs.ended(&subject, end, at(301));
+    bench.done(&subject, step, 301);
     let line = "salvor_repair_started_total{policy=\"gpu\",action=\"Replace\",condition=\"BadNode=False\"} 1";
     assert!(metrics.render().lines().any(|shown| shown == line), "{}", metrics.render());
 }

@@ -66,18 +66,11 @@ fn slow_api(object: Value, services: Vec<Value>) -> FakeApi {
 }
 
 fn recovery_with(object: &Value) -> (AppWrappers, AppWrapperRef) {
-    let mut recovery = recovery_of("Job.batch, Pod, Service");
-    let all = vec![app(&recovery, object)];
-    recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
-    recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
-    recovery.hear(listed(&[], "1"), now());
+    let (mut recovery, subject) = knowing(recovery_of("Job.batch, Pod, Service"), object);
     let services = |news| News::Component(service_kind(), news);
     recovery.hear(services(OfKind::Served(Served::at("/api/v1", "services"))), now());
     let none = Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 };
     recovery.hear(services(OfKind::Change(none)), now());
-    let subject = recovery.subjects().remove(0);
     (recovery, subject)
 }
 
