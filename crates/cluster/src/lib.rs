@@ -25,6 +25,7 @@ use salvor_embedded::{Cluster, ControlLoops, LoopOptions, Server, ServerError, S
 use salvor_nodes::{
     Clock, Fleet, FleetError, FleetOptions, Karpenter, KarpenterError, NodePool, NodeProfile, Storage, Timers,
 };
+use tower::ServiceExt as _;
 
 pub use faults::{FaultError, NodeFault, Service, UnknownFault, inject};
 
@@ -77,10 +78,11 @@ impl LocalCluster {
             let seed = options.loops.seed;
             let clock = Clock::starting_at(api.now());
             let fleet_options = FleetOptions { clock, seed, timers: options.kubelets };
-            let fleet = Arc::new(Fleet::start(api.client(), fleet_options));
-            let storage = Storage::start(api.client(), STORAGE).await?;
+            let client = component(&api);
+            let fleet = Arc::new(Fleet::start(client.clone(), fleet_options));
+            let storage = Storage::start(client.clone(), STORAGE).await?;
             let time = api.clone();
-            let loops = ControlLoops::start(&api.client(), move || time.now(), &options.loops);
+            let loops = ControlLoops::start(&client, move || time.now(), &options.loops);
             Ok(Self { api, loops, fleet, storage, pools: Vec::new() })
         }
         .boxed()
@@ -112,8 +114,9 @@ impl LocalCluster {
     /// If there is such a pool already.
     pub fn add_pool(&mut self, pool: NodePool) -> BoxFuture<'_, Result<(), StartError>> {
         async move {
-            Karpenter::define(&self.api.client()).await?;
-            self.pools.push(Karpenter::start(self.api.client(), Arc::clone(&self.fleet), pool).await?);
+            let client = component(&self.api);
+            Karpenter::define(&client).await?;
+            self.pools.push(Karpenter::start(client, Arc::clone(&self.fleet), pool).await?);
             Ok(())
         }
         .boxed()
@@ -144,6 +147,29 @@ impl LocalCluster {
             fleet.stop().await;
         }
     }
+}
+
+/// A client of a component that is started again when the API goes back to a backup, as the documentation of etcd asks for. It
+/// begins with a list then: a watch that asked for a revision that is yet to come would miss all before it.
+fn component(api: &Cluster) -> Client {
+    let server = api.clone();
+    let begun_anew = move |mut request: http::Request<kube::client::Body>| {
+        if let Some(uri) = from_the_past(request.uri(), server.revision()) {
+            *request.uri_mut() = uri;
+        }
+        request
+    };
+    Client::new(api.clone().map_request(begun_anew), "default")
+}
+
+/// For a watch that asks for more than the server has, one that asks for what is forgotten.
+fn from_the_past(uri: &http::Uri, reached: u64) -> Option<http::Uri> {
+    let query = uri.query().filter(|query| query.contains("watch=true"))?;
+    let is_ahead = |part: &&str| {
+        part.strip_prefix("resourceVersion=").and_then(|it| it.parse().ok()).is_some_and(|it: u64| it > reached)
+    };
+    let ahead = query.split('&').find(is_ahead)?;
+    uri.to_string().replace(ahead, "resourceVersion=1").parse().ok()
 }
 
 /// Nodes `node-1` to `node-N`, dealt out to zones `zone-1` to `zone-M`.

@@ -142,3 +142,31 @@ async fn nodes_can_be_made_to_fail_through_the_api_and_only_ours() {
     let ordinary = inject(&cluster.client(), "node-1", NodeFault::Crash).await.unwrap_err().to_string();
     assert!(ordinary.contains("salvor cluster"), "{ordinary}");
 }
+
+/// etcd goes back to a backup: kubelets tell again what was told since, and run again what they have forgotten.
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_kubelets_and_the_api_agree_again() {
+    let cluster = cluster(1, 1).await;
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let mut ends = pod("ends");
+    ends.metadata.annotations = Some([("sim.salvor.dev/run-for".to_owned(), "30s".to_owned())].into());
+    ends.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    for it in [&ends, &pod("deleted"), &pod("kept")] {
+        pods.create(&PostParams::default(), it).await.unwrap();
+    }
+    let phase = async |name: &str| Some(pods.get_opt(name).await.unwrap()?.status?.phase?);
+    until("all run", || async { is_ready(&pods.get("kept").await.unwrap()) }).await;
+    let backup = cluster.api().back_up();
+    pods.delete("deleted", &Default::default()).await.unwrap();
+    until("one has ended", || async { phase("ends").await.as_deref() == Some("Succeeded") }).await;
+    until("one is gone", || async { phase("deleted").await.is_none() }).await;
+    cluster.api().restore(&backup);
+    assert_eq!(phase("ends").await.as_deref(), Some("Running"));
+    until("its end is told again", || async { phase("ends").await.as_deref() == Some("Succeeded") }).await;
+    until("what is back runs again", || async { is_ready(&pods.get("deleted").await.unwrap()) }).await;
+    for name in ["deleted", "kept", "ends"] {
+        pods.delete(name, &Default::default()).await.unwrap();
+        until("it is gone for good", || async { phase(name).await.is_none() }).await;
+    }
+    cluster.stop().await;
+}

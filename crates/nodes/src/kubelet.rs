@@ -373,7 +373,7 @@ impl Kubelet {
         // A pod that ended before this kubelet knew it is only waiting to be removed.
         let over = view.state.terminal.is_some();
         let runs = refusal.is_none() && !over;
-        let pod_ip = self.assign_ip();
+        let pod_ip = view.state.pod_ip.clone().unwrap_or_else(|| self.assign_ip());
         let mut worker = Worker {
             api: None,
             origin: Origin::Api,

@@ -72,6 +72,8 @@ pub(crate) struct PodState {
     pub(crate) ready: Option<bool>,
     pub(crate) tolerations: Arc<[Toleration]>,
     pub(crate) start_time: Option<Timestamp>,
+    /// The address that the API has: after a restore, of a pod that its kubelet has forgotten.
+    pub(crate) pod_ip: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +159,7 @@ impl PodView {
                     .map(|c| c.status == "True"),
                 tolerations: spec.tolerations.as_deref().unwrap_or_default().into(),
                 start_time: status.and_then(|s| s.start_time.as_ref()).map(|t| t.0),
+                pod_ip: status.and_then(|s| s.pod_ip.clone()),
             },
             id,
         })

@@ -22,6 +22,7 @@ use crate::{
     incoming::{Incoming, Line, Page, PageSize, ReadError},
     live,
     revision::History,
+    tasks,
 };
 
 mod health;
@@ -41,6 +42,8 @@ const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that ends sooner than this was refused in all but name.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
+/// What a watch has told is taken in by then.
+const TAKING_IN: Duration = Duration::from_secs(1);
 const FIRST_BACKOFF: Duration = Duration::from_millis(250);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
@@ -274,7 +277,8 @@ pub(crate) async fn follow_with<P: Project>(
 ) -> GivenUp {
     let Source { client, history } = source;
     health.belongs_to(&history);
-    let mut follower = Follower { client, history, target, projection, health, changes, listed: None };
+    let mut follower =
+        Follower { client, history, target, projection, health, changes, listed: None, unconfirmed: None };
     let mut size = PageSize::default();
     let mut failures: u32 = 0;
     let mut revision: Option<ResourceVersion> = None;
@@ -376,6 +380,15 @@ struct Follower<P: Project> {
     changes: mpsc::Sender<Change<P::Kept>>,
     /// The number of the history in which the last list was read.
     listed: Option<u64>,
+    /// A list from after revisions went backwards, until it is known that the server has nothing more to tell.
+    unconfirmed: Option<Unconfirmed>,
+}
+
+/// A list that may only be old: its server may have told more before. Nothing is done by it until the watch from it has come as far as
+/// that, or has sent a bookmark, which says that it has come to the present: of two resources, one would be of an earlier time.
+struct Unconfirmed {
+    known: Revision,
+    list: Moment,
 }
 
 /// Says whether a watch sent anything: an event or a bookmark.
@@ -431,12 +444,18 @@ impl<P: Project> Follower<P> {
             _ => return Err(WatchEnd::Asked),
         };
         let anew = self.listed.is_some_and(|listed| listed != epoch);
+        let known = match &self.unconfirmed {
+            Some(doubtful) => Some(doubtful.known),
+            None => anew.then(|| self.health.newest()),
+        };
         if anew {
             self.health.begin_anew_from(seen);
         }
         self.health.saw(seen);
         self.listed = Some(epoch);
         let moment = Moment::of(seen, anew, &self.health, epoch, asked);
+        self.unconfirmed =
+            known.filter(|known| seen < *known).map(|known| Unconfirmed { known, list: moment.clone() });
         self.send(Change::Reset { all: kept, revision: moment, asked }).await?;
         Ok(revision)
     }
@@ -474,7 +493,7 @@ impl<P: Project> Follower<P> {
     }
 
     /// Watches from a revision, which moves with what is seen, until the server ends it.
-    async fn watch(&self, revision: &mut ResourceVersion) -> Result<Heard, WatchEnd> {
+    async fn watch(&mut self, revision: &mut ResourceVersion) -> Result<Heard, WatchEnd> {
         let query = [
             ("watch", "true".to_owned()),
             ("allowWatchBookmarks", "true".to_owned()),
@@ -510,13 +529,25 @@ impl<P: Project> Follower<P> {
             // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
             self.health.heard();
             heard = Heard::Something;
+            let is_bookmark = change.is_none();
             if let Some(change) = change {
                 self.send(change).await?;
             }
+            self.confirm(seen.revision(), is_bookmark);
             if !seen.is_empty() {
                 self.health.saw(seen.revision());
                 *revision = seen;
             }
+        }
+    }
+
+    /// The watch has come as far as this.
+    fn confirm(&mut self, seen: Revision, is_bookmark: bool) {
+        if let Some(confirmed) = self.unconfirmed.take_if(|it| is_bookmark || seen >= it.known) {
+            tasks::spawn(async move {
+                tokio::time::sleep(TAKING_IN).await;
+                drop(confirmed.list);
+            });
         }
     }
 

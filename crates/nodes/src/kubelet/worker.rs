@@ -78,8 +78,14 @@ impl Worker {
         if let Some(known) = &self.api
             && known.id.uid == view.id.uid
         {
-            // Nothing leads out of a terminal phase, whatever a late event says.
-            view.state.terminal = view.state.terminal.or(known.state.terminal);
+            if view.state.resource_version < known.state.resource_version {
+                // The API went back to a backup: what it was told since then, it does not know.
+                self.acknowledged = None;
+                self.removal_asked = false;
+            } else {
+                // Nothing leads out of a terminal phase, whatever a late event says.
+                view.state.terminal = view.state.terminal.or(known.state.terminal);
+            }
         }
         let overwritten = self.acknowledged.as_ref().is_some_and(|known| {
             view.state.resource_version > known.revision && view.state.ready != known.ready

@@ -58,21 +58,12 @@ fn lost_since(node: &Value) -> Option<Timestamp> {
     time(&lost["timeAdded"])
 }
 
-/// True if the API goes back to a backup in it.
-fn is_restored(plan: &Plan) -> bool {
-    plan.has(|deed| matches!(deed, Deed::Restore { .. }))
-}
-
 fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
 /// What is not over, and what is left behind, when everything has been well for a while.
 pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    // Simulated kubelets do not run a pod again that has ended, nor tell its end again: after a restore it never ends for the API.
-    if is_restored(plan) {
-        return Vec::new();
-    }
     let mut wrong = Vec::new();
     let mut report = |invariant, text: String| wrong.push(Violation::new(invariant, now, text));
     for pod in known.all("pods") {
@@ -166,7 +157,8 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 /// machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
     // A pod that was moved is back where it was when the API goes back, and nobody is left who knows of the move.
-    if plan.settings.out_of_service.is_some() || is_restored(plan) {
+    let is_restored = plan.has(|deed| matches!(deed, Deed::Restore { .. }));
+    if plan.settings.out_of_service.is_some() || is_restored {
         return Vec::new();
     }
     let was_on = |overlap: &Overlap, node: &str| overlap.first.ends_with(&format!(" on {node}"));

@@ -10,7 +10,6 @@ use super::{
     invariants::{Invariant, Violation},
     text,
 };
-use crate::swarm::{deed::Deed, plan::Plan};
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
@@ -36,19 +35,12 @@ struct Job {
 }
 
 /// All Jobs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
     by_uid: BTreeMap<String, Job>,
-    /// False if lists may leave out what is there: pods are made by what lists show, as Kubernetes' own controller does.
-    lists_are_true: bool,
 }
 
 impl Jobs {
-    pub(super) fn new(plan: &Plan) -> Self {
-        let lists_are_true = !plan.has(|deed| matches!(deed, Deed::Backwards { .. }));
-        Self { by_uid: BTreeMap::new(), lists_are_true }
-    }
-
     pub(super) fn see(&mut self, seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
         match seen.resource {
             "jobs" => self.see_job(seen, wrong),
@@ -95,7 +87,7 @@ impl Jobs {
         let owner = owners.into_iter().flatten().find(|owner| owner["kind"] == "Job");
         let Some(job) = owner.and_then(|owner| self.by_uid.get_mut(text(&owner["uid"]))) else { return };
         let pod = Pod::of(seen);
-        if seen.kind == ChangeKind::Added && seen.by.is_some() && self.lists_are_true {
+        if seen.kind == ChangeKind::Added && seen.by.is_some() {
             job.pod_is_made(seen, &pod, wrong);
         }
         let known = job.pods.entry(seen.uid().to_owned()).or_default();

@@ -127,7 +127,7 @@ impl Checker {
             terms: Terms::default(),
             orders: Orders::new(dry),
             brake: BrakeWindows::new(plan),
-            jobs: Jobs::new(plan),
+            jobs: Jobs::default(),
             nodes: Nodes::new(&plan.settings),
             apps: appwrapper::Audit::new(RETRY_LIMIT),
             lines: 0,
