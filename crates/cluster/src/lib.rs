@@ -166,7 +166,9 @@ fn component(api: &Cluster) -> Client {
 fn from_the_past(uri: &http::Uri, reached: u64) -> Option<http::Uri> {
     let query = uri.query().filter(|query| query.contains("watch=true"))?;
     let is_ahead = |part: &&str| {
-        part.strip_prefix("resourceVersion=").and_then(|it| it.parse().ok()).is_some_and(|it: u64| it > reached)
+        part.strip_prefix("resourceVersion=")
+            .and_then(|it| it.parse().ok())
+            .is_some_and(|it: u64| it > reached)
     };
     let ahead = query.split('&').find(is_ahead)?;
     uri.to_string().replace(ahead, "resourceVersion=1").parse().ok()

@@ -583,6 +583,7 @@ impl<R: Recovery> Engine<R> {
         }
         if let Outcome::Failed(step, failure) = &outcome
             && judged_again
+            && self.pending(&subject).may_go_on_at_once(local)
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
             return self.agenda.enqueue(subject);

@@ -54,7 +54,7 @@ impl History {
         if self.0.epoch.compare_exchange(known, known + 1, SeqCst, SeqCst).is_ok() {
             tracing::warn!(
                 "revisions of the API server go backwards, as after the restore of a backup: everything is read anew, and \
-                 nothing is done until all watches have come to the present, which takes about a minute after a restore"
+                 nothing is done until all watches have come to the present"
             );
             self.0.changed.notify_waiters();
         }

@@ -34,8 +34,8 @@ pub(crate) use set::WatchSet;
 
 /// A watch is asked to last this long. The server then ends it, which also proves that the server is there.
 const WATCH_SECONDS: u64 = 60;
-/// A watch that ends sooner than this did not end because its time was over.
-const WHOLE_WATCH: Duration = Duration::from_secs(WATCH_SECONDS - 1);
+/// The same while it is not known whether the server has more to tell: it sends a bookmark two seconds before the end.
+const CATCHING_UP_SECONDS: u64 = 5;
 /// Silence beyond the asked duration after which a connection is given up as half open.
 const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 /// One page of a list may take this long.
@@ -305,20 +305,24 @@ pub(crate) async fn follow_with<P: Project>(
             },
             Some(_) if in_doubt => follower.check_the_server().await.map(|()| in_doubt = false),
             // The revision moves with every event, so seen events stay seen, however the watch ends.
-            Some(seen) => match follower.watch(seen).await {
-                Ok(_) if began.elapsed() < SHORT_WATCH => Err(WatchEnd::ClosedAtOnce),
-                Ok(_) if began.elapsed() < WHOLE_WATCH => {
-                    in_doubt = true;
-                    Ok(())
+            Some(seen) => {
+                // A watch that ends sooner than this did not end because its time was over.
+                let whole = Duration::from_secs(follower.watch_seconds() - 1);
+                match follower.watch(seen).await {
+                    Ok(_) if began.elapsed() < SHORT_WATCH => Err(WatchEnd::ClosedAtOnce),
+                    Ok(_) if began.elapsed() < whole => {
+                        in_doubt = true;
+                        Ok(())
+                    }
+                    Ok(Heard::Something) => Ok(()),
+                    // A server that knows the revision sends a bookmark before it ends the watch.
+                    Ok(Heard::Nothing) => {
+                        revision = None;
+                        Ok(())
+                    }
+                    Err(end) => Err(end),
                 }
-                Ok(Heard::Something) => Ok(()),
-                // A server that knows the revision sends a bookmark before it ends the watch.
-                Ok(Heard::Nothing) => {
-                    revision = None;
-                    Ok(())
-                }
-                Err(end) => Err(end),
-            },
+            }
         };
         // A list alone is no success: a server that refuses every watch would be asked for one all the time.
         if was_watching && began.elapsed() >= SHORT_WATCH {
@@ -388,7 +392,8 @@ struct Follower<P: Project> {
 /// that, or has sent a bookmark, which says that it has come to the present: of two resources, one would be of an earlier time.
 struct Unconfirmed {
     known: Revision,
-    list: Moment,
+    /// All that were read since.
+    lists: Vec<Moment>,
 }
 
 /// Says whether a watch sent anything: an event or a bookmark.
@@ -444,18 +449,19 @@ impl<P: Project> Follower<P> {
             _ => return Err(WatchEnd::Asked),
         };
         let anew = self.listed.is_some_and(|listed| listed != epoch);
-        let known = match &self.unconfirmed {
-            Some(doubtful) => Some(doubtful.known),
-            None => anew.then(|| self.health.newest()),
-        };
+        let doubtful = self.unconfirmed.take();
+        let doubtful =
+            doubtful.or_else(|| anew.then(|| Unconfirmed { known: self.health.newest(), lists: Vec::new() }));
         if anew {
             self.health.begin_anew_from(seen);
         }
         self.health.saw(seen);
         self.listed = Some(epoch);
         let moment = Moment::of(seen, anew, &self.health, epoch, asked);
-        self.unconfirmed =
-            known.filter(|known| seen < *known).map(|known| Unconfirmed { known, list: moment.clone() });
+        self.unconfirmed = doubtful.filter(|it| seen < it.known);
+        if let Some(doubtful) = &mut self.unconfirmed {
+            doubtful.lists.push(moment.clone());
+        }
         self.send(Change::Reset { all: kept, revision: moment, asked }).await?;
         Ok(revision)
     }
@@ -497,7 +503,7 @@ impl<P: Project> Follower<P> {
         let query = [
             ("watch", "true".to_owned()),
             ("allowWatchBookmarks", "true".to_owned()),
-            ("timeoutSeconds", WATCH_SECONDS.to_string()),
+            ("timeoutSeconds", self.watch_seconds().to_string()),
             ("resourceVersion", revision.to_string()),
         ];
         let opened = self.open(self.request(&query)?);
@@ -541,12 +547,16 @@ impl<P: Project> Follower<P> {
         }
     }
 
+    fn watch_seconds(&self) -> u64 {
+        if self.unconfirmed.is_some() { CATCHING_UP_SECONDS } else { WATCH_SECONDS }
+    }
+
     /// The watch has come as far as this.
     fn confirm(&mut self, seen: Revision, is_bookmark: bool) {
         if let Some(confirmed) = self.unconfirmed.take_if(|it| is_bookmark || seen >= it.known) {
             tasks::spawn(async move {
                 tokio::time::sleep(TAKING_IN).await;
-                drop(confirmed.list);
+                drop(confirmed.lists);
             });
         }
     }

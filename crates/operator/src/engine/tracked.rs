@@ -7,6 +7,11 @@ use jiff::Timestamp;
 use salvor_recovery::event::EventNote;
 use tokio::time::Instant;
 
+/// So many refusals in a second are taken into account by the recovery itself. With more it waits as after any failure, whatever the
+/// recovery says: two writes that are refused in turn would be sent for ever.
+const REFUSALS_AT_ONCE: u32 = 64;
+const REFUSALS_IN: Duration = Duration::from_secs(1);
+
 /// What is remembered of a subject.
 #[derive(Default)]
 pub(super) struct Tracked {
@@ -29,6 +34,8 @@ pub(super) struct Pending {
     pub(super) echo_by: Option<Instant>,
     /// True if there was news since it was last acted on.
     pub(super) heard: bool,
+    /// When the first of some refusals came after which it was judged again at once, and how many have come since.
+    pub(super) refused: Option<(Instant, u32)>,
     /// The event that could not be recorded. Boxed: nearly no subject ever has one.
     pub(super) untold: Option<Box<EventNote>>,
 }
@@ -49,6 +56,16 @@ impl Tracked {
 }
 
 impl Pending {
+    /// Notes a refusal after which it should be judged again at once; false if there were so many that it waits all the same.
+    pub(super) fn may_go_on_at_once(&mut self, now: Instant) -> bool {
+        let (since, times) = match self.refused {
+            Some((since, times)) if now - since < REFUSALS_IN => (since, times + 1),
+            _ => (now, 1),
+        };
+        self.refused = Some((since, times));
+        times <= REFUSALS_AT_ONCE
+    }
+
     /// The wait after one more failed try.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
@@ -58,5 +75,20 @@ impl Pending {
     /// Until when it must not be acted on, whatever its verdict.
     pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
         self.not_before.max(self.echo_by).filter(|until| *until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_refused_without_end_waits_whatever_its_recovery_says() {
+        let (mut pending, began) = (Pending::default(), Instant::now());
+        let mut refused = |millis: u64| pending.may_go_on_at_once(began + Duration::from_millis(millis));
+        assert!((0..u64::from(REFUSALS_AT_ONCE)).all(&mut refused));
+        assert!(!refused(500) && !refused(999));
+        assert!(refused(1000), "it has waited");
+        assert!((0..100).all(|times| refused(2000 + times * 1000)), "one now and then");
     }
 }

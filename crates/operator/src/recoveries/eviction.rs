@@ -225,7 +225,7 @@ impl Evictions {
                 view.lease = known.view.lease;
                 view.heartbeat = beat(known.view.heartbeat, view.heartbeat, now);
                 view.told = std::mem::take(&mut known.view.told);
-                view.refused = known.view.refused.take();
+                view.refused = std::mem::take(&mut known.view.refused);
                 known.view = view;
             }
             None => {
@@ -622,7 +622,7 @@ impl Evictions {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
         {
-            node.view.refused.take_if(|refusal| refusal.step == step.name());
+            node.view.refused.retain(|refusal| refusal.step != step.name());
         }
         match (subject, step) {
             (Subject::Node { name }, Step::EmitEvent(note)) => {
@@ -681,7 +681,8 @@ impl Evictions {
         let is_told = step.tells().is_some();
         let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
         // Judged again, which says so on the node; and tried again later.
-        node.view.refused = Some(Refusal {
+        node.view.refused.retain(|refusal| refusal.step != step.name());
+        node.view.refused.push(Refusal {
             step: step.name(),
             what: step.to_string(),
             words: shortened(&refusal.words).to_owned(),

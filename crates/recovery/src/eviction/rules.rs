@@ -20,7 +20,7 @@ use super::seen::{
 };
 use super::steps::Step;
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Scene};
+use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Refusal, Scene};
 use super::writes;
 use crate::brake::Held;
 use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
@@ -42,11 +42,12 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
         let damage = memory::damage(node, now);
         ask.none("Are our annotations on it valid?", see_damage(damage.as_ref()), damage)
             .map_err(|damage| writes::unreadable(node, &damage, now))?;
-        if node.progress.is_none() && node.refused.is_none() && node.reports_a_trouble() {
-            return Ok(writes::trouble_is_over(node, now));
-        }
         let request = policy.request(node);
+        // A write that is wanted and was refused is a trouble that is not over.
+        let is_over =
+            node.reports_a_trouble() && (request.is_none() || !node.refused.iter().any(Refusal::is_of_work));
         let (Ok(verdict) | Err(verdict)) = match &node.progress {
+            None if is_over => Ok(writes::trouble_is_over(node, now)),
             None => begin(ask, scene, request, policy, now),
             Some(progress) if progress.stopped.is_some() => match request {
                 // Somebody asks again, in person.
@@ -75,7 +76,7 @@ fn unless_refused(
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
     let asks_again = |step: &str| verdict.actions().iter().any(|action| action.name() == step);
-    let refusal = node.refused.as_ref().filter(|refusal| now < refusal.until && asks_again(refusal.step));
+    let refusal = node.refused.iter().find(|refusal| now < refusal.until && asks_again(refusal.step));
     let Some(refusal) = refusal else { return verdict };
     ask.that("Did the API server accept it at the last attempt?", &refusal.words, false);
     writes::refused_by_the_server(node, refusal, now)

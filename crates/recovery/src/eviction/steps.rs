@@ -20,6 +20,9 @@ use crate::taints::Taints;
 /// Claims whose volumes stay that are named where a step is told.
 const CLAIMS_NAMED: usize = 5;
 
+/// The step that says how it goes.
+pub(super) const REPORT: &str = "ReportEviction";
+
 /// One guarded write of the eviction recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
@@ -132,7 +135,7 @@ impl crate::step::Step for Step {
             Self::ForceDeletePod { .. } => "ForceDeletePod",
             Self::EvictPod { .. } => "EvictPod",
             Self::StartEviction { .. } => "StartEviction",
-            Self::ReportEviction { .. } => "ReportEviction",
+            Self::ReportEviction { .. } => REPORT,
             Self::ReleaseVolumes { .. } => "ReleaseVolumes",
             Self::EndEviction { .. } => "EndEviction",
         }

@@ -59,7 +59,7 @@ fn node() -> NodeView {
         progress: None,
         asked: None,
         damage: None,
-        refused: None,
+        refused: Vec::new(),
         out_of_service: false,
         despite_outage: None,
         condition: None,

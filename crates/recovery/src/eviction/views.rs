@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
+use super::steps::REPORT;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
@@ -68,8 +69,8 @@ pub struct NodeView {
     pub asked: Option<Asked>,
     /// Which of our annotations cannot be read. While there is one, nothing is done.
     pub damage: Option<Damage>,
-    /// The write to it that the server refused last, and has not taken since.
-    pub refused: Option<Refusal>,
+    /// The writes to it that the server refused and has not taken since; one of each kind.
+    pub refused: Vec<Refusal>,
     /// True if our annotation says that zombie recovery declared it out of service.
     pub out_of_service: bool,
     /// A person's word that an outage around it does not matter.
@@ -95,6 +96,13 @@ pub struct Refusal {
     pub words: String,
     /// The write is not tried again before then.
     pub until: Timestamp,
+}
+
+impl Refusal {
+    /// True if more was refused than to say how it goes.
+    pub(super) fn is_of_work(&self) -> bool {
+        self.step != REPORT
+    }
 }
 
 impl NodeView {

@@ -245,8 +245,8 @@ fn say_trouble(
 ) -> Verdict<NodeWhy, Step> {
     let told = note(node, of_text(node, &why.to_string(), step), EventType::Warning, &why);
     let report = report(node, &why, to_the_second(now), None);
-    // The refused write may be this very report.
-    let may_report = node.refused.as_ref().is_none_or(|refusal| refusal.step != report.name());
+    // The report itself may have been refused a moment ago.
+    let may_report = !node.refused.iter().any(|it| it.step == report.name() && now < it.until);
     let condition = Some(report).filter(|_| may_report && node.condition.as_deref() != Some(why.code()));
     let event = (!node.told.contains(&told.name)).then_some(Step::EmitEvent(told));
     let actions: Vec<Step> = condition.into_iter().chain(event).collect();

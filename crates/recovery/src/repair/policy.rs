@@ -129,6 +129,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// A time as it may be written down in its status: nobody who reads it believes what is older than the policy, and the clock of
+    /// an API server may be behind.
+    pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
+        if self.created == Timestamp::MAX { now } else { now.max(self.created) }
+    }
+
     /// True if it is a NodePool's own.
     pub fn is_pool(&self) -> bool {
         self.object.kind == super::views::NODE_POOL

@@ -238,7 +238,7 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
             },
         }
     }
-    pick(&mut survey, candidates, &mut memory, now);
+    pick(&mut survey, candidates, &mut memory, policy, now);
     survey.replacements = memory.kept();
     survey
 }
@@ -383,6 +383,7 @@ fn pick(
     survey: &mut Survey,
     mut candidates: Vec<Candidate<'_>>,
     memory: &mut relapse::Memory,
+    policy: &Policy,
     now: Timestamp,
 ) {
     let free = survey.allowed.saturating_sub(survey.used);
@@ -432,7 +433,7 @@ fn pick(
             action: Some(action),
             condition: sick.key,
             sick: Some(sick.since),
-            since: to_the_second(now),
+            since: policy.not_before(to_the_second(now)),
         });
     }
     if blocked > 0 {

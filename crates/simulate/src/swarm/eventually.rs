@@ -44,10 +44,10 @@ pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Vio
     wrong
 }
 
-/// True if so many nodes are lost that nothing is recovered.
+/// True if so many nodes are lost that nothing is recovered. Where many are, not all of them are tainted.
 fn brake_holds(known: &Known) -> bool {
     let nodes: Vec<&Value> = known.all("nodes").collect();
-    let lost = nodes.iter().filter(|node| lost_since(node).is_some()).count();
+    let lost = nodes.iter().filter(|node| condition(node, "Ready") != Some("True")).count();
     lost > 2 && lost * 2 > nodes.len()
 }
 

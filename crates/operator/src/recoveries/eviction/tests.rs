@@ -475,7 +475,7 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
     assert_eq!(actions(&evictions, 60)[0].name(), "StartEviction", "tried again");
     let begun = node("3", &["NoSchedule", "NoExecute"], Some(STARTED));
     evictions.done(&subject, &start, &Written::Object(begun.to_string()), at(60));
-    assert_eq!(evictions.nodes["a"].view.refused, None);
+    assert_eq!(evictions.nodes["a"].view.refused, []);
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl NodeWire {
             progress,
             asked,
             damage,
-            refused: None,
+            refused: Vec::new(),
             out_of_service: annotations.out_of_service_since.is_some(),
             despite_outage: annotations
                 .despite_zone_outage

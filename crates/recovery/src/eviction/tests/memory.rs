@@ -214,7 +214,7 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
         words: "metadata.annotations: Too long: may not be more than 262144 bytes".into(),
         until: at(60),
     };
-    let mut node = NodeView { refused: Some(refusal("StartEviction")), ..node() };
+    let mut node = NodeView { refused: vec![refusal("StartEviction")], ..node() };
     let first = judge_node(&node, &[], &[], 1);
     assert_eq!(say(&first), "Act WriteRefused: ReportEviction, EmitEvent");
     let message = first.verdict.why().to_string();
@@ -229,13 +229,24 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
     assert_eq!(say(&judge_node(&node, &[], &[], 1)), "Wait WriteRefused until 60");
     assert_eq!(say(&judge_node(&node, &[], &[], 60)), start, "tried again");
     // The person gives up, and nobody complains any more.
-    let given_up = NodeView { refused: None, taints: vec![], ..node.clone() };
+    let mut given_up = NodeView { taints: vec![], ..node.clone() };
     assert_eq!(say(&judge_node(&given_up, &[], &[], 2)), "Act NotBegun: ReportEviction");
+    given_up.refused.push(refusal("ReportEviction"));
+    assert_eq!(say(&judge_node(&given_up, &[], &[], 2)), "Wait WriteRefused until 60");
+    assert_eq!(say(&judge_node(&given_up, &[], &[], 60)), "Act NotBegun: ReportEviction", "tried again");
+    // A server that takes no write at all is asked for each of them once in a while, and not for them in turn.
+    let deaf = NodeView {
+        refused: vec![refusal("StartEviction"), refusal("ReportEviction")],
+        condition: None,
+        ..node.clone()
+    };
+    assert_eq!(say(&judge_node(&deaf, &[], &[], 1)), "Wait WriteRefused until 60");
+    assert_eq!(say(&judge_node(&deaf, &[], &[], 60)), start);
     // A stop does not wait for what was refused.
-    let stopped = NodeView { refused: Some(refusal("ReleaseVolumes")), taints: vec![], ..begun("Stopped") };
+    let stopped = NodeView { refused: vec![refusal("ReleaseVolumes")], taints: vec![], ..begun("Stopped") };
     assert_eq!(say(&judge_node(&stopped, &[], &[], 2)), "Act Stopped: EndEviction, EmitEvent");
     // A problem that may not be reported in the condition is told by an event alone.
-    let mute = NodeView { refused: Some(refusal("ReportEviction")), ..begun("x") };
+    let mute = NodeView { refused: vec![refusal("ReportEviction")], ..begun("x") };
     assert_eq!(say(&judge_node(&mute, &[pod()], &[], 2)), "Act WriteRefused: EmitEvent");
 }
 

@@ -341,3 +341,16 @@ fn a_list_of_repairs_that_cannot_be_read_counts_as_full() {
     let budget = world.survey(at(60)).budget_hold().unwrap();
     assert!(budget.to_string().contains("cannot be read"));
 }
+
+/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+#[test]
+fn a_repair_that_begins_by_a_clock_before_its_policy_was_made_is_no_damage() {
+    let mut world = pool(with(json!({})), 10, 1);
+    world.policy.created = at(3600);
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    let status = world.policy.status.clone().of_object(world.policy.created);
+    assert_eq!((status.damaged, status.repairs.len()), (false, 1));
+    // Whoever makes one up is not believed.
+    world.policy.status.repairs[0].since = at(60);
+    assert!(world.policy.status.of_object(world.policy.created).damaged);
+}
