@@ -308,7 +308,12 @@ pub(crate) async fn follow_with<P: Project>(
             Some(seen) => {
                 // A watch that ends sooner than this did not end because its time was over.
                 let whole = Duration::from_secs(follower.watch_seconds() - 1);
-                match follower.watch(seen).await {
+                let watched = follower.watch(seen).await;
+                if watched.is_ok() && began.elapsed() >= whole {
+                    // The server had time to tell all that it has.
+                    follower.confirm(|_| true);
+                }
+                match watched {
                     Ok(_) if began.elapsed() < SHORT_WATCH => Err(WatchEnd::ClosedAtOnce),
                     Ok(_) if began.elapsed() < whole => {
                         in_doubt = true;
@@ -389,7 +394,7 @@ struct Follower<P: Project> {
 }
 
 /// A list that may only be old: its server may have told more before. Nothing is done by it until the watch from it has come as far as
-/// that, or has sent a bookmark, which says that it has come to the present: of two resources, one would be of an earlier time.
+/// that, or to the present, as a bookmark or the end of its time says: of two resources, one would be of an earlier time.
 struct Unconfirmed {
     known: Revision,
     /// All that were read since.
@@ -539,7 +544,7 @@ impl<P: Project> Follower<P> {
             if let Some(change) = change {
                 self.send(change).await?;
             }
-            self.confirm(seen.revision(), is_bookmark);
+            self.confirm(|it| is_bookmark || seen.revision() >= it.known);
             if !seen.is_empty() {
                 self.health.saw(seen.revision());
                 *revision = seen;
@@ -551,9 +556,9 @@ impl<P: Project> Follower<P> {
         if self.unconfirmed.is_some() { CATCHING_UP_SECONDS } else { WATCH_SECONDS }
     }
 
-    /// The watch has come as far as this.
-    fn confirm(&mut self, seen: Revision, is_bookmark: bool) {
-        if let Some(confirmed) = self.unconfirmed.take_if(|it| is_bookmark || seen >= it.known) {
+    /// Lets a list count that was in doubt, if the watch from it has come far enough.
+    fn confirm(&mut self, is_there: impl FnOnce(&Unconfirmed) -> bool) {
+        if let Some(confirmed) = self.unconfirmed.take_if(|it| is_there(it)) {
             tasks::spawn(async move {
                 tokio::time::sleep(TAKING_IN).await;
                 drop(confirmed.lists);
