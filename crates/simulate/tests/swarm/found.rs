@@ -1,5 +1,6 @@
 //! Schedules that once broke a promise, as the swarm or a person found them. Seeds change with the swarm; these do not.
 
+use salvor_embedded::Effect;
 use salvor_simulate::swarm::{
     Call, Consent, Deed, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
 };
@@ -56,4 +57,28 @@ fn a_clock_that_was_behind_delays_no_recovery_once_it_is_given_up() {
     let outcome = play(&plan);
     assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
     assert!(outcome.deeds.pods_failed > 0, "nothing was recovered: {:?}", outcome.deeds);
+}
+
+/// A repair that was begun by such a clock was older than its policy. So nobody believed the list of repairs any more, for ever.
+#[test]
+fn a_repair_that_begins_while_a_clock_is_behind_is_believed_afterwards() {
+    let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 600 };
+    let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
+    holds(&repairs(60, vec![Move { at: 20, deed: behind }, Move { at: 100, deed: sick }]));
+}
+
+/// The refusal of one write made eviction forget that of the other, and it sent both in turn, without a pause.
+#[test]
+fn a_webhook_that_denies_every_patch_of_a_node_is_not_asked_without_end() {
+    let denied = Deed::Refused { call: Call::PatchNode, effect: Effect::Denied, lasts: 300 };
+    let lost = Deed::Node { node: "node-2".into(), fault: NodeFault::Crash, lasts: None };
+    let evicted = Deed::Evict { node: "node-2".into(), stops: None };
+    let moves =
+        vec![Move { at: 90, deed: denied }, Move { at: 100, deed: lost }, Move { at: 110, deed: evicted }];
+    let plan = repairs(900, moves);
+    let settings = Settings { repair: false, ..plan.settings };
+    let plan = Plan { pool: 0, settings, ..plan };
+    let outcome = play(&plan);
+    assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
+    assert!(outcome.deeds.evictions > 0, "nothing was evicted: {:?}", outcome.deeds);
 }
