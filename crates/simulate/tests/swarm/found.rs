@@ -2,7 +2,7 @@
 
 use salvor_embedded::Effect;
 use salvor_simulate::swarm::{
-    Call, Consent, Deed, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
+    Call, Consent, Deed, Deeds, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
 };
 
 /// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
@@ -20,10 +20,23 @@ fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
     Plan { seed: 1, nodes: 3, pool: 2, replicas: 1, workloads: Workloads::default(), settings, moves }
 }
 
-fn holds(plan: &Plan) {
+/// The same without the pool.
+fn no_repairs(workloads: Workloads, moves: Vec<Move>) -> Plan {
+    let plan = repairs(900, moves);
+    let settings = Settings { repair: false, ..plan.settings };
+    Plan { pool: 0, workloads, settings, ..plan }
+}
+
+/// Plays a plan that breaks nothing; what was done in it.
+fn unbroken(plan: &Plan) -> Deeds {
     let outcome = play(plan);
     assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
-    assert!(outcome.deeds.repairs > 0, "nothing was repaired: {:?}", outcome.deeds);
+    outcome.deeds
+}
+
+fn holds(plan: &Plan) {
+    let deeds = unbroken(plan);
+    assert!(deeds.repairs > 0, "nothing was repaired: {deeds:?}");
 }
 
 /// Our time is the earliest that the server's clock can show: a transition of this second was taken for one of the second before.
@@ -51,12 +64,8 @@ fn a_clock_that_was_behind_delays_no_recovery_once_it_is_given_up() {
     let pod = PodPlan { consent: Consent::Terminate, grace: 5, tolerates: 5 };
     let workloads = Workloads { pods: vec![pod; 6], ..Workloads::default() };
     let moves = vec![Move { at: 60, deed: behind }, Move { at: 100, deed: lost }];
-    let plan = repairs(900, moves);
-    let settings = Settings { repair: false, ..plan.settings };
-    let plan = Plan { pool: 0, workloads, settings, ..plan };
-    let outcome = play(&plan);
-    assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
-    assert!(outcome.deeds.pods_failed > 0, "nothing was recovered: {:?}", outcome.deeds);
+    let deeds = unbroken(&no_repairs(workloads, moves));
+    assert!(deeds.pods_failed > 0, "nothing was recovered: {deeds:?}");
 }
 
 /// A repair that was begun by such a clock was older than its policy. So nobody believed the list of repairs any more, for ever.
@@ -75,10 +84,6 @@ fn a_webhook_that_denies_every_patch_of_a_node_is_not_asked_without_end() {
     let evicted = Deed::Evict { node: "node-2".into(), stops: None };
     let moves =
         vec![Move { at: 90, deed: denied }, Move { at: 100, deed: lost }, Move { at: 110, deed: evicted }];
-    let plan = repairs(900, moves);
-    let settings = Settings { repair: false, ..plan.settings };
-    let plan = Plan { pool: 0, settings, ..plan };
-    let outcome = play(&plan);
-    assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
-    assert!(outcome.deeds.evictions > 0, "nothing was evicted: {:?}", outcome.deeds);
+    let deeds = unbroken(&no_repairs(Workloads::default(), moves));
+    assert!(deeds.evictions > 0, "nothing was evicted: {deeds:?}");
 }
