@@ -106,6 +106,12 @@ impl Refusal {
 }
 
 impl NodeView {
+    /// The time that is written down when an eviction starts. Nobody who reads it believes what is older than the Node, and the clock
+    /// of an API server may be behind.
+    pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
+        self.created.map_or(now, |created| now.max(created))
+    }
+
     /// The signs on it that tell which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let eviction = match &self.progress {

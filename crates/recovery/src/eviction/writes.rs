@@ -21,14 +21,13 @@ use crate::verdict::{Reason, Verdict};
 /// The mark and the taint that makes a returning kubelet refuse pods, in one write.
 pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let despite = node.despite_outage(now);
-    let now = to_the_second(now);
     let taint = node.no_execute().is_none().then(|| Taint {
         key: taints::FORCE_EVICTION.into(),
         value: request.value().into(),
         effect: taints::NO_EXECUTE.into(),
     });
     let progress = Progress {
-        started: now,
+        started: node.not_before(to_the_second(now)),
         request: request.taint.to_string(),
         returned: None,
         released: None,

@@ -221,6 +221,15 @@ impl Progress {
     /// The memory after one more look.
     pub fn observe(&self, look: &Look<'_>) -> Observed {
         let Look { sick, now, .. } = *look;
+        let latest = after(now, OUR_TIME_IS_BEHIND);
+        let lies_ahead = |one: &SickNow<'_>| {
+            let known = self.sick.get(one.key).map(|clock| clock.since);
+            one.transition.min(known).is_some_and(|earlier| earlier > latest)
+        };
+        // The node and we have written times that are yet to come: our time is behind, and nothing was longer ago than we know.
+        if sick.iter().any(lies_ahead) {
+            return Observed { memory: self.clone(), resets_at: None, forgets_at: None };
+        }
         let mut next = Self { sick: BTreeMap::new(), healed: None, ..self.clone() };
         let mut resets_at: Option<Timestamp> = None;
         // A time that lies ahead was not written by us, or by a clock that was wrong. It must not put off what is tried next.
@@ -228,7 +237,6 @@ impl Progress {
             tried.at = to_the_second(now);
         }
         for one in sick {
-            let latest = after(now, OUR_TIME_IS_BEHIND);
             let ahead = one.transition.filter(|transition| *transition > latest);
             let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(now);
             let known = self.sick.get(one.key);
@@ -372,6 +380,20 @@ mod tests {
             look(&memory, &[(KEY, 7200 + minute * 60)], 200 + minute * 60)
         });
         assert_eq!(since(&for_ever, KEY), Some(5), "nor does one whose clock is ahead");
+    }
+
+    /// The clock of an API server is an hour behind for a while, after the sickness began and something was tried.
+    #[test]
+    fn a_clock_that_falls_behind_changes_nothing() {
+        let (condition, boot_id) = (KEY.to_owned(), String::new());
+        let tried = Tried { condition, action: Action::Reboot, rung: 0, attempt: 1, at: at(20), boot_id };
+        let memory = Progress { tried: Some(tried), ..look(&Progress::default(), &[(KEY, 0)], 5) };
+        let behind = look(&memory, &[(KEY, 0)], 30 - 3600);
+        assert_eq!(behind, memory);
+        assert_eq!(look(&behind, &[(KEY, 0)], 60), memory);
+        // A time of ours that lies ahead, and not the node's, was not written by us.
+        let by_hand = Progress { sick: BTreeMap::from([(KEY.to_owned(), Clock::new(at(9_999)))]), ..memory };
+        assert_eq!(since(&look(&by_hand, &[(KEY, 0)], 60), KEY), Some(0));
     }
 
     #[test]

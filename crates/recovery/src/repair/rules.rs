@@ -601,7 +601,9 @@ impl Desk<'_> {
 
     fn reboot(&self, sick: &Sick, rung: usize, attempt: u32) -> Step {
         let node = self.node();
-        let at = to_the_second(self.now);
+        // Nobody who reads it believes what is older than the Node, and the clock of an API server may be behind.
+        let now = to_the_second(self.now);
+        let at = node.created.map_or(now, |created| now.max(created));
         let tried = Tried {
             condition: sick.key.clone(),
             action: Action::Reboot,

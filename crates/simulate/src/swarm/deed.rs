@@ -366,6 +366,48 @@ impl Call {
 }
 
 impl Deed {
+    /// True if the brake may not count a write of a replica from when it was sent. If its answer is lost, it counts from when the
+    /// brake let it through. If the Lease cannot be written, or goes back to an older state, the next leader does not know of it.
+    pub(super) fn is_counted_late(&self) -> bool {
+        match self {
+            Self::Strike { call: Call::Renewal | Call::Any, .. }
+            | Self::Strike {
+                effect: Effect::Delay(_) | Effect::AnswerLost | Effect::Unanswered { carried_out: true },
+                ..
+            }
+            | Self::Unrenewed { .. }
+            | Self::Restore { .. }
+            | Self::Slow { .. }
+            | Self::Clock { .. }
+            | Self::Asleep { .. }
+            | Self::Stop { .. } => true,
+            Self::Strike { .. }
+            | Self::Node { .. }
+            | Self::Reboot { .. }
+            | Self::ReplaceNode { .. }
+            | Self::Stall { .. }
+            | Self::Unlisted { .. }
+            | Self::Refused { .. }
+            | Self::Backwards { .. }
+            | Self::Cut { .. }
+            | Self::Compact
+            | Self::Kill { .. }
+            | Self::Crash { .. }
+            | Self::CrashAtRenewal { .. }
+            | Self::Restart { .. }
+            | Self::DryRun { .. }
+            | Self::Pause { .. }
+            | Self::Evict { .. }
+            | Self::DeletePod { .. }
+            | Self::ReplacePod { .. }
+            | Self::DeleteJob { .. }
+            | Self::Suspend { .. }
+            | Self::DeleteApp { .. }
+            | Self::Sick { .. }
+            | Self::Veto { .. } => false,
+        }
+    }
+
     /// For how long it lasts, if it ends before all faults cease.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let seconds = match self {

@@ -17,7 +17,11 @@ const KEPT: usize = 2;
 /// Makes a drill of some plans, and leaves all others as they are.
 pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
     let moves = match rng.u8(..ONE_IN) {
-        0 => restarts(plan, rng),
+        0 => {
+            // Those would allow twice the budget.
+            plan.moves.retain(|it| !it.deed.is_counted_late());
+            restarts(plan, rng)
+        }
         1 => repairs(plan, rng),
         // Machines that were made or ended since the backup would be a tale of their own.
         2 if plan.pool == 0 => {
@@ -50,15 +54,19 @@ fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     let crash = |number| Deed::Node { node: format!("node-{number}"), fault: NodeFault::Crash, lasts: None };
     let mut moves: Vec<Move> = (1..=2).map(|number| Move { at: lost, deed: crash(number) }).collect();
     // The node is lost after 40 to 50 seconds; then there are the toleration, the grace, and the wait of a minute.
-    for _ in 0..rng.usize(3..=6) {
+    let mut at = lost + rng.u64(115..150);
+    for _ in 0..rng.usize(4..=7) {
         let replica = rng.usize(..plan.replicas);
-        let deed = match rng.u8(..6) {
-            0 => Deed::Kill { replica },
-            1 => Deed::Crash { replica, point: CrashPoint::After(rng.u32(1..=3)) },
-            2 => Deed::CrashAtRenewal { replica, side: Side::After },
-            _ => Deed::Restart { replica },
+        let deeds = match rng.u8(..6) {
+            0 => vec![Deed::Kill { replica }],
+            1 => vec![Deed::Crash { replica, point: CrashPoint::After(rng.u32(1..=3)) }],
+            2 => vec![Deed::CrashAtRenewal { replica, side: Side::After }],
+            // A rollout.
+            _ => (0..plan.replicas).map(|replica| Deed::Restart { replica }).collect(),
         };
-        moves.push(Move { at: (lost + rng.u64(115..400)).min(TROUBLE - 1), deed });
+        moves.extend(deeds.into_iter().map(|deed| Move { at: at.min(TROUBLE - 1), deed }));
+        // A process that begins acts after 20 seconds, when its clock is settled: then the minute of the one before is not over.
+        at += rng.u64(25..50);
     }
     moves
 }

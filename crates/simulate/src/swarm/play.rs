@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{
     check::{Checker, Deeds, Invariant, Violation},
+    deed::{Deed, Move},
     eventually, panics,
     plan::{Plan, TROUBLE},
     replica::locked,
@@ -16,10 +17,10 @@ use super::{
 };
 use crate::{History, in_virtual_time};
 
-/// For so long dead machines stay dead after the trouble.
+/// For so long dead machines stay dead after the trouble, if any are.
 const DEAD_STAY_DEAD: Duration = Duration::from_secs(600);
-/// For so long all is well in the end, unless everything has come to its end before.
-const ALL_WELL: Duration = Duration::from_secs(1080);
+/// So long after the trouble everything has come to its end.
+const ALL_IS_OVER: Duration = Duration::from_secs(1680);
 /// So often that is asked, from the third time on: what is put back right after its end is noticed.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
@@ -69,30 +70,26 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     trouble(&world, plan).await;
 
     world.calm_the_wire();
-    for it in &plan.moves {
-        // People take back what they have said; machines stay as they are.
-        let is_machine = matches!(
-            it.deed,
-            super::Deed::Node { .. } | super::Deed::Evict { .. } | super::Deed::Sick { .. }
-        );
-        if !is_machine {
-            world.end(&it.deed).await;
-        }
+    let calm = Instant::now();
+    // People take back what they have said; machines stay as they are.
+    let (machines, people): (Vec<&Move>, Vec<&Move>) =
+        plan.moves.iter().partition(|it| is_of_a_machine(&it.deed));
+    for it in people {
+        world.end(&it.deed).await;
     }
-    sleep(DEAD_STAY_DEAD).await;
-    let now = world.cluster.api().now();
-    let found = eventually::unrecovered(locked(&checker).known(), plan, now);
-    found.into_iter().for_each(|violation| locked(&checker).report(violation));
-
-    world.heal_all(&plan.node_names()).await;
+    if machines.into_iter().any(outlasts_the_trouble) {
+        sleep(DEAD_STAY_DEAD).await;
+        let now = world.cluster.api().now();
+        let found = eventually::unrecovered(locked(&checker).known(), plan, now);
+        found.into_iter().for_each(|violation| locked(&checker).report(violation));
+        world.heal_all(&plan.node_names()).await;
+    }
     sleep(ASK_EVERY * 2).await;
-    let mut waited = ASK_EVERY * 2;
     let (now, found) = loop {
         sleep(ASK_EVERY).await;
-        waited += ASK_EVERY;
         let now = world.cluster.api().now();
         let found = eventually::unfinished(locked(&checker).known(), plan, now);
-        if found.is_empty() || waited >= ALL_WELL {
+        if found.is_empty() || calm.elapsed() >= ALL_IS_OVER {
             break (now, found);
         }
     };
@@ -102,6 +99,14 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     let (violations, deeds, digest) = locked(&checker).finish(&deaths);
     world.stop().await;
     Ok(Outcome { violations, deeds, digest })
+}
+
+fn is_of_a_machine(deed: &Deed) -> bool {
+    matches!(deed, Deed::Node { .. } | Deed::Evict { .. } | Deed::Sick { .. })
+}
+
+fn outlasts_the_trouble(it: &Move) -> bool {
+    it.deed.lasts().is_none_or(|lasts| it.at + lasts.as_secs() >= TROUBLE)
 }
 
 /// Everything on the schedule happens.

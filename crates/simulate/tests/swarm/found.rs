@@ -55,6 +55,14 @@ fn a_clock_that_was_behind_makes_no_repair_early() {
     holds(&repairs(900, vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick }]));
 }
 
+/// The same of a node that was sick before: what was remembered of it was moved back by an hour.
+#[test]
+fn a_clock_that_falls_behind_makes_no_repair_early() {
+    let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 60 };
+    let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
+    holds(&repairs(900, vec![Move { at: 60, deed: sick }, Move { at: 120, deed: behind }]));
+}
+
 /// By a clock that is an hour behind, nothing is due for an hour. Alarms were set for as late as alarms are set, ten minutes, and rang late
 /// after that clock was given up.
 #[test]
@@ -74,6 +82,18 @@ fn a_repair_that_begins_while_a_clock_is_behind_is_believed_afterwards() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 600 };
     let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
     holds(&repairs(60, vec![Move { at: 20, deed: behind }, Move { at: 100, deed: sick }]));
+}
+
+/// The same of an eviction that was older than its Node: it was not believed, and never came to its end.
+#[test]
+fn an_eviction_that_starts_while_a_clock_is_behind_is_believed_afterwards() {
+    let lost = Deed::Node { node: "node-1".into(), fault: NodeFault::KubeletStop, lasts: None };
+    let behind = Deed::Clock { replica: 0, call: Call::Renewal, ahead: -3600, lasts: 400 };
+    let evicted = Deed::Evict { node: "node-1".into(), stops: None };
+    let moves =
+        vec![Move { at: 139, deed: lost }, Move { at: 263, deed: behind }, Move { at: 334, deed: evicted }];
+    let deeds = unbroken(&no_repairs(Workloads::default(), moves));
+    assert!(deeds.evictions > 0, "nothing was evicted: {deeds:?}");
 }
 
 /// The refusal of one write made eviction forget that of the other, and it sent both in turn, without a pause.

@@ -86,6 +86,19 @@ fn damage_in_one_annotation_leaves_nothing_of_the_other() {
     assert_eq!(Memory::read(None, None), Memory::default());
 }
 
+/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+#[test]
+fn an_eviction_that_starts_by_a_clock_before_its_node_was_made_is_no_damage() {
+    let young = NodeView { created: Some(at(0)), lease: lease(-4200), ..node() };
+    let started = judge_node(&young, &[], &[], 600 - 3600);
+    let Step::StartEviction { progress, .. } = &started.verdict.actions()[0] else { panic!("{started:?}") };
+    assert_eq!(progress.started, at(0));
+    let both = vec![taint(KEY, "INC-1", "NoSchedule"), taint(KEY, "INC-1", "NoExecute")];
+    let begun = NodeView { progress: Some(progress.clone()), taints: both, ..young };
+    let goes_on = say(&judge_node(&begun, &[pod()], &[], 660));
+    assert!(goes_on.starts_with("Act EvictingPods"), "{goes_on}");
+}
+
 fn damaged() -> NodeView {
     let damage = Damage {
         annotation: "eviction.salvor.dev/progress",

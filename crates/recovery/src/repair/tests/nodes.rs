@@ -332,6 +332,23 @@ fn a_ladder_is_climbed_rung_by_rung() {
     assert_eq!(world.deeds(0, at(50)), TIGHTEN);
 }
 
+/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+#[test]
+fn a_reboot_by_a_clock_before_its_node_was_made_is_no_damage() {
+    let spec = json!({"policies": [
+        {"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m", "action": "Reboot"},
+    ]});
+    let mut world = World::new(policy_of(spec), [sick("n", 0)]);
+    world.nodes[0].0.created = Some(at(60));
+    world.reserve(at(30));
+    let judgement = world.judge(0, at(30));
+    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else {
+        panic!("{:?}", judgement.verdict)
+    };
+    let text = serde_json::to_string(progress).unwrap();
+    assert_eq!(Progress::read_of(&text, Some(at(60))), Ok(progress.clone()));
+}
+
 #[test]
 fn a_ladder_without_a_last_resort_ends() {
     let spec = json!({"policies": [

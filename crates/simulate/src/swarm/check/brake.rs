@@ -3,65 +3,18 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_embedded::Effect;
 
 use super::{
     Seen,
     forces::{is_marked, is_taken_out_of_service},
     invariants::{Invariant, Violation},
 };
-use crate::swarm::{
-    deed::{Call, Deed},
-    plan::Plan,
-    replica::Death,
-};
+use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
 
 /// What is carried out counts for a minute from then on. Processes may differ by a second in what time it is.
 const WINDOW: SignedDuration = SignedDuration::from_secs(58);
 /// A process that dies forgets the admissions of so long before.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
-
-/// True if a write may not be counted from when it was sent. If its answer is lost, it counts from when the brake let it through. If
-/// the Lease cannot be written, or goes back to an older state, the next leader does not know of it.
-fn is_counted_late(deed: &Deed) -> bool {
-    match deed {
-        Deed::Strike { call: Call::Renewal | Call::Any, .. }
-        | Deed::Strike {
-            effect: Effect::Delay(_) | Effect::AnswerLost | Effect::Unanswered { carried_out: true },
-            ..
-        }
-        | Deed::Unrenewed { .. }
-        | Deed::Restore { .. }
-        | Deed::Slow { .. }
-        | Deed::Clock { .. }
-        | Deed::Asleep { .. }
-        | Deed::Stop { .. } => true,
-        Deed::Strike { .. }
-        | Deed::Node { .. }
-        | Deed::Reboot { .. }
-        | Deed::ReplaceNode { .. }
-        | Deed::Stall { .. }
-        | Deed::Unlisted { .. }
-        | Deed::Refused { .. }
-        | Deed::Backwards { .. }
-        | Deed::Cut { .. }
-        | Deed::Compact
-        | Deed::Kill { .. }
-        | Deed::Crash { .. }
-        | Deed::CrashAtRenewal { .. }
-        | Deed::Restart { .. }
-        | Deed::DryRun { .. }
-        | Deed::Pause { .. }
-        | Deed::Evict { .. }
-        | Deed::DeletePod { .. }
-        | Deed::ReplacePod { .. }
-        | Deed::DeleteJob { .. }
-        | Deed::Suspend { .. }
-        | Deed::DeleteApp { .. }
-        | Deed::Sick { .. }
-        | Deed::Veto { .. } => false,
-    }
-}
 
 /// What counted.
 struct Admission {
@@ -84,7 +37,7 @@ pub(super) struct BrakeWindows {
 impl BrakeWindows {
     pub(super) fn new(plan: &Plan) -> Self {
         let limit = plan.settings.pods_per_minute;
-        let most = if plan.has(is_counted_late) { limit * 2 } else { limit };
+        let most = if plan.has(Deed::is_counted_late) { limit * 2 } else { limit };
         Self { limit, most, admissions: Vec::new() }
     }
 
