@@ -238,7 +238,8 @@ impl Progress {
         }
         for one in sick {
             let ahead = one.transition.filter(|transition| *transition > latest);
-            let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(now);
+            // Our time is the earliest that it can be. No sickness is older than the latest.
+            let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(latest);
             let known = self.sick.get(one.key);
             // An agent that goes on to write newer transitions moves nothing: only the one that was first seen counts so.
             let is_the_first = |clock: &Clock| clock.ahead.is_some() && clock.ahead == one.transition;
@@ -364,22 +365,22 @@ mod tests {
         let memory = look(&Progress::default(), &[(KEY, 7)], 5);
         assert_eq!(since(&memory, KEY), Some(7), "our time is behind the server's by up to two seconds");
         let memory = look(&Progress::default(), &[(KEY, 500)], 5);
-        assert_eq!(since(&memory, KEY), Some(5), "a transition that lies ahead counts from now");
+        assert_eq!(since(&memory, KEY), Some(7), "a transition that lies ahead counts from now");
     }
 
     #[test]
     fn a_clock_that_was_behind_makes_nobody_sick_for_longer() {
         let an_hour_behind = look(&Progress::default(), &[(KEY, 3600)], 5);
         let still_behind = look(&an_hour_behind, &[(KEY, 3600)], 100);
-        assert_eq!(since(&still_behind, KEY), Some(5));
+        assert_eq!(since(&still_behind, KEY), Some(7));
         let right = look(&still_behind, &[(KEY, 3600)], 3700);
         assert_eq!((since(&right, KEY), right.sick[KEY].ahead), (Some(3600), None));
         let rewritten = look(&still_behind, &[(KEY, 3690)], 3700);
-        assert_eq!(since(&rewritten, KEY), Some(5), "an agent that writes another one moves nothing");
+        assert_eq!(since(&rewritten, KEY), Some(7), "an agent that writes another one moves nothing");
         let for_ever = (0..100).fold(still_behind, |memory, minute| {
             look(&memory, &[(KEY, 7200 + minute * 60)], 200 + minute * 60)
         });
-        assert_eq!(since(&for_ever, KEY), Some(5), "nor does one whose clock is ahead");
+        assert_eq!(since(&for_ever, KEY), Some(7), "nor does one whose clock is ahead");
     }
 
     /// The clock of an API server is an hour behind for a while, after the sickness began and something was tried.
