@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     check::{Invariant, Known, Violation, condition, has_taint},
-    deed::Deed,
+    deed::{Deed, NodeFault},
     objects::SICK,
     plan::{Consent, Plan},
 };
@@ -18,7 +18,7 @@ pub(super) const RECOVERED_WITHIN: SignedDuration = SignedDuration::from_secs(42
 
 /// The pods that should have been recovered by now.
 pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    if !plan.settings.zombie || brake_holds(known) {
+    if !plan.settings.zombie || brake_holds(known, plan) {
         return Vec::new();
     }
     let mut wrong = Vec::new();
@@ -44,10 +44,16 @@ pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Vio
     wrong
 }
 
-/// True if so many nodes are lost that nothing is recovered. Where many are, not all of them are tainted.
-fn brake_holds(known: &Known) -> bool {
+/// True if so many nodes are lost that nothing is recovered, or were a moment ago. Where many are, not all of them are tainted.
+fn brake_holds(known: &Known, plan: &Plan) -> bool {
     let nodes: Vec<&Value> = known.all("nodes").collect();
-    let lost = nodes.iter().filter(|node| condition(node, "Ready") != Some("True")).count();
+    let flaps = |name: &Value| {
+        plan.has(|deed| matches!(deed, Deed::Node { node, fault: NodeFault::Flap, .. } if name == node))
+    };
+    let lost = nodes
+        .iter()
+        .filter(|node| condition(node, "Ready") != Some("True") || flaps(&node["metadata"]["name"]))
+        .count();
     lost > 2 && lost * 2 > nodes.len()
 }
 

@@ -16,6 +16,8 @@ use crate::swarm::recorder::{Ledger, Sent};
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 /// A kubelet that renewed its Lease is alive for this long.
 const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
+/// One that was forgotten when the API went back counts for half of that: a Lease that stands still for so long is really old.
+const FORGOTTEN_LEASE_LASTS: SignedDuration = SignedDuration::from_secs(20);
 /// Renewals of a node that are remembered: a write may be on its way for a while.
 const RENEWALS: usize = 8;
 
@@ -27,6 +29,8 @@ pub(crate) struct Known {
     ledger: Ledger,
     objects: Objects,
     kubelets: BTreeMap<String, Kubelet>,
+    /// When the API went back to a backup.
+    restored: Option<Timestamp>,
 }
 
 /// What the API has shown of a kubelet.
@@ -51,7 +55,7 @@ impl Kubelet {
 
 impl Known {
     pub(super) fn new(ledger: Ledger) -> Self {
-        Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new() }
+        Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new(), restored: None }
     }
 
     /// The object of this kind and name before a change.
@@ -71,7 +75,7 @@ impl Known {
 
     /// From now on there are these objects. Heartbeats that were seen were seen.
     pub(super) fn restore(&mut self, objects: Objects, at: Timestamp) {
-        self.objects = objects;
+        (self.objects, self.restored) = (objects, Some(at));
         for (name, kubelet) in &mut self.kubelets {
             let node = self.objects.get(&("nodes".to_owned(), String::new(), name.clone()));
             kubelet.shows(at, node.is_some_and(|node| is_ready(node)));
@@ -118,8 +122,9 @@ impl Known {
             return Some(format!("{node} is Ready since {since}"));
         }
         let renewed = kubelet.renewals.iter().rev().find(|renewed| **renewed <= looked)?;
-        (sent.duration_since(*renewed) < LEASE_LASTS)
-            .then(|| format!("{node} renewed its Lease at {renewed}"))
+        let is_forgotten = self.restored.is_some_and(|restored| *renewed < restored);
+        let lasts = if is_forgotten { FORGOTTEN_LEASE_LASTS } else { LEASE_LASTS };
+        (sent.duration_since(*renewed) < lasts).then(|| format!("{node} renewed its Lease at {renewed}"))
     }
 
     /// Whether one of these paths was read, by whoever sent this, within the time for which a look counts.
