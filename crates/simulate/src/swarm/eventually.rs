@@ -1,5 +1,7 @@
 //! What must have come about when faults have ceased.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, job::TRACKING_FINALIZER, repair, taints};
 use salvor_nodes::{GroundTruth, Overlap, Work};
@@ -9,12 +11,24 @@ use super::{
     check::{Invariant, Known, Violation, condition, has_taint},
     deed::{Deed, NodeFault},
     objects::SICK,
-    plan::{Consent, Plan},
+    plan::{Consent, JobPlan, Plan},
 };
 
 /// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this, also while machines that are dead stay
 /// dead: the wait of a minute, what is left of its own grace, the budget of the brake, and the settling of the brake.
 pub(super) const RECOVERED_WITHIN: SignedDuration = SignedDuration::from_secs(420);
+
+/// A Job whose pods have failed often waits for so long before the next one.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
+
+/// The time that a Job may need after all faults: every completion fails once more, waits, and takes its time again.
+pub(super) fn most_work_left(plan: &Plan) -> Duration {
+    let of = |job: &JobPlan| {
+        let once = Duration::from_secs(u64::from(job.takes) * 2) + LONGEST_BACKOFF;
+        once * job.completions
+    };
+    plan.workloads.jobs.iter().map(of).max().unwrap_or_default()
+}
 
 /// The pods that should have been recovered by now.
 pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {

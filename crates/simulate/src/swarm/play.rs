@@ -19,7 +19,7 @@ use crate::{History, in_virtual_time};
 
 /// For so long dead machines stay dead after the trouble, if any are.
 const DEAD_STAY_DEAD: Duration = Duration::from_secs(600);
-/// So long after the trouble everything has come to its end.
+/// So long after the trouble everything has come to its end, but for the work that is left.
 const ALL_IS_OVER: Duration = Duration::from_secs(1680);
 /// So often that is asked, from the third time on: what is put back right after its end is noticed.
 const ASK_EVERY: Duration = Duration::from_secs(60);
@@ -89,7 +89,7 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
         sleep(ASK_EVERY).await;
         let now = world.cluster.api().now();
         let found = eventually::unfinished(locked(&checker).known(), plan, now);
-        if found.is_empty() || calm.elapsed() >= ALL_IS_OVER {
+        if found.is_empty() || calm.elapsed() >= ALL_IS_OVER + eventually::most_work_left(plan) {
             break (now, found);
         }
     };

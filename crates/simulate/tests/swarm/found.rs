@@ -55,6 +55,14 @@ fn a_clock_that_was_behind_makes_no_repair_early() {
     holds(&repairs(900, vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick }]));
 }
 
+/// The same by less than a second: our time is the earliest that the server's clock can show, and was taken for the time of the transition.
+#[test]
+fn a_clock_that_is_behind_makes_no_repair_a_second_early() {
+    let behind = Deed::Clock { replica: 0, call: Call::Renewal, ahead: -3600, lasts: 83 };
+    let sick = Deed::Sick { node: "gpu-1".into(), lasts: None };
+    holds(&repairs(263, vec![Move { at: 406, deed: behind }, Move { at: 483, deed: sick }]));
+}
+
 /// The same of a node that was sick before: what was remembered of it was moved back by an hour.
 #[test]
 fn a_clock_that_falls_behind_makes_no_repair_early() {
