@@ -83,6 +83,8 @@ const STALE_PAUSE: Duration = Duration::from_secs(1);
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
 /// The name of the limit, in metrics, that holds actions back while a watch is silent.
+/// So often it is looked whether lists that were asked for are taken in.
+const LISTS_ASKED_FOR_EVERY: Duration = Duration::from_secs(1);
 const STALE_VIEW: &str = "StaleView";
 /// The memory of subjects is swept when it has grown by this much and has doubled.
 const SWEEP: usize = 1024;
@@ -165,7 +167,7 @@ impl<R: Recovery> Engine<R> {
             if more {
                 tokio::task::yield_now().await;
             }
-            let wake = self.agenda.next_wake();
+            let wake = self.next_wake();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
@@ -202,6 +204,17 @@ impl<R: Recovery> Engine<R> {
             let Some(end) = self.ends.1.recv().await else { return };
             self.ended(end);
         }
+    }
+
+    /// When something is to be done without any news.
+    fn next_wake(&mut self) -> Option<Instant> {
+        let due = self.agenda.next_wake();
+        if self.feeds.are_listed() {
+            return due;
+        }
+        // A list in doubt counts when its watch has come to the present, and that is no news.
+        let lists_may_count = Instant::now() + LISTS_ASKED_FOR_EVERY;
+        Some(due.map_or(lists_may_count, |due| due.min(lists_may_count)))
     }
 
     // ---- what happens -------------------------------------------------------------------------

@@ -280,8 +280,11 @@ impl Permit<'_> {
         }
         self.unless_paused()?;
         // The answer to a second look may have been the first to tell another time.
-        if write.effect.irreversible && inner.time.unsettled().is_some() {
+        if write.effect.irreversible && inner.time.clocks_disagree().is_some() {
             return Err(Failure::ClockUnsettled);
+        }
+        if write.effect.irreversible && inner.time.just_restored().is_some() {
+            return Err(Failure::JustRestored);
         }
         let left = inner.leadership.time_left(basis.term).ok_or(Failure::NotLeading)?;
         let limit = left.min(WRITE_TIMEOUT);

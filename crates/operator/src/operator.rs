@@ -142,7 +142,7 @@ impl Operator {
         let pulse = if aside.is_some() { Pulse::new() } else { Pulse::of_this_thread() };
         metrics.show_pulse(pulse.clone());
         let beat = aside.is_some().then(|| AbortOnDropHandle::new(tokio::spawn(pulse.clone().beat())));
-        let source = Source::new(client.clone());
+        let source = Source { client: client.clone(), history: time.history().clone() };
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
         let mut switch = None;

@@ -3,13 +3,23 @@
 //! An etcd that is restored from a backup goes on counting from an earlier revision. What was seen before then belongs to
 //! another history: its numbers say nothing about the new one.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::SeqCst},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
 };
 
 pub use salvor_recovery::ids::Revision;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
+
+/// An end of the history within so long of another one comes of a server that goes back and forth, not of a backup.
+const BACK_AND_FORTH: Duration = Duration::from_secs(60);
+/// By so long after the end of a history every kubelet that lives has renewed its Lease, which lasts for so long by default.
+const KUBELETS_RENEW_WITHIN: Duration = Duration::from_secs(40);
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The source from which a state of an object is known.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +50,14 @@ pub(crate) struct History(Arc<Inner>);
 struct Inner {
     epoch: AtomicU64,
     changed: Notify,
+    ends: Mutex<Option<Ends>>,
+}
+
+/// The last end of a history, and how many there were, each soon after the one before.
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    last: Instant,
+    in_a_row: u32,
 }
 
 impl History {
@@ -56,9 +74,29 @@ impl History {
                 "revisions of the API server go backwards, as after the restore of a backup: everything is read anew, and \
                  nothing is done until all watches have come to the present"
             );
+            let mut ends = self.0.ends.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = ends.filter(|ends| ends.last.elapsed() < BACK_AND_FORTH);
+            let in_a_row = before.map_or(1, |ends| ends.in_a_row.saturating_add(1));
+            *ends = Some(Ends { last: Instant::now(), in_a_row });
+            drop(ends);
             self.0.changed.notify_waiters();
         }
         known + 1
+    }
+
+    /// When lists may be read again: at once after the first end of a history, and later and later while the server goes back and
+    /// forth. Otherwise whoever notices it next would make everybody ask for everything without a pause.
+    pub(crate) fn may_be_read_at(&self) -> Option<Instant> {
+        let ends = (*self.0.ends.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let doublings = ends.in_a_row.checked_sub(2)?;
+        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(doublings.min(20))).min(LONGEST_PAUSE);
+        Some(ends.last + pause)
+    }
+
+    /// For how much longer Leases may be old only because the server went back to an earlier state.
+    pub(crate) fn settles_in(&self) -> Option<Duration> {
+        let ends = (*self.0.ends.lock().unwrap_or_else(PoisonError::into_inner))?;
+        KUBELETS_RENEW_WITHIN.checked_sub(ends.last.elapsed()).filter(|left| !left.is_zero())
     }
 
     /// Waits until somebody notices that another history than this one has begun.
@@ -106,8 +144,33 @@ mod tests {
         }
     }
 
-    #[test]
-    fn several_who_notice_the_same_are_heard_once() {
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_goes_back_and_forth_is_not_asked_without_a_pause() {
+        let history = History::default();
+        let pause = |history: &History| {
+            history.may_be_read_at().map_or(Duration::ZERO, |at| at.duration_since(Instant::now()))
+        };
+        let ends = |history: &History| {
+            history.ends(history.epoch());
+            pause(history)
+        };
+        let millis = Duration::from_millis;
+        assert_eq!(pause(&history), millis(0), "nothing has ended");
+        assert_eq!(history.settles_in(), None);
+        let first: Vec<Duration> = (0..4).map(|_| ends(&history)).collect();
+        assert_eq!(history.settles_in(), Some(KUBELETS_RENEW_WITHIN));
+        assert_eq!(first, [millis(0), millis(250), millis(500), millis(1000)]);
+        tokio::time::advance(millis(1000)).await;
+        assert_eq!(pause(&history), millis(0), "it is over");
+        assert_eq!((0..40).map(|_| ends(&history)).last(), Some(LONGEST_PAUSE));
+        tokio::time::advance(KUBELETS_RENEW_WITHIN).await;
+        assert_eq!(history.settles_in(), None);
+        tokio::time::advance(BACK_AND_FORTH).await;
+        assert_eq!(ends(&history), millis(0), "a restore, long after");
+    }
+
+    #[tokio::test]
+    async fn several_who_notice_the_same_are_heard_once() {
         let history = History::default();
         assert_eq!((history.ends(0), history.ends(0), history.epoch()), (1, 1, 1));
         assert_eq!((history.ends(1), history.epoch()), (2, 2));

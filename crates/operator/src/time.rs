@@ -13,7 +13,7 @@ use salvor_api::GoDuration;
 use salvor_recovery::{ClockChange, ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
 
-use crate::shared::Bell;
+use crate::{revision::History, shared::Bell};
 
 /// The first answer with the server's time is awaited for this long.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
@@ -58,6 +58,8 @@ struct Inner {
     server: Mutex<ServerClock>,
     /// Alarms by the server's clock are wrong: it went forward by more than the time that passed.
     skipped: Bell,
+    /// Which history the server is in.
+    history: History,
 }
 
 impl Time {
@@ -77,7 +79,13 @@ impl Time {
             origin: Instant::now(),
             server: Mutex::default(),
             skipped: Bell::default(),
+            history: History::default(),
         }))
+    }
+
+    /// The history that the server is in, for whoever reads revisions.
+    pub(crate) fn history(&self) -> &History {
+        &self.0.history
     }
 
     /// The time here.
@@ -129,8 +137,20 @@ impl Time {
         &self.0.skipped
     }
 
-    /// The hold on irreversible steps while it is not certain which of several clocks is right.
+    /// The hold on irreversible steps while it is not certain which time it is, or how old the state of the API is.
     pub(crate) fn unsettled(&self) -> Option<Held> {
+        self.clocks_disagree().or_else(|| self.just_restored())
+    }
+
+    /// The hold after the API has gone back to an earlier state.
+    pub(crate) fn just_restored(&self) -> Option<Held> {
+        let left = self.0.history.settles_in()?;
+        let until = self.roughly().checked_add(left).unwrap_or(Timestamp::MAX);
+        Some(Held::JustRestored { until })
+    }
+
+    /// The hold while it is not certain which of several clocks is right.
+    pub(crate) fn clocks_disagree(&self) -> Option<Held> {
         let (local, clock) = (self.local(), self.server_clock());
         let left = clock.settles_in(local)?;
         let until = clock.now(local)?.checked_add(left).unwrap_or(Timestamp::MAX);

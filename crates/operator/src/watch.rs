@@ -289,6 +289,15 @@ pub(crate) async fn follow_with<P: Project>(
         if follower.listed != Some(follower.history.epoch()) {
             revision = None;
         }
+        if revision.is_none()
+            && let Some(at) = follower.history.may_be_read_at()
+        {
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(at) => {}
+                () = follower.changes.closed() => return GivenUp::Unheard,
+            }
+        }
         let was_watching = revision.is_some() && !in_doubt;
         let result = match &mut revision {
             None => match follower.list(size).await {

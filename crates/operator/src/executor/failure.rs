@@ -48,6 +48,9 @@ pub(crate) enum Failure {
     /// Meanwhile the server told another time than before.
     #[error("the API server told different times, and this cannot be taken back")]
     ClockUnsettled,
+    /// Meanwhile the server went back to an earlier state.
+    #[error("the API server went back to an earlier state, and this cannot be taken back")]
+    JustRestored,
     /// No answer in time: it may or may not have been done.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
@@ -68,6 +71,7 @@ impl Failure {
             Self::Forbidden { .. } | Self::NamespaceTerminating(_) => "forbidden",
             Self::Paused => "paused",
             Self::ClockUnsettled => "clock_unsettled",
+            Self::JustRestored => "just_restored",
             Self::Unanswered(_) => "unanswered",
             Self::Api(_) => "error",
         }
@@ -117,6 +121,7 @@ impl Failure {
             | Self::Throttled(_)
             | Self::Paused
             | Self::ClockUnsettled
+            | Self::JustRestored
             | Self::Unanswered(_) => None,
         }
     }

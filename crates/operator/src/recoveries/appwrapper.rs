@@ -565,7 +565,8 @@ impl AppWrappers {
             | Failure::Forbidden { .. }
             | Failure::NamespaceTerminating(_)
             | Failure::Paused
-            | Failure::ClockUnsettled => Refused::Waits,
+            | Failure::ClockUnsettled
+            | Failure::JustRestored => Refused::Waits,
         }
     }
 

@@ -88,6 +88,15 @@ pub enum Held {
         /// When it is let through if no other time is told.
         until: Timestamp,
     },
+    /// The API went back to a backup a moment ago.
+    #[error(
+        "the API server went back to an earlier state. Leases in it are old, also those of kubelets that live, so actions that \
+         cannot be undone wait until {until}"
+    )]
+    JustRestored {
+        /// By then every kubelet that lives has renewed its Lease.
+        until: Timestamp,
+    },
     /// A limit of a node's repair policy.
     #[error("{}: {}", .0.cause, .0.what)]
     RepairPolicy(Box<RepairLimit>),
@@ -141,6 +150,7 @@ impl Held {
             Self::Paused { .. } => "Paused",
             Self::MemoryLost { .. } => "BrakeMemoryLost",
             Self::ClockUnsettled { .. } => "ClockUnsettled",
+            Self::JustRestored { .. } => "JustRestored",
             Self::RepairPolicy(limit) => limit.cause,
             Self::MaxNodesPerMinute { .. } => "MaxNodesPerMinute",
             Self::MaxPodsPerMinute { .. } => "MaxPodsPerMinute",
@@ -152,6 +162,9 @@ impl Held {
         match self {
             Self::Paused { .. } => "Is Salvor not paused?",
             Self::ClockUnsettled { .. } => "Do the clocks of the API servers agree?",
+            Self::JustRestored { .. } => {
+                "Has every kubelet had time to renew its Lease since the API went back?"
+            }
             Self::RepairPolicy(_) => "Do the policy's limits allow it?",
             Self::MaxUnreachablePercent { .. }
             | Self::ZoneDown { .. }
@@ -172,6 +185,7 @@ impl Held {
             | Self::Gradual { until, .. }
             | Self::MemoryLost { until, .. }
             | Self::ClockUnsettled { until, .. }
+            | Self::JustRestored { until }
             | Self::MaxPodsPerMinute { until, .. }
             | Self::MaxNodesPerMinute { until, .. } => Some(*until),
         }

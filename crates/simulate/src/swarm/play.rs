@@ -73,7 +73,7 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     let calm = Instant::now();
     // People take back what they have said; machines stay as they are.
     let (machines, people): (Vec<&Move>, Vec<&Move>) =
-        plan.moves.iter().partition(|it| is_of_a_machine(&it.deed));
+        plan.moves.iter().partition(|it| is_of_a_machine(&it.deed, plan));
     for it in people {
         world.end(&it.deed).await;
     }
@@ -101,8 +101,10 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     Ok(Outcome { violations, deeds, digest })
 }
 
-fn is_of_a_machine(deed: &Deed) -> bool {
-    matches!(deed, Deed::Node { .. } | Deed::Evict { .. } | Deed::Sick { .. })
+/// A request that nobody carries out is a word like any other.
+fn is_of_a_machine(deed: &Deed, plan: &Plan) -> bool {
+    matches!(deed, Deed::Node { .. } | Deed::Sick { .. })
+        || plan.settings.eviction && matches!(deed, Deed::Evict { .. })
 }
 
 fn outlasts_the_trouble(it: &Move) -> bool {

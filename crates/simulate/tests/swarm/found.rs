@@ -2,7 +2,7 @@
 
 use salvor_embedded::Effect;
 use salvor_simulate::swarm::{
-    Call, Consent, Deed, Deeds, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
+    Call, Consent, Deed, Deeds, JobPlan, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
 };
 
 /// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
@@ -114,4 +114,51 @@ fn a_webhook_that_denies_every_patch_of_a_node_is_not_asked_without_end() {
         vec![Move { at: 90, deed: denied }, Move { at: 100, deed: lost }, Move { at: 110, deed: evicted }];
     let deeds = unbroken(&no_repairs(Workloads::default(), moves));
     assert!(deeds.evictions > 0, "nothing was evicted: {deeds:?}");
+}
+
+/// Lists that are older than what was seen before end a history, and so did each watch of the pods of an evicted node, which came and went
+/// with every list of nodes: everything was asked for again and again, without a pause.
+#[test]
+fn lists_that_go_back_while_a_node_is_evicted_are_not_asked_for_without_end() {
+    let backwards = Deed::Backwards { replica: 0, revisions: 376, lasts: 129 };
+    let evicted = Deed::Evict { node: "node-3".into(), stops: Some(78) };
+    let pod = PodPlan { consent: Consent::Terminate, grace: 2, tolerates: 1 };
+    let workloads = Workloads { pods: vec![pod; 10], ..Workloads::default() };
+    let moves = vec![Move { at: 670, deed: backwards }, Move { at: 719, deed: evicted }];
+    unbroken(&no_repairs(workloads, moves));
+}
+
+/// After a restore the lists of Jobs and pods count when their watches have come to the present. That was noticed with the next news of them,
+/// which never came in a quiet cluster.
+#[test]
+fn a_job_goes_on_after_a_restore_although_nothing_else_happens() {
+    let pod = PodPlan { consent: Consent::Delete, grace: 4, tolerates: 9 };
+    let job = JobPlan {
+        pod,
+        indexed: false,
+        completions: 2,
+        parallelism: 1,
+        waits_for_the_end: false,
+        takes: 197,
+        fails: 1,
+    };
+    let workloads = Workloads { jobs: vec![job], ..Workloads::default() };
+    let restore = Deed::Restore { lasts: 40 };
+    let stopped = Deed::Stop { replica: 0, lasts: 22 };
+    let moves = vec![Move { at: 577, deed: restore }, Move { at: 604, deed: stopped }];
+    unbroken(&no_repairs(workloads, moves));
+}
+
+/// A Lease in a backup is old, also that of a kubelet that has come back since. A node whose eviction had been asked for before the backup was
+/// evicted seconds after the restore.
+#[test]
+fn nobody_is_evicted_by_the_leases_of_a_backup() {
+    let flaps = Deed::Node { node: "node-3".into(), fault: NodeFault::Flap, lasts: None };
+    let evicted = Deed::Evict { node: "node-3".into(), stops: None };
+    let restore = Deed::Restore { lasts: 68 };
+    let pod = PodPlan { consent: Consent::Delete, grace: 7, tolerates: 7 };
+    let workloads = Workloads { pods: vec![pod; 6], set: 1, ..Workloads::default() };
+    let moves =
+        vec![Move { at: 410, deed: flaps }, Move { at: 451, deed: evicted }, Move { at: 465, deed: restore }];
+    unbroken(&no_repairs(workloads, moves));
 }

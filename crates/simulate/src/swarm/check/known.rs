@@ -16,8 +16,6 @@ use crate::swarm::recorder::{Ledger, Sent};
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 /// A kubelet that renewed its Lease is alive for this long.
 const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
-/// One that was forgotten when the API went back counts for half of that: a Lease that stands still for so long is really old.
-const FORGOTTEN_LEASE_LASTS: SignedDuration = SignedDuration::from_secs(20);
 /// Renewals of a node that are remembered: a write may be on its way for a while.
 const RENEWALS: usize = 8;
 
@@ -29,8 +27,6 @@ pub(crate) struct Known {
     ledger: Ledger,
     objects: Objects,
     kubelets: BTreeMap<String, Kubelet>,
-    /// When the API went back to a backup.
-    restored: Option<Timestamp>,
 }
 
 /// What the API has shown of a kubelet.
@@ -55,7 +51,7 @@ impl Kubelet {
 
 impl Known {
     pub(super) fn new(ledger: Ledger) -> Self {
-        Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new(), restored: None }
+        Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new() }
     }
 
     /// The object of this kind and name before a change.
@@ -75,7 +71,7 @@ impl Known {
 
     /// From now on there are these objects. Heartbeats that were seen were seen.
     pub(super) fn restore(&mut self, objects: Objects, at: Timestamp) {
-        (self.objects, self.restored) = (objects, Some(at));
+        self.objects = objects;
         for (name, kubelet) in &mut self.kubelets {
             let node = self.objects.get(&("nodes".to_owned(), String::new(), name.clone()));
             kubelet.shows(at, node.is_some_and(|node| is_ready(node)));
@@ -122,9 +118,8 @@ impl Known {
             return Some(format!("{node} is Ready since {since}"));
         }
         let renewed = kubelet.renewals.iter().rev().find(|renewed| **renewed <= looked)?;
-        let is_forgotten = self.restored.is_some_and(|restored| *renewed < restored);
-        let lasts = if is_forgotten { FORGOTTEN_LEASE_LASTS } else { LEASE_LASTS };
-        (sent.duration_since(*renewed) < lasts).then(|| format!("{node} renewed its Lease at {renewed}"))
+        (sent.duration_since(*renewed) < LEASE_LASTS)
+            .then(|| format!("{node} renewed its Lease at {renewed}"))
     }
 
     /// Whether one of these paths was read, by whoever sent this, within the time for which a look counts.

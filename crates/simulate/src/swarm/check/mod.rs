@@ -128,7 +128,7 @@ impl Checker {
             orders: Orders::new(dry),
             brake: BrakeWindows::new(plan),
             jobs: Jobs::default(),
-            nodes: Nodes::new(&plan.settings),
+            nodes: Nodes::new(plan),
             apps: appwrapper::Audit::new(RETRY_LIMIT),
             lines: 0,
             deeds: Deeds::default(),

@@ -15,13 +15,17 @@ use super::{
     known::{Known, condition, has_taint},
     text,
 };
-use crate::swarm::{objects::SICK, plan::Settings};
+use crate::swarm::{
+    deed::{Call, Deed, Move},
+    objects::SICK,
+    plan::Plan,
+};
 
 /// A look at a node may be this old.
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 
 /// A node that is well for no longer than this counts as sick all the time: a minute by `repair.healthyAfter`, and the rest because faults
-/// may keep Salvor from seeing that it is well.
+/// may keep Salvor from seeing that it is well. A pause, in which it writes nothing down, comes on top.
 const LONGEST_BREAK: SignedDuration = SignedDuration::from_mins(5);
 
 /// A sickness of a node.
@@ -37,6 +41,7 @@ struct Sickness {
 pub(super) struct Nodes {
     budget: usize,
     toleration: SignedDuration,
+    longest_break: SignedDuration,
     evicts: bool,
     /// By name: the last sickness of a node.
     sick: BTreeMap<String, Sickness>,
@@ -47,10 +52,18 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let settings = &plan.settings;
+        // A process that begins while all answers tell a time that is yet to come has no other to go by.
+        let is_all_ahead = |deed: &Deed| matches!(deed, Deed::Clock { call: Call::Any, ahead: 1.., .. });
+        let toleration = if plan.has(is_all_ahead) { 0 } else { settings.toleration };
+        let pause =
+            |it: &Move| if let Deed::Pause { lasts } = it.deed { i64::try_from(lasts).ok() } else { None };
+        let paused: i64 = plan.moves.iter().filter_map(pause).sum();
         Self {
             budget: settings.budget,
-            toleration: SignedDuration::from_secs(settings.toleration.into()),
+            toleration: SignedDuration::from_secs(toleration.into()),
+            longest_break: LONGEST_BREAK + SignedDuration::from_secs(paused),
             evicts: settings.eviction,
             sick: BTreeMap::new(),
             asked: BTreeMap::new(),
@@ -86,7 +99,8 @@ impl Nodes {
         } else if condition(seen.object, SICK) == Some("False") {
             let sickness = Sickness { since: seen.at, well: None };
             let known = self.sick.entry(seen.name().to_owned()).or_insert(sickness);
-            let is_over = known.well.take().is_some_and(|well| seen.at.duration_since(well) > LONGEST_BREAK);
+            let is_over =
+                known.well.take().is_some_and(|well| seen.at.duration_since(well) > self.longest_break);
             if is_over {
                 *known = sickness;
             }
