@@ -157,8 +157,11 @@ fn nobody_is_evicted_by_the_leases_of_a_backup() {
     let evicted = Deed::Evict { node: "node-3".into(), stops: None };
     let restore = Deed::Restore { lasts: 68 };
     let pod = PodPlan { consent: Consent::Delete, grace: 7, tolerates: 7 };
-    let workloads = Workloads { pods: vec![pod; 6], set: 1, ..Workloads::default() };
+    // More than the budget of the minutes before lets through.
+    let workloads = Workloads { pods: vec![pod; 15], ..Workloads::default() };
     let moves =
         vec![Move { at: 410, deed: flaps }, Move { at: 451, deed: evicted }, Move { at: 465, deed: restore }];
-    unbroken(&no_repairs(workloads, moves));
+    let plan = no_repairs(workloads, moves);
+    let deeds = unbroken(&Plan { settings: Settings { pods_per_minute: 2, ..plan.settings }, ..plan });
+    assert!(deeds.pods_failed > 0, "nobody was evicted: {deeds:?}");
 }
