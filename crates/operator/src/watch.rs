@@ -457,7 +457,7 @@ impl<P: Project> Follower<P> {
         };
         let seen = revision.revision();
         let epoch = match floor {
-            Some(floor) if seen < floor => self.history.ends(epoch),
+            Some(floor) if is_behind(seen, floor) => self.history.ends(epoch),
             _ if self.history.epoch() == epoch => epoch,
             // Somebody has noticed something meanwhile: nobody knows whether before or after this was read.
             _ => return Err(WatchEnd::Asked),
@@ -472,7 +472,7 @@ impl<P: Project> Follower<P> {
         self.health.saw(seen);
         self.listed = Some(epoch);
         let moment = Moment::of(seen, anew, &self.health, epoch, asked);
-        self.unconfirmed = doubtful.filter(|it| seen < it.known);
+        self.unconfirmed = doubtful.filter(|it| is_behind(seen, it.known));
         if let Some(doubtful) = &mut self.unconfirmed {
             doubtful.lists.push(moment.clone());
         }
@@ -509,7 +509,7 @@ impl<P: Project> Follower<P> {
     async fn check_the_server(&self) -> Result<(), WatchEnd> {
         let floor = self.health.newest();
         let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;
-        if page.revision.revision() < floor { Err(WatchEnd::Rewound) } else { Ok(()) }
+        if is_behind(page.revision.revision(), floor) { Err(WatchEnd::Rewound) } else { Ok(()) }
     }
 
     /// Watches from a revision, which moves with what is seen, until the server ends it.
@@ -631,6 +631,11 @@ impl<P: Project> Follower<P> {
         let uri = format!("{}?{}", self.target.path, query.join("&"));
         Request::get(uri).body(Body::empty()).map_err(|e| WatchEnd::Api(kube::Error::HttpError(e)))
     }
+}
+
+/// True if a list is older than what was seen before. One that does not tell its revision may be, where others have told theirs.
+fn is_behind(list: Revision, floor: Revision) -> bool {
+    list.number() < floor.number()
 }
 
 /// An event in a line of a watch.

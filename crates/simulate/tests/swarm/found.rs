@@ -2,7 +2,7 @@
 
 use salvor_embedded::Effect;
 use salvor_simulate::swarm::{
-    Call, Consent, Deed, Deeds, JobPlan, Move, NodeFault, Plan, PodPlan, Settings, Workloads, play,
+    Call, Consent, Deed, Deeds, JobPlan, Move, NodeFault, Plan, PodPlan, Settings, Watched, Workloads, play,
 };
 
 /// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
@@ -164,4 +164,30 @@ fn nobody_is_evicted_by_the_leases_of_a_backup() {
     let plan = no_repairs(workloads, moves);
     let deeds = unbroken(&Plan { settings: Settings { pods_per_minute: 2, ..plan.settings }, ..plan });
     assert!(deeds.pods_failed > 0, "nobody was evicted: {deeds:?}");
+}
+
+/// A list of pods that told no revision was believed, although others had told theirs before: it was empty, and a pod too many was made.
+#[test]
+fn a_list_that_tells_no_revision_is_not_taken_for_the_present() {
+    let pod = PodPlan { consent: Consent::Delete, grace: 11, tolerates: 38 };
+    let job = JobPlan {
+        pod,
+        indexed: false,
+        completions: 2,
+        parallelism: 1,
+        waits_for_the_end: true,
+        takes: 139,
+        fails: 1,
+    };
+    let workloads = Workloads { jobs: vec![job], ..Workloads::default() };
+    let backwards = Deed::Backwards { replica: 0, revisions: 100_000, lasts: 251 };
+    let unrenewed = Deed::Unrenewed { replica: 0, effect: Effect::RequestLost, lasts: 57 };
+    let unlisted =
+        Deed::Unlisted { replica: 0, watch: Watched::Pods, effect: Effect::InternalError, lasts: 336 };
+    let moves = vec![
+        Move { at: 146, deed: backwards },
+        Move { at: 152, deed: unrenewed },
+        Move { at: 208, deed: unlisted },
+    ];
+    unbroken(&no_repairs(workloads, moves));
 }
