@@ -82,9 +82,9 @@ const STALE_PAUSE: Duration = Duration::from_secs(1);
 /// A subject that takes longer than this to judge is not judged again for so many times that long.
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
-/// The name of the limit, in metrics, that holds actions back while a watch is silent.
-/// So often it is looked whether lists that were asked for are taken in.
+/// While lists are awaited, whether they are taken in is checked so often.
 const LISTS_ASKED_FOR_EVERY: Duration = Duration::from_secs(1);
+/// The name of the limit, in metrics, that holds actions back while a watch is silent.
 const STALE_VIEW: &str = "StaleView";
 /// The memory of subjects is swept when it has grown by this much and has doubled.
 const SWEEP: usize = 1024;

@@ -21,6 +21,11 @@ const KUBELETS_RENEW_WITHIN: Duration = Duration::from_secs(40);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// The pause before reading again after so many failures in a row.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(LONGEST_PAUSE)
+}
+
 /// The source from which a state of an object is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
@@ -89,8 +94,7 @@ impl History {
     pub(crate) fn may_be_read_at(&self) -> Option<Instant> {
         let ends = (*self.0.ends.lock().unwrap_or_else(PoisonError::into_inner))?;
         let doublings = ends.in_a_row.checked_sub(2)?;
-        let pause = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(doublings.min(20))).min(LONGEST_PAUSE);
-        Some(ends.last + pause)
+        Some(ends.last + backoff(doublings.saturating_add(1)))
     }
 
     /// For how much longer Leases may be old only because the server went back to an earlier state.

@@ -21,7 +21,7 @@ use tokio::{sync::mpsc, time::Instant};
 use crate::{
     incoming::{Incoming, Line, Page, PageSize, ReadError},
     live,
-    revision::History,
+    revision::{History, backoff},
     tasks,
 };
 
@@ -44,8 +44,6 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// What a watch has told is taken in by then.
 const TAKING_IN: Duration = Duration::from_secs(1);
-const FIRST_BACKOFF: Duration = Duration::from_millis(250);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Which objects are watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -383,10 +381,6 @@ pub(crate) async fn follow_with<P: Project>(
             () = follower.changes.closed() => return GivenUp::Unheard,
         }
     }
-}
-
-fn backoff(failures: u32) -> Duration {
-    FIRST_BACKOFF.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(LONGEST_BACKOFF)
 }
 
 struct Follower<P: Project> {

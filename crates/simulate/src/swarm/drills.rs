@@ -65,7 +65,7 @@ fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
             _ => (0..plan.replicas).map(|replica| Deed::Restart { replica }).collect(),
         };
         moves.extend(deeds.into_iter().map(|deed| Move { at: at.min(TROUBLE - 1), deed }));
-        // A process that begins acts after 20 seconds, when its clock is settled: then the minute of the one before is not over.
+        // A process that begins watches a Lease for 20 seconds before it acts: then the minute of the one before is not over.
         at += rng.u64(25..50);
     }
     moves

@@ -27,6 +27,13 @@ fn no_repairs(workloads: Workloads, moves: Vec<Move>) -> Plan {
     Plan { pool: 0, workloads, settings, ..plan }
 }
 
+/// A Job of two completions, one after the other, whose first pod fails.
+fn two_in_turn(pod: PodPlan, waits_for_the_end: bool, takes: u32) -> Workloads {
+    let job =
+        JobPlan { pod, indexed: false, completions: 2, parallelism: 1, waits_for_the_end, takes, fails: 1 };
+    Workloads { jobs: vec![job], ..Workloads::default() }
+}
+
 /// Plays a plan that breaks nothing; what was done in it.
 fn unbroken(plan: &Plan) -> Deeds {
     let outcome = play(plan);
@@ -133,16 +140,7 @@ fn lists_that_go_back_while_a_node_is_evicted_are_not_asked_for_without_end() {
 #[test]
 fn a_job_goes_on_after_a_restore_although_nothing_else_happens() {
     let pod = PodPlan { consent: Consent::Delete, grace: 4, tolerates: 9 };
-    let job = JobPlan {
-        pod,
-        indexed: false,
-        completions: 2,
-        parallelism: 1,
-        waits_for_the_end: false,
-        takes: 197,
-        fails: 1,
-    };
-    let workloads = Workloads { jobs: vec![job], ..Workloads::default() };
+    let workloads = two_in_turn(pod, false, 197);
     let restore = Deed::Restore { lasts: 40 };
     let stopped = Deed::Stop { replica: 0, lasts: 22 };
     let moves = vec![Move { at: 577, deed: restore }, Move { at: 604, deed: stopped }];
@@ -170,16 +168,7 @@ fn nobody_is_evicted_by_the_leases_of_a_backup() {
 #[test]
 fn a_list_that_tells_no_revision_is_not_taken_for_the_present() {
     let pod = PodPlan { consent: Consent::Delete, grace: 11, tolerates: 38 };
-    let job = JobPlan {
-        pod,
-        indexed: false,
-        completions: 2,
-        parallelism: 1,
-        waits_for_the_end: true,
-        takes: 139,
-        fails: 1,
-    };
-    let workloads = Workloads { jobs: vec![job], ..Workloads::default() };
+    let workloads = two_in_turn(pod, true, 139);
     let backwards = Deed::Backwards { replica: 0, revisions: 100_000, lasts: 251 };
     let unrenewed = Deed::Unrenewed { replica: 0, effect: Effect::RequestLost, lasts: 57 };
     let unlisted =
