@@ -75,8 +75,8 @@ pub struct Clock {
     /// True if the node had never been ready for pods when it began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starting: bool,
-    /// The transition that was yet to come when it was first seen, so that `since` is our time of then. If our time catches up with it,
-    /// our time was wrong, and the transition counts.
+    /// The earliest transition of those that were yet to come, so that `since` is our time of then. If our time catches up with it, our
+    /// time was wrong, and the transition counts, also if the agent has written another one since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Timestamp>,
 }
@@ -237,18 +237,22 @@ impl Progress {
             tried.at = to_the_second(now);
         }
         for one in sick {
-            let ahead = one.transition.filter(|transition| *transition > latest);
             // Our time is the earliest that it can be. No sickness is older than the latest.
-            let told = one.transition.filter(|_| ahead.is_none()).unwrap_or(latest);
+            let told = one.transition.map_or(latest, |transition| transition.min(latest));
             let known = self.sick.get(one.key);
-            // An agent that goes on to write newer transitions moves nothing: only the one that was first seen counts so.
-            let is_the_first = |clock: &Clock| clock.ahead.is_some() && clock.ahead == one.transition;
-            let (before, ahead) = match known {
-                None => (None, ahead),
-                Some(clock) if is_the_first(clock) => (ahead.map(|_| clock.since), ahead),
-                Some(clock) => (Some(clock.since), None),
+            // An agent that goes on to write newer transitions moves nothing: the earliest of those that were ahead counts.
+            let first = match known {
+                None => one.transition,
+                Some(clock) => {
+                    clock.ahead.map(|ahead| one.transition.map_or(ahead, |other| other.min(ahead)))
+                }
             };
-            let since = to_the_second(before.map_or(told, |before| before.min(told)));
+            let (ahead, reached) = match first {
+                Some(first) if first > latest => (Some(first), None),
+                Some(_) | None => (None, first),
+            };
+            let since = reached.unwrap_or_else(|| known.map_or(told, |clock| clock.since.min(told)));
+            let since = to_the_second(since);
             let seen = to_the_second(known.map_or(now, |known| known.seen().min(now)));
             let starting = known.map_or(look.starting, |known| known.starting);
             let seen = Some(seen).filter(|seen| *seen != since);
@@ -320,6 +324,8 @@ pub(super) fn kind_of(key: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
 
     fn at(seconds: i64) -> Timestamp {
@@ -376,11 +382,21 @@ mod tests {
         let right = look(&still_behind, &[(KEY, 3600)], 3700);
         assert_eq!((since(&right, KEY), right.sick[KEY].ahead), (Some(3600), None));
         let rewritten = look(&still_behind, &[(KEY, 3690)], 3700);
-        assert_eq!(since(&rewritten, KEY), Some(7), "an agent that writes another one moves nothing");
-        let for_ever = (0..100).fold(still_behind, |memory, minute| {
-            look(&memory, &[(KEY, 7200 + minute * 60)], 200 + minute * 60)
-        });
-        assert_eq!(since(&for_ever, KEY), Some(7), "nor does one whose clock is ahead");
+        assert_eq!(since(&rewritten, KEY), Some(3600), "an agent that writes a newer one moves nothing");
+        let rewritten_while_behind = look(&still_behind, &[(KEY, 3650)], 110);
+        assert_eq!(rewritten_while_behind, still_behind);
+        let corrected = look(&still_behind, &[(KEY, 90)], 110);
+        assert_eq!((since(&corrected, KEY), corrected.sick[KEY].ahead), (Some(90), None));
+        let by_an_agent_ahead = |memory: Progress, minutes: Range<i64>| {
+            minutes.fold(memory, |memory, minute| look(&memory, &[(KEY, 7200 + minute * 60)], minute * 60))
+        };
+        let not_reached = by_an_agent_ahead(still_behind, 2..60);
+        assert_eq!(since(&not_reached, KEY), Some(7), "nor does one whose clock is ahead");
+        assert_eq!(
+            since(&by_an_agent_ahead(not_reached, 60..200), KEY),
+            Some(3600),
+            "it is moved once, at most"
+        );
     }
 
     /// The clock of an API server is an hour behind for a while, after the sickness began and something was tried.

@@ -70,6 +70,16 @@ fn a_clock_that_is_behind_makes_no_repair_a_second_early() {
     holds(&repairs(263, vec![Move { at: 406, deed: behind }, Move { at: 483, deed: sick }]));
 }
 
+/// The same, and the agent writes the transition anew: then our time counted for good, and was early by the error of that clock.
+#[test]
+fn an_agent_that_rewrites_a_transition_while_a_clock_is_behind_makes_no_repair_early() {
+    let behind = Deed::Clock { replica: 0, call: Call::ReadLease, ahead: -90, lasts: 340 };
+    let sick = || Deed::Sick { node: "gpu-2".into(), lasts: None };
+    let moves =
+        vec![Move { at: 363, deed: behind }, Move { at: 712, deed: sick() }, Move { at: 719, deed: sick() }];
+    holds(&repairs(510, moves));
+}
+
 /// The same of a node that was sick before: what was remembered of it was moved back by an hour.
 #[test]
 fn a_clock_that_falls_behind_makes_no_repair_early() {
