@@ -73,11 +73,11 @@ fn a_clock_that_is_behind_makes_no_repair_a_second_early() {
 /// The same, and the agent writes the transition anew: then our time counted for good, and was early by the error of that clock.
 #[test]
 fn an_agent_that_rewrites_a_transition_while_a_clock_is_behind_makes_no_repair_early() {
-    let behind = Deed::Clock { replica: 0, call: Call::ReadLease, ahead: -90, lasts: 340 };
+    let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -90, lasts: 60 };
     let sick = || Deed::Sick { node: "gpu-2".into(), lasts: None };
     let moves =
-        vec![Move { at: 363, deed: behind }, Move { at: 712, deed: sick() }, Move { at: 719, deed: sick() }];
-    holds(&repairs(510, moves));
+        vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick() }, Move { at: 107, deed: sick() }];
+    holds(&repairs(900, moves));
 }
 
 /// The same of a node that was sick before: what was remembered of it was moved back by an hour.
