@@ -8,6 +8,8 @@ use super::{
     Seen,
     forces::{is_marked, is_taken_out_of_service},
     invariants::{Invariant, Violation},
+    known::Known,
+    text,
 };
 use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
 
@@ -41,10 +43,12 @@ impl BrakeWindows {
         Self { limit, most, admissions: Vec::new() }
     }
 
-    pub(super) fn see(&mut self, seen: &Seen<'_>) {
+    pub(super) fn see(&mut self, seen: &Seen<'_>, known: &Known) {
         let Some(write) = seen.by else { return };
+        // The machine of a pod whose Node is gone counted when a repair ended it.
+        let is_freed = || known.cluster_object("nodes", text(&seen.object["spec"]["nodeName"])).is_none();
         let pods = match seen.resource {
-            "pods" if is_marked(seen) => Some(1),
+            "pods" if is_marked(seen) && !is_freed() => Some(1),
             "nodes" if is_taken_out_of_service(seen) => None,
             _ => return,
         };

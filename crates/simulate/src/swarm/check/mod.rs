@@ -160,7 +160,7 @@ impl Checker {
         self.terms.see(&seen, wrong);
         self.orders.see(&seen, wrong);
         forces::see(&seen, &self.known, wrong);
-        self.brake.see(&seen);
+        self.brake.see(&seen, &self.known);
         self.jobs.see(&seen, wrong);
         self.nodes.see(&seen, &self.known, wrong);
         self.lines += 1;
