@@ -114,6 +114,25 @@ fn what_is_carried_out_late_counts_from_then() {
     // Also after its admission counts no more.
     assert!(brake.carried_out(at(0), at(200_000), &steps));
     assert!(!passes(&brake, at(260_999)) && passes(&brake, at(261_000)));
+    let mut unlimited = Brake::new(BrakeLimits::default(), BrakeState::default());
+    unlimited.limits.max_nodes_per_minute = 0;
+    assert!(!unlimited.carried_out(at(0), at(40_000), &steps), "without a limit nothing is remembered");
+}
+
+/// The configuration changes while pods that were let through still count.
+#[test]
+fn a_limit_that_is_lowered_or_taken_away_holds_no_more_than_it_says() {
+    let mut before = brake(5, 50);
+    before.admit(at(0), 5).unwrap();
+    let with_limit = |limit| {
+        let mut brake = brake(limit, 50);
+        brake.restore(at(1_000), before.state().clone());
+        brake
+    };
+    assert!(with_limit(6).check(at(1_000), 2).is_err());
+    assert_eq!(with_limit(0).check(at(1_000), 2), Ok(()));
+    assert!(with_limit(1).check(at(1_000), 1).is_err());
+    assert_eq!(with_limit(1).check(at(1_000), 0), Ok(()), "what was let through is carried out");
 }
 
 #[test]

@@ -419,6 +419,18 @@ fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
 }
 
 #[test]
+fn a_repair_that_has_begun_and_is_held_counts_by_what_holds_it() {
+    let mut world = World::new(policy(), [sick("n", 0)]);
+    world.reserve(at(60));
+    let mut counted = |told: &str| {
+        world.nodes[0].0.progress = Some(Box::new(Progress { told: told.to_owned(), ..Progress::default() }));
+        world.survey(at(60)).begun_and_held
+    };
+    assert_eq!(counted("Blocked MaxNodesPerMinute"), ["MaxNodesPerMinute"]);
+    assert!(counted("Repairing").is_empty());
+}
+
+#[test]
 fn what_a_node_tells_is_told_once() {
     let mut world = World::new(policy(), [sick("n", 0)]);
     let judgement = world.judge(0, at(5));
