@@ -21,7 +21,7 @@ pub struct RepairSettings {
     pub provider: RepairProvider,
     /// A condition's clock is reset only after it was healthy for this long.
     pub healthy_after: GoDuration,
-    /// A repair that is not over after this time does not hold up others any more.
+    /// A repair that is not over, or could not begin, after this time does not hold up others any more.
     pub stuck_after: GoDuration,
     /// A new machine that has not registered after this time holds up repairs of its pool.
     pub launch_timeout: GoDuration,
@@ -113,8 +113,9 @@ const FIELDS: &[Field] = &[
         "repair.stuckAfter",
         Duration,
         Presence::Default("15m0s"),
-        "A repair that is not over after this time is reported, and its node does not count against the budget any more. The \
-         gracePeriod of a Graceful termination comes on top.",
+        "A repair that is not over this long after it began is reported, and its node does not count against the budget any more. \
+         One that something holds for this long loses its turn to the next node. The gracePeriod of a Graceful termination \
+         comes on top.",
     ),
     field(
         "repair.launchTimeout",

@@ -19,7 +19,7 @@ use super::reasons::{NodeWhy, PolicyWhy};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::{PolicyStatus, Repair};
 use super::steps::{Begun, Step};
-use super::survey::{Member, Survey};
+use super::survey::{Course, Member, Survey};
 use super::views::{Backend, NodeView};
 use crate::brake::{Held, RepairLimit};
 use crate::event::{EventNote, EventType, NodeCondition};
@@ -132,14 +132,25 @@ fn node_rules(
         if exhausted { desk.held(sick, &Hold::LadderExhausted) } else { desk.under_way(turn) }
     })?;
 
+    let not_reserved = || NodeWhy::NotReserved { sick: Box::new(sick.clone()) };
+    let has_lapsed = place
+        .repair()
+        .is_some_and(|repair| Course::of(repair, Some(member), None, policy, settings, now).has_lapsed(now));
+    // What was prepared is taken back before others have its turn.
+    if has_lapsed && let Some(step) = desk.take_back() {
+        return Err(Verdict::Act { actions: vec![step], why: not_reserved() });
+    }
     let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
     let hold = survey.hold(policy, &asked, now);
     ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
         .map_err(|hold| desk.held(sick, &hold))?;
     let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
-    ask.some("Is it its turn?", seen, place.repair()).ok_or_else(|| match survey.budget_hold() {
-        Some(hold) => desk.held(sick, &hold),
-        None => Verdict::Ignore(NodeWhy::NotReserved { sick: Box::new(sick.clone()) }),
+    ask.some("Is it its turn?", seen, place.repair().filter(|_| !has_lapsed)).ok_or_else(|| {
+        // One whose turn is over waits for the next one: the budget need not be used up.
+        match survey.budget_hold().filter(|_| !has_lapsed) {
+            Some(hold) => desk.held(sick, &hold),
+            None => Verdict::Ignore(not_reserved()),
+        }
     })?;
 
     // The node tells once that the brake holds it. From then on the brake is asked each time.
@@ -263,7 +274,7 @@ pub(super) fn replacement(
             let set = claim.termination.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
             let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
             if set.is_none_or(|set| set > latest) {
-                let (at, hastens) = (to_the_second(latest), claim.deleting);
+                let (at, hastens) = (to_the_second(latest), claim.deleting.is_some());
                 let before = claim.termination_before.clone().or_else(|| claim.termination.clone());
                 Some(Step::TightenTermination {
                     claim: object,
@@ -273,13 +284,13 @@ pub(super) fn replacement(
                     hastens,
                     zone: zone(),
                 })
-            } else if claim.deleting {
+            } else if claim.deleting.is_some() {
                 None
             } else {
                 Some(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun: begun() })
             }
         }
-        Backend::Machine(machine) if machine.deleting => None,
+        Backend::Machine(machine) if machine.deleting.is_some() => None,
         Backend::Machine(machine) => {
             let (object, resource_version) = (machine.object.clone(), machine.resource_version.clone());
             match settings.cluster_api {
@@ -295,7 +306,7 @@ pub(super) fn replacement(
                 }),
             }
         }
-        Backend::Node if member.node.deleting => None,
+        Backend::Node if member.node.deleting().is_some() => None,
         Backend::Node => {
             let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
             match policy.termination {
@@ -491,7 +502,8 @@ impl Desk<'_> {
     fn unreadable(&self, problem: &str) -> NodeVerdict {
         let node = self.node();
         let why = NodeWhy::AnnotationUnreadable { problem: problem.into() };
-        if node.deleting || node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::UNREADABLE)
+        if node.deleting().is_some()
+            || node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::UNREADABLE)
         {
             return Verdict::Ignore(why);
         }
@@ -561,7 +573,7 @@ impl Desk<'_> {
     /// Takes back what was prepared for a repair that is not needed any more.
     fn take_back(&self) -> Option<Step> {
         let node = self.node();
-        if node.is_cordoned_by_us() && !node.deleting {
+        if node.is_cordoned_by_us() && node.deleting().is_none() {
             return Some(uncordon(node, Some(self.diagnosis.memory.clone())));
         }
         take_back_termination(&self.scene.member)
@@ -585,16 +597,19 @@ impl Desk<'_> {
         }
         let Some(repair) = self.scene.place.repair() else { return Verdict::Ignore(NodeWhy::BeingDeleted) };
         let grace = self.policy.termination.grace();
-        let stuck_at = after(repair.since.min(self.now), self.settings.stuck_after.saturating_add(grace));
-        let stuck = stuck_at <= self.now;
+        let course = Course::of(repair, Some(&self.scene.member), None, self.policy, self.settings, self.now);
+        let (next, stuck) = match course {
+            Course::Begun { stuck_at } => (stuck_at, stuck_at <= self.now),
+            Course::NotBegun { lapses_at } => (lapses_at, false),
+        };
         let why = NodeWhy::RepairUnderWay { action: Action::Replace, since: repair.since, stuck };
         let drained_at = after(repair.since.min(self.now), grace);
         let verdict = if self.scene.member.backend == Backend::Node && self.now < drained_at {
             Verdict::Wait { until: drained_at, why }
-        } else if stuck {
+        } else if next <= self.now {
             Verdict::Ignore(why)
         } else {
-            Verdict::Wait { until: stuck_at, why }
+            Verdict::Wait { until: next, why }
         };
         self.report(Told::Repairing { stuck }, verdict)
     }

@@ -48,7 +48,12 @@ pub struct Member<'a> {
 impl Member<'_> {
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
-        self.node.deleting || self.backend.owner().is_some_and(|owner| owner.deleting)
+        self.deleting().is_some()
+    }
+
+    /// Since when the node, or the owner of its machine, is being deleted.
+    fn deleting(&self) -> Option<Timestamp> {
+        self.node.deleting().into_iter().chain(self.backend.owner().and_then(|owner| owner.deleting)).min()
     }
 
     /// The pool that makes its replacement; empty if it has none.
@@ -64,11 +69,51 @@ impl Member<'_> {
     /// The NodeClaim, if we set the time of its forced termination and it is not being deleted, and the value that was there before.
     pub(super) fn prepared(&self) -> Option<(&OwnerView, &str)> {
         match &self.backend {
-            Backend::Claim(claim) if !claim.deleting => {
+            Backend::Claim(claim) if claim.deleting.is_none() => {
                 claim.termination_before.as_deref().map(|before| (claim, before))
             }
             Backend::Claim(_) | Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
         }
+    }
+}
+
+/// How far a repair that is written down has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Course {
+    /// Nothing was done yet that cannot be taken back, because something else holds it. Its turn ends at this time: others who are not
+    /// held would wait for ever, and if they had turns besides, it would begin beside them.
+    NotBegun { lapses_at: Timestamp },
+    /// It is under way, and stuck from this time on.
+    Begun { stuck_at: Timestamp },
+}
+
+impl Course {
+    /// The course of a repair. The member is its node, and none if that is gone and its owner is not.
+    pub(super) fn of(
+        repair: &Repair,
+        member: Option<&Member<'_>>,
+        owner_deleting: Option<Timestamp>,
+        policy: &Policy,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let tried = member.and_then(|member| member.node.progress.as_deref()?.tried.as_ref());
+        let begun_at = member.map_or(owner_deleting, Member::deleting).or(tried.map(|tried| tried.at));
+        let has_begun = begun_at.is_some()
+            || member.is_none_or(|member| {
+                let is_remediated = member.backend.owner().is_some_and(|owner| owner.remediated);
+                // Nobody knows what was done to a node whose memory cannot be read.
+                is_remediated || member.node.marks().damage.is_some()
+            });
+        // A time that lies ahead counts as now.
+        let from = begun_at.map_or(repair.since, |at| at.max(repair.since)).min(now);
+        let until = after(from, settings.stuck_after.saturating_add(policy.termination.grace()));
+        if has_begun { Self::Begun { stuck_at: until } } else { Self::NotBegun { lapses_at: until } }
+    }
+
+    /// True if its turn is over before it began.
+    pub(super) fn has_lapsed(self, now: Timestamp) -> bool {
+        matches!(self, Self::NotBegun { lapses_at } if lapses_at <= now)
     }
 }
 
@@ -89,6 +134,8 @@ pub struct Scope<'a> {
     pub launches: &'a BTreeMap<String, LaunchTrouble>,
     /// True if the node and the owner of a repair are both gone.
     pub is_gone: &'a dyn Fn(&Repair) -> bool,
+    /// Since when the owner of a repair is being deleted.
+    pub owner_deleting: &'a dyn Fn(&Repair) -> Option<Timestamp>,
     /// True if the node of a repair is there, is not being deleted, and is not among the members: it is selected no more.
     pub is_left_alone: &'a dyn Fn(&Repair) -> bool,
     /// Since when repairs that are under way, by the node's UID, are not needed any more.
@@ -146,9 +193,9 @@ pub struct Survey {
     pub picks: Vec<Repair>,
     /// Repairs that are over.
     pub over: Vec<Repair>,
-    /// Repairs that are not needed any more, and never began.
+    /// Repairs that are not needed any more, or whose turn is over, and that never began.
     pub released: Vec<Repair>,
-    /// Repairs that are not needed now.
+    /// Repairs that are not needed now, or whose turn is over.
     pub idle: BTreeSet<Uid>,
     /// Nodes, by name, whose pods must be counted before it is known whose turn it is.
     pub to_count: BTreeSet<NodeName>,
@@ -351,12 +398,26 @@ fn settle_repairs<'a>(
                     || !diagnosis.memory.is_empty() && diagnosis.memory.tried.is_some()
             }
         };
-        if !is_needed {
+        let course = Course::of(
+            repair,
+            member.map(|(member, _)| member),
+            (scope.owner_deleting)(repair),
+            policy,
+            settings,
+            now,
+        );
+        if !is_needed || course.has_lapsed(now) {
             survey.idle.insert(repair.uid.clone());
             let release = scope.idle.get(&repair.uid).map(|since| after(*since, RELEASE_AFTER));
             match release {
                 // What was prepared is taken back first.
-                Some(release) if release <= now && member.is_none_or(|(it, _)| it.prepared().is_none()) => {
+                Some(release)
+                    if release <= now
+                        && member.is_none_or(|(it, _)| {
+                            let is_drained = course.has_lapsed(now) && it.node.is_cordoned_by_us();
+                            it.prepared().is_none() && !is_drained
+                        }) =>
+                {
                     survey.released.push(repair.clone());
                     continue;
                 }
@@ -365,12 +426,19 @@ fn settle_repairs<'a>(
             }
         }
         standing.insert(&repair.uid);
-        // A time that lies ahead counts as now.
-        let stuck =
-            after(repair.since.min(now), settings.stuck_after.saturating_add(policy.termination.grace()));
-        if now < stuck {
+        let counts_until = match course {
+            // It may begin at any moment. Whoever has lapsed is released first.
+            Course::NotBegun { lapses_at } => {
+                survey.wake(lapses_at, now);
+                None
+            }
+            Course::Begun { stuck_at } => {
+                survey.wake(stuck_at, now);
+                Some(stuck_at)
+            }
+        };
+        if counts_until.is_none_or(|until| now < until) {
             survey.used = survey.used.saturating_add(1);
-            survey.wake(stuck, now);
             let place = member.map(|(member, _)| (&*member.node.zone, member.pool()));
             survey.is_busy_with(repair, place);
         }
@@ -387,9 +455,11 @@ fn pick(
     now: Timestamp,
 ) {
     let free = survey.allowed.saturating_sub(survey.used);
+    let lapsed: BTreeSet<Uid> = survey.released.iter().map(|repair| repair.uid.clone()).collect();
     let order = |candidate: &Candidate<'_>| {
         let pods = candidate.member.pods.unwrap_or(u32::MAX);
-        (candidate.sick.deadline, pods, candidate.member.node.node.name.clone())
+        let node = &candidate.member.node.node;
+        (lapsed.contains(&node.uid), candidate.sick.deadline, pods, node.name.clone())
     };
     candidates.sort_by_cached_key(order);
     if !(survey.zones.is_empty() && survey.pools.is_empty() && survey.relapses.is_empty()) {

@@ -86,7 +86,6 @@ fn node(name: &str) -> NodeView {
         node: NodeRef { name: name.into(), uid: format!("uid-{name}").into() },
         resource_version: "1".into(),
         created: Some(at(-1000)),
-        deleting: false,
         zone: "".into(),
         labels: labels(&[
             ("pool", "a"),
@@ -124,7 +123,7 @@ fn claim(node: &NodeView) -> OwnerView {
             name: node.node.name.to_string(),
         },
         resource_version: "3".into(),
-        deleting: false,
+        deleting: None,
         pool: "a".into(),
         termination: None,
         termination_before: None,
@@ -197,6 +196,7 @@ impl World {
             is_gone: &|repair| {
                 self.gone || !there.contains(&&repair.uid) && !self.left_alone.contains(&repair.uid)
             },
+            owner_deleting: &|_| None,
             is_left_alone: &|repair| self.left_alone.contains(&repair.uid),
             idle: &self.idle,
             settings: &self.settings,

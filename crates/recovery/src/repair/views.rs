@@ -136,7 +136,7 @@ impl Labelled for NodeLabels {
     }
 }
 
-/// Annotations of a node that concern its repair.
+/// What concerns the repair of a node, and most nodes do not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMarks {
     /// The value of the annotation `salvor.dev/do-not-repair`.
@@ -149,6 +149,8 @@ pub struct NodeMarks {
     pub machine: Option<(Box<str>, Box<str>)>,
     /// The value of the annotation `salvor.dev/reboot-done`.
     pub reboot_done: Option<Box<str>>,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
 }
 
 impl NodeMarks {
@@ -164,6 +166,7 @@ static NO_MARKS: NodeMarks = NodeMarks {
     damage: None,
     machine: None,
     reboot_done: None,
+    deleting: None,
 };
 
 /// A node.
@@ -175,8 +178,6 @@ pub struct NodeView {
     pub resource_version: ResourceVersion,
     /// When it was created.
     pub created: Option<Timestamp>,
-    /// True if it is being deleted.
-    pub deleting: bool,
     /// Its zone; empty if it has none.
     pub zone: Arc<str>,
     /// Its labels.
@@ -187,7 +188,7 @@ pub struct NodeView {
     pub conditions: Vec<ConditionView>,
     /// The memory on the node; none if there is none or it cannot be read.
     pub progress: Option<Box<Progress>>,
-    /// Its annotations that concern repairs; most nodes have none.
+    /// What most nodes do not have.
     pub marks: Option<Box<NodeMarks>>,
     /// The ID of its boot; empty if it does not say.
     pub boot_id: Box<str>,
@@ -198,9 +199,14 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// Its annotations that concern repairs.
+    /// What most nodes do not have.
     pub fn marks(&self) -> &NodeMarks {
         self.marks.as_deref().unwrap_or(&NO_MARKS)
+    }
+
+    /// Since when it is being deleted.
+    pub fn deleting(&self) -> Option<Timestamp> {
+        self.marks().deleting
     }
 
     /// The condition of this type.
@@ -215,7 +221,6 @@ impl NodeView {
             node,
             resource_version: _,
             created,
-            deleting,
             zone,
             labels,
             provider_id,
@@ -230,7 +235,7 @@ impl NodeView {
             |condition: &&ConditionView| ![CONDITION, REBOOT_CONDITION].contains(&&*condition.kind);
         *node == other.node
             && *created == other.created
-            && (*deleting, *unschedulable) == (other.deleting, other.unschedulable)
+            && *unschedulable == other.unschedulable
             && *marks == other.marks
             && *zone == other.zone
             && *labels == other.labels
@@ -272,8 +277,8 @@ pub struct OwnerView {
     pub object: ObjectRef,
     /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// True if it is being deleted.
-    pub deleting: bool,
+    /// Since when it is being deleted.
+    pub deleting: Option<Timestamp>,
     /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.
     pub pool: Arc<str>,
     /// The value of Karpenter's annotation with the time of the forced termination.

@@ -88,6 +88,26 @@ fn a_clock_that_falls_behind_makes_no_repair_early() {
     holds(&repairs(900, vec![Move { at: 60, deed: sick }, Move { at: 120, deed: behind }]));
 }
 
+/// Most nodes are lost, so the brake holds a repair that has its turn. It was taken for stuck 15 minutes after its turn was given, though it
+/// had just begun, and the next one began beside it.
+#[test]
+fn a_repair_that_the_brake_held_is_not_taken_for_stuck_when_it_begins() {
+    let lost = |node: &str| Deed::Node { node: node.into(), fault: NodeFault::Crash, lasts: None };
+    let sick = |node: &str| Deed::Sick { node: node.into(), lasts: None };
+    let moves = vec![
+        Move { at: 119, deed: lost("gpu-1") },
+        Move { at: 182, deed: lost("node-4") },
+        Move { at: 341, deed: sick("gpu-2") },
+        Move { at: 343, deed: sick("gpu-1") },
+        Move {
+            at: 343,
+            deed: Deed::Node { node: "gpu-3".into(), fault: NodeFault::Crash, lasts: Some(367) },
+        },
+        Move { at: 515, deed: lost("node-2") },
+    ];
+    holds(&Plan { nodes: 4, pool: 3, ..repairs(215, moves) });
+}
+
 /// By a clock that is an hour behind, nothing is due for an hour. Alarms were set for as late as alarms are set, ten minutes, and rang late
 /// after that clock was given up.
 #[test]

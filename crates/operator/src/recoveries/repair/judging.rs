@@ -141,8 +141,9 @@ impl Repairs {
         let nodes = graceful
             .flat_map(|policy| &policy.status.repairs)
             .filter_map(|repair| self.node(self.uids.get(&repair.uid)?));
-        let drained =
-            nodes.filter(|node| node.unschedulable && !node.deleting && self.backend(node) == Backend::Node);
+        let drained = nodes.filter(|node| {
+            node.unschedulable && node.deleting().is_none() && self.backend(node) == Backend::Node
+        });
         drained.map(|node| node.node.name.clone()).collect()
     }
 

@@ -43,7 +43,6 @@ pub(crate) struct SeenOwner {
     pub(super) created: Option<Timestamp>,
     /// True if its machine has become a node.
     pub(super) is_up: bool,
-    pub(super) deleting: bool,
     remediated: bool,
     initialized: Option<bool>,
     /// Most have none.
@@ -63,7 +62,7 @@ struct Home {
     namespace: String,
 }
 
-/// Annotations that decide something.
+/// What decides something, and most have not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Marks {
     termination: Option<String>,
@@ -71,6 +70,7 @@ struct Marks {
     veto: Option<&'static str>,
     do_not_repair: Option<String>,
     karpenter_do_not_repair: Option<String>,
+    deleting: Option<Timestamp>,
 }
 
 impl Marks {
@@ -85,6 +85,11 @@ impl SeenOwner {
         *self.called == *node.provider_id && (self.node.is_empty() || self.node == node.node.name)
     }
 
+    /// Since when it is being deleted.
+    pub(super) fn deleting(&self) -> Option<Timestamp> {
+        self.marks.as_ref()?.deleting
+    }
+
     /// The object.
     pub(super) fn object(&self) -> ObjectRef {
         let (kind, namespace) = match &self.kind {
@@ -96,12 +101,12 @@ impl SeenOwner {
 
     /// It as the rules see it.
     pub(super) fn view(&self) -> OwnerView {
-        let Marks { termination, termination_before, veto, do_not_repair, karpenter_do_not_repair } =
+        let Marks { termination, termination_before, veto, do_not_repair, karpenter_do_not_repair, deleting } =
             self.marks.as_deref().cloned().unwrap_or_default();
         OwnerView {
             object: self.object(),
             resource_version: self.resource_version.clone(),
-            deleting: self.deleting,
+            deleting,
             pool: self.pool.clone(),
             termination,
             termination_before,
@@ -275,10 +280,10 @@ impl Reader {
             veto: None,
             do_not_repair: of(annotations::DO_NOT_REPAIR),
             karpenter_do_not_repair: of(annotations::KARPENTER_DO_NOT_REPAIR),
+            deleting: metadata.deletion_timestamp,
         };
         SeenOwner {
             kind: OwnerKind::NodeClaim,
-            deleting: metadata.deletion_timestamp.is_some(),
             pool: self.texts.one(metadata.labels.get(labels::NODE_POOL).unwrap_or_default()),
             remediated: false,
             initialized: holds("Initialized"),
@@ -310,9 +315,9 @@ impl Reader {
             veto: has(annotations::SKIP_REMEDIATION).or(has(annotations::PAUSED)),
             do_not_repair: metadata.annotations.get(annotations::DO_NOT_REPAIR).cloned(),
             karpenter_do_not_repair: None,
+            deleting: metadata.deletion_timestamp,
         };
         SeenOwner {
-            deleting: metadata.deletion_timestamp.is_some(),
             pool: self.texts.one(pool.as_str()),
             remediated: has(annotations::REMEDIATE_MACHINE).is_some(),
             initialized: None,

@@ -11,7 +11,7 @@ use salvor_recovery::{
     repair::{LaunchTrouble, Policy, Repair, Scope, Survey, survey},
 };
 
-use super::{Repairs, subjects::Key};
+use super::{Repairs, owners::SeenOwner, subjects::Key};
 
 /// What was computed for a policy, and for how long it holds.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl Repairs {
             Default::default();
         for owner in self.claims.values().chain(self.machines().values()) {
             let pool = &owner.pool;
-            if owner.is_up || owner.deleting || pool.is_empty() {
+            if owner.is_up || owner.deleting().is_some() || pool.is_empty() {
                 continue;
             }
             let Some(created) = owner.created else { continue };
@@ -98,6 +98,7 @@ impl Repairs {
             policy,
             launches: &launches,
             is_gone: &|repair| self.is_gone(repair),
+            owner_deleting: &|repair| self.owner(repair.owner.as_ref()?)?.deleting(),
             is_left_alone: &|repair| self.is_left_alone(key, repair),
             idle: &cache.idle,
             settings: &self.settings,
@@ -127,13 +128,16 @@ impl Repairs {
     /// True if neither the node nor the owner of a repair is there any more.
     fn is_gone(&self, repair: &Repair) -> bool {
         let owner_is_gone = |owner: &Uid| {
-            let known = [&self.claims, &self.machines[0], &self.machines[1]];
-            let is_there = known.iter().any(|store| store.get(owner).is_some());
-            !is_there && self.claims.is_settled() && self.machines().is_settled()
+            self.owner(owner).is_none() && self.claims.is_settled() && self.machines().is_settled()
         };
         self.nodes_listed
             && !self.uids.contains_key(&repair.uid)
             && repair.owner.as_ref().is_none_or(owner_is_gone)
+    }
+
+    fn owner(&self, uid: &Uid) -> Option<&SeenOwner> {
+        let known = [&self.claims, &self.machines[0], &self.machines[1]];
+        known.into_iter().find_map(|store| store.get(uid))
     }
 
     /// True if the node of a repair is there, is not being deleted, and is not a node of the policy any more.

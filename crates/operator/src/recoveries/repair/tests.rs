@@ -36,10 +36,18 @@ fn node(name: &str, revision: u64, bad: bool) -> Value {
 }
 
 fn claim(name: &str, provider: &str) -> SeenOwner {
-    let claim = json!({
+    claim_with(name, provider, &json!({}))
+}
+
+/// The same with more metadata.
+fn claim_with(name: &str, provider: &str, metadata: &Value) -> SeenOwner {
+    let mut claim = json!({
         "metadata": {"name": name, "uid": format!("claim-{name}"), "resourceVersion": "5", "labels": {"karpenter.sh/nodepool": "gpu"}},
         "status": {"providerID": provider, "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
     });
+    for (key, value) in metadata.as_object().unwrap() {
+        claim["metadata"][key] = value.clone();
+    }
     Reader::default().claim(serde_json::from_value(claim).unwrap())
 }
 
@@ -454,8 +462,8 @@ fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known()
     let backend = bench.repairs.backend(bench.repairs.node(&"n0000".into()).unwrap());
     assert_eq!(backend.owner().unwrap().resource_version, "6");
     // What differs concerns the node and its policy.
-    let mut going = claim("n0000", "fake://n0000");
-    (going.deleting, going.resource_version) = (true, "7".into());
+    let metadata = json!({"deletionTimestamp": at(400), "resourceVersion": "7"});
+    let going = claim_with("n0000", "fake://n0000", &metadata);
     let woken = bench.hear(News::Claim(OfKind::Change(Change::Applied(going))));
     assert_eq!(woken, [Subject::Node("n0000".into()), gpu()]);
 }

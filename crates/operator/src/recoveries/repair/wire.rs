@@ -63,6 +63,7 @@ impl Reader {
             damage: read.as_ref().and_then(|read| read.as_ref().err()).map(|problem| problem.as_str().into()),
             machine: machine.map(|(namespace, name)| (namespace.into(), name.into())),
             reboot_done: boxed(&repair.reboot_done),
+            deleting: metadata.deletion_timestamp,
         };
         let mut conditions: Vec<ConditionView> =
             status.conditions.iter().filter_map(|it| self.condition(it)).collect();
@@ -70,7 +71,6 @@ impl Reader {
         NodeView {
             resource_version: metadata.resource_version.clone(),
             created: metadata.creation_timestamp,
-            deleting: metadata.deletion_timestamp.is_some(),
             zone: self.texts.one(wire.zone().as_str()),
             labels: NodeLabels::new(&metadata.labels, &node.name, |labels| self.labels.one(labels)),
             node,

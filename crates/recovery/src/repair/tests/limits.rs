@@ -123,7 +123,7 @@ fn only_nodes_past_their_toleration_open_the_breaker() {
     world.nodes[1].0.conditions.push(condition("BadNode", Status::False, at(50)));
     assert_eq!(world.reserve(at(60)), ["n00"], "one inside its toleration");
     let mut world = pool(with(json!({})), 4, 2);
-    world.owner(1).deleting = true;
+    world.owner(1).deleting = Some(at(60));
     assert_eq!(world.reserve(at(60)), ["n00"], "one that is stuck terminating");
     let mut world = pool(with(json!({})), 5, 1);
     for index in 1..5 {
@@ -166,7 +166,7 @@ fn a_repair_under_way_does_not_make_the_budget_smaller() {
     let everything = || with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}]}));
     let mut world = pool(everything(), 2, 1);
     assert_eq!(world.reserve(at(60)), ["n00"]);
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     world.nodes[1].0 = sick("n01", 0);
     assert_eq!(world.reserve(at(61)), ["n01"]);
 
@@ -199,10 +199,9 @@ fn a_window_opens_a_budget() {
 
 #[test]
 fn a_place_is_free_when_the_node_and_its_owner_are_gone() {
-    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
-    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    let mut world = one_at_a_time();
     assert_eq!(world.reserve(at(60)), ["n00"]);
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     assert_eq!(world.reserve(at(61)), Vec::<String>::new());
     world.nodes.remove(0);
     assert_eq!(world.reserve(at(62)), ["n01"]);
@@ -212,10 +211,9 @@ fn a_place_is_free_when_the_node_and_its_owner_are_gone() {
 
 #[test]
 fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
-    let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
-    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    let mut world = one_at_a_time();
     world.reserve(at(60));
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     assert_eq!(world.reserve(at(74)), Vec::<String>::new());
     assert_eq!(world.survey(at(74)).changes_at, Some(at(75)));
     assert_eq!(world.reserve(at(75)), ["n01"]);
@@ -228,10 +226,66 @@ fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
     );
 }
 
+/// The brake holds a repair for a while. It is stuck by the time that it takes, and not by the time that it was held.
 #[test]
-fn a_node_that_recovers_before_its_repair_begins_keeps_its_place_for_a_minute() {
+fn a_repair_that_was_held_is_not_stuck_when_it_begins() {
+    let mut world = one_at_a_time();
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    world.owner(0).deleting = Some(at(73));
+    assert_eq!(world.reserve(at(87)), Vec::<String>::new());
+    assert_eq!(world.survey(at(87)).changes_at, Some(at(88)));
+    assert_eq!(world.reserve(at(88)), ["n01"]);
+}
+
+/// The brake holds a repair for longer than one may take. If others had turns besides, all would begin when the brake lets go.
+#[test]
+fn a_turn_that_was_not_used_goes_to_another_node() {
+    let mut world = one_at_a_time();
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    assert_eq!(world.survey(at(60)).changes_at, Some(at(75)));
+    assert_eq!(world.reserve(at(75)), Vec::<String>::new(), "a write of its repair may be on its way");
+    assert!(world.survey(at(75)).idle.contains("uid-n00"));
+    assert_eq!(world.deeds(0, at(75)), NOTHING);
+    assert_eq!(world.reason(0, at(75)), "NotReserved");
+    world.idle.insert("uid-n00".into(), at(75));
+    assert_eq!(world.reserve(at(76)), ["n01"]);
+    assert_eq!(world.policy.status.repairs.len(), 1);
+    assert_eq!(world.hold(0, at(76)).unwrap().code(), "BudgetExhausted");
+    // Whoever is alone has the next turn, too.
+    world.nodes.truncate(1);
+    world.gone = true;
+    world.reserve(at(77));
+    world.gone = false;
+    world.policy.status.repairs.clear();
+    assert_eq!(world.reserve(at(78)), ["n00"]);
+    world.idle.insert("uid-n00".into(), at(93));
+    assert_eq!(world.reserve(at(94)), ["n00"]);
+    assert_eq!(world.policy.status.repairs[0].since, at(94));
+}
+
+#[test]
+fn what_was_prepared_is_taken_back_before_a_turn_goes_to_another_node() {
+    let mut world = one_at_a_time();
+    world.reserve(at(60));
+    (world.owner(0).termination, world.owner(0).termination_before) =
+        (Some(at(60).to_string()), Some(String::new()));
+    world.idle.insert("uid-n00".into(), at(75));
+    assert_eq!(world.reserve(at(76)), Vec::<String>::new());
+    assert_eq!(world.deeds(0, at(76)), ["TakeBackTermination"]);
+    (world.owner(0).termination, world.owner(0).termination_before) = (None, None);
+    assert_eq!(world.reserve(at(76)), ["n01"]);
+}
+
+/// Four nodes of which two are due, the first one first, and a budget of one.
+fn one_at_a_time() -> World {
     let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
     world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    world
+}
+
+#[test]
+fn a_node_that_recovers_before_its_repair_begins_keeps_its_place_for_a_minute() {
+    let mut world = one_at_a_time();
     assert_eq!(world.reserve(at(60)), ["n00"]);
     world.nodes[0].0.conditions.truncate(1);
     assert_eq!(world.reserve(at(61)), Vec::<String>::new(), "a write of its repair may be on its way");

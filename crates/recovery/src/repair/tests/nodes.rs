@@ -82,14 +82,14 @@ fn the_earliest_deadline_wins() {
 #[test]
 fn a_node_that_is_being_deleted_is_hastened_and_not_deleted_twice() {
     let mut world = World::new(policy(), [sick("n", 0)]);
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     world.owner(0).termination = Some(at(1000).to_string());
     assert_eq!(world.deeds(0, at(60)), TIGHTEN);
     world.owner(0).termination = Some(at(60).to_string());
     assert_eq!(world.deeds(0, at(60)), NOTHING);
     assert_eq!(world.reason(0, at(60)), "RepairUnderWay");
     let mut world = World::new(policy(), [node("n")]);
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     assert_eq!(world.reason(0, at(60)), "BeingDeleted", "a healthy one is none of our business");
 }
 
@@ -539,7 +539,7 @@ fn what_we_write_on_a_node_makes_no_other_node_of_it() {
     told.conditions.push(condition("NodeReboot", Status::True, at(1)));
     assert!(before.is_same_but_for_us(&told) && told.is_same_but_for_us(&before));
     let changes: [fn(&mut NodeView); 8] = [
-        |node| node.deleting = true,
+        |node| marks(node).deleting = Some(at(60)),
         |node| node.unschedulable = true,
         |node| marks(node).damage = Some("it is not a JSON object".into()),
         |node| node.boot_id = "boot-2".into(),

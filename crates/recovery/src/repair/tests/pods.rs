@@ -191,7 +191,7 @@ fn preparations_do_not_count_against_the_brakes_rates() {
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
     // The end of a drain that somebody else began is an end.
     world.owner(0).termination = Some(at(600).to_string());
-    world.owner(0).deleting = true;
+    world.owner(0).deleting = Some(at(60));
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
     let mut world = gentle();
     world.reserve(at(60));

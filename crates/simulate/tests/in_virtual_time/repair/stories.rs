@@ -191,6 +191,51 @@ fn a_stuck_machine_holds_nobody_up_for_ever() {
     });
 }
 
+/// For an hour most nodes are unreachable, and the brake holds the repair that has its turn. If turns that are not used were given besides
+/// it, all would begin when the brake lets go.
+#[test]
+fn a_long_outage_gives_no_more_turns_than_the_budget() {
+    in_virtual_time(async {
+        let mut world = World::new(6, 1).await;
+        let stage = world.stage.clone();
+        let mut salvor = start(&stage);
+        let others = ["node-3", "node-4", "node-5"];
+        for node in others {
+            unreachable(&world, node, true).await;
+        }
+        for node in ["node-0", "node-1", "node-2"] {
+            world.sick(node).await;
+        }
+        let unreachable_too = "node-2";
+        unreachable(&world, unreachable_too, true).await;
+        run(&mut world, &mut salvor, 60).await;
+        assert_eq!(world.audit().deleted, Vec::<String>::new());
+        let status = world.policy().await["status"].clone();
+        assert_eq!(status["repairs"].as_array().map(Vec::len), Some(1), "{status}");
+        for node in others.into_iter().chain([unreachable_too]) {
+            unreachable(&world, node, false).await;
+        }
+        world.karpenter_is_down = true;
+        run(&mut world, &mut salvor, 12).await;
+        assert_eq!(world.audit().deleted.len(), 1, "{}", world.policy().await["status"]);
+        world.karpenter_is_down = false;
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        let audit = world.audit();
+        assert_eq!(audit.wrong, Vec::<String>::new());
+        assert_eq!((audit.deleted.len(), audit.most), (3, 1));
+        salvor.stop().await;
+    });
+}
+
+/// The control plane does not hear of a node any more, or hears of it again.
+async fn unreachable(world: &World, node: &str, is: bool) {
+    world.condition(node, "Ready", if is { "Unknown" } else { "True" }).await;
+    let taint = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"});
+    let taints = if is { json!([taint]) } else { json!(null) };
+    let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+    world.stage.nodes().patch(node, &PatchParams::default(), &patch).await.unwrap();
+}
+
 /// Nothing selects the nodes: nothing is ever written to them.
 #[test]
 fn without_a_policy_nothing_happens() {
