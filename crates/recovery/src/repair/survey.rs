@@ -409,15 +409,12 @@ fn settle_repairs<'a>(
         if !is_needed || course.has_lapsed(now) {
             survey.idle.insert(repair.uid.clone());
             let release = scope.idle.get(&repair.uid).map(|since| after(*since, RELEASE_AFTER));
+            // What was prepared is taken back first.
+            let is_prepared = member.is_some_and(|(member, _)| {
+                member.prepared().is_some() || course.has_lapsed(now) && member.node.is_cordoned_by_us()
+            });
             match release {
-                // What was prepared is taken back first.
-                Some(release)
-                    if release <= now
-                        && member.is_none_or(|(it, _)| {
-                            let is_drained = course.has_lapsed(now) && it.node.is_cordoned_by_us();
-                            it.prepared().is_none() && !is_drained
-                        }) =>
-                {
+                Some(release) if release <= now && !is_prepared => {
                     survey.released.push(repair.clone());
                     continue;
                 }
