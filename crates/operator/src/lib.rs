@@ -53,6 +53,7 @@ mod time;
 pub mod watch;
 pub mod webhooks;
 pub mod wire;
+mod work;
 
 pub use evict::{
     End, EvictError, EvictionDesk, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,

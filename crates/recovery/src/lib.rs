@@ -17,6 +17,7 @@ pub mod eviction;
 mod fnv;
 #[cfg(test)]
 mod fuzz;
+pub mod gate;
 pub mod ids;
 pub mod job;
 pub mod liveness;

@@ -8,7 +8,7 @@ use super::fields::{Field, field};
 use super::problem::Path;
 use super::validate::Found;
 use super::{Configuration, Section};
-use crate::label_selector::{is_dns_subdomain, key_defect, value_defect};
+use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, names};
 
 /// The section, as the rest of the configuration sees it.
@@ -25,19 +25,9 @@ pub struct EvictionSettings {
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: GoDuration,
-    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
-    pub at_most_one_owners: Vec<String>,
+    /// The former place of `atMostOne.owners`.
+    pub at_most_one_owners: Option<Vec<String>>,
 }
-
-/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
-const AT_MOST_ONE_OWNERS: [&str; 6] = [
-    "StatefulSet.apps",
-    "StatefulSet.apps.kruise.io",
-    "StrimziPodSet.core.strimzi.io",
-    "Cluster.postgresql.cnpg.io",
-    "InstanceSet.workloads.kubeblocks.io",
-    "VirtualMachineInstance.kubevirt.io",
-];
 
 impl Default for EvictionSettings {
     fn default() -> Self {
@@ -45,7 +35,7 @@ impl Default for EvictionSettings {
             triggers: Vec::new(),
             remove_taint: RemoveTaint::default(),
             detach_warning_after: GoDuration::from_secs(60),
-            at_most_one_owners: AT_MOST_ONE_OWNERS.map(str::to_owned).to_vec(),
+            at_most_one_owners: None,
         }
     }
 }
@@ -136,7 +126,7 @@ const FIELDS: &[Field] = &[
         Bool,
         Presence::Default("false"),
         "True if this taint proves that the machine is off. Without proof, pods that must never run twice stay: \
-         those of owners in atMostOneOwners, and those with a ReadWriteOnce or ReadWriteOncePod claim. They are \
+         those of owners in atMostOne.owners, those with a ReadWriteOnce or ReadWriteOncePod claim, and those of a Job with podReplacementPolicy Failed that do not consent. They are \
          evicted when somebody adds salvor.dev/force-eviction, which always is proof.",
     ),
     field(
@@ -157,13 +147,8 @@ const FIELDS: &[Field] = &[
     field(
         "eviction.atMostOneOwners",
         TextList,
-        Presence::Default(
-            "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
-             InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
-        ),
-        "Kinds of owners whose pods must never run twice at once, each as Kind.group (Kind alone for the core group). Their \
-         pods are evicted only when the machine is known to be off. This list replaces the default, so name StatefulSet.apps \
-         again. Pods with a ReadWriteOnce or ReadWriteOncePod claim need that proof whatever their owner.",
+        Optional,
+        "The former name of atMostOne.owners, which counts for all recoveries. It is still read; set only one of the two.",
     ),
 ];
 
@@ -187,18 +172,6 @@ fn check(Configuration { eviction, .. }: &Configuration, found: &mut Found) {
         }
         if let Some(defect) = trigger.value.as_deref().and_then(value_defect) {
             found.note(path.field("value"), defect);
-        }
-    }
-    for (index, owner) in eviction.at_most_one_owners.iter().enumerate() {
-        let (kind, group) =
-            owner.split_once('.').map_or((owner.as_str(), None), |(kind, group)| (kind, Some(group)));
-        let is_kind = kind.starts_with(|first: char| first.is_ascii_uppercase())
-            && kind.chars().all(|character| character.is_ascii_alphanumeric());
-        if !is_kind || !group.is_none_or(is_dns_subdomain) {
-            let message = format!(
-                "{owner:?} is not a kind: write Kind.group without a version, for example StatefulSet.apps"
-            );
-            found.note(Path::of("eviction.atMostOneOwners").index(index), message);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use super::examples::EXAMPLE_RULES;
-use super::section_of;
+use super::{at_most_one, section_of};
 use crate::{Controller, Gate, names};
 
 /// One field of the configuration file.
@@ -85,7 +85,7 @@ pub(super) const fn field(path: &'static str, kind: Kind, presence: Presence, do
 /// Every field of the file, parents before their children.
 pub static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     let of_recoveries = Controller::ALL.iter().flat_map(|controller| section_of(*controller).fields);
-    FIRST.iter().chain(of_recoveries).chain(LAST).copied().collect()
+    FIRST.iter().chain(at_most_one::FIELDS).chain(of_recoveries).chain(LAST).copied().collect()
 });
 
 /// The rows before the sections of the recoveries.

@@ -4,6 +4,7 @@
 //! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
 
 mod appwrapper;
+mod at_most_one;
 mod document;
 mod eviction;
 mod examples;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use appwrapper::{
     AppWrapperSettings, AutopilotSettings, FaultTolerance, ParseWrappedKindError, ResourceTaint, WrappedKind,
 };
+pub use at_most_one::AtMostOne;
 pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
 pub use job::JobSettings;
@@ -116,6 +118,8 @@ pub struct Configuration {
     pub concurrency: Concurrency,
     /// The limits of the age of a view of the cluster.
     pub staleness: Staleness,
+    /// Work of which two copies must never run.
+    pub at_most_one: AtMostOne,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
     /// The settings of the Job controller.
@@ -145,6 +149,7 @@ impl Default for Configuration {
             log_format: LogFormat::Text,
             concurrency: Concurrency::default(),
             staleness: Staleness::default(),
+            at_most_one: AtMostOne::default(),
             failure_recovery_policy: FailureRecoveryPolicy::default(),
             job: JobSettings::default(),
             eviction: EvictionSettings::default(),

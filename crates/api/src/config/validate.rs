@@ -1,7 +1,7 @@
 //! Values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
-use super::{Configuration, LeaderElection, WebhookSettings, section_of};
+use super::{Configuration, LeaderElection, WebhookSettings, at_most_one, section_of};
 use crate::{Controller, GoDuration, LabelSelector, SelectorField, names};
 
 /// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
@@ -31,6 +31,7 @@ impl Configuration {
             found.note(Path::of("concurrency.writes"), "0 lets nothing be written: set it to at least 1");
         }
         found.staleness(self);
+        at_most_one::check(self, &mut found);
         for controller in Controller::ALL {
             (section_of(*controller).check)(self, &mut found);
         }

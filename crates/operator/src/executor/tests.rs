@@ -5,11 +5,14 @@ use jiff::Timestamp;
 use kube::core::Status;
 use salvor_recovery::Step;
 use salvor_recovery::event::{Condition, EventNote, EventType};
-use salvor_recovery::eviction::{self, Claim, Progress};
 use salvor_recovery::job::{self, CreationReason};
 use salvor_recovery::objects::{JobRef, NodeRef, ObjectRef, PodPhase, PodRef, Taint};
 use salvor_recovery::step::Changed;
 use salvor_recovery::zombie;
+use salvor_recovery::{
+    eviction::{self, Progress},
+    gate::Claim,
+};
 use serde_json::json;
 
 use super::mentions::{MENTIONED_AGAIN_AFTER, MOST_MENTIONS};

@@ -12,15 +12,16 @@ use salvor_recovery::{
     Judgement, Step as _,
     brake::{Census, NodeCounts, Outage},
     eviction::{
-        Access, AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy,
-        Refusal, Scene, Step, asked_in_person, decide_node, decide_pod,
+        AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Refusal,
+        Scene, Step, asked_in_person, decide_node, decide_pod,
     },
+    gate::{Copies, Work},
     ids::{NodeName, Uid},
     objects::{PodRef, Ready, Taint},
 };
 
 use self::{
-    close_up::{ClaimsOf, CloseUps, Wanted},
+    close_up::Wanted,
     look::Inquiry,
     metrics::EvictionMetrics,
     wire::{Attachments, Pods, SeenNode},
@@ -34,9 +35,9 @@ use crate::{
     recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Target, WatchHealth},
+    work::WorkReads,
 };
 
-mod claims;
 mod close_up;
 mod entry;
 mod explain;
@@ -46,7 +47,7 @@ mod wire;
 
 pub(super) use entry::ENTRY;
 pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
-use look::{parse_pod, read_claims, read_zone};
+use look::{parse_pod, read_works, read_zone};
 
 /// A write that the server refused is tried again after this time.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -110,8 +111,11 @@ pub(crate) enum News {
     Attachment(Change<(Uid, AttachmentView)>),
     Pod { node: NodeName, number: u64, change: Change<PodView> },
     Lease { node: NodeName, lease: Option<NodeLease> },
-    Claims { node: NodeName, number: u64, uid: Uid, access: Access },
+    Work { pod: WorkKey, copies: Copies },
 }
+
+/// A pod whose claims and Job are read: its node, the number of the look at that node, and its UID.
+pub(crate) type WorkKey = (NodeName, u64, Uid);
 
 /// A node whose eviction is requested, and what is on it.
 #[derive(Debug)]
@@ -166,6 +170,7 @@ pub(crate) struct Evictions {
     attachments: BTreeMap<Uid, AttachmentView>,
     attachments_listed: bool,
     close_ups: Wanted,
+    works: WorkReads<WorkKey>,
     /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
     watched: BTreeMap<NodeName, u64>,
     /// True if the watches are declared as they are wanted now.
@@ -187,6 +192,7 @@ impl Evictions {
             attachments: BTreeMap::new(),
             attachments_listed: false,
             close_ups: Wanted::default(),
+            works: WorkReads::default(),
             watched: BTreeMap::new(),
             declared: false,
             looks: Looks::default(),
@@ -279,34 +285,29 @@ impl Evictions {
             let asked_again = || asked_in_person(&n.view).is_some() && n.view.no_execute().is_none();
             !finished || n.view.ready == Ready::True || n.view.lease == Lease::Unread || asked_again()
         };
-        let wanted = CloseUps {
-            leases: self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect(),
-            claims: self.nodes.iter().flat_map(|(name, n)| self.claims_to_read(name, n)).collect(),
-        };
-        self.close_ups.set(wanted);
+        self.close_ups.set(self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect());
+        self.works.set(self.nodes.iter().flat_map(|(name, n)| self.works_to_read(name, n)).collect());
     }
 
-    /// Claims that decide about pods of a node that is being evicted, or was.
-    fn claims_to_read<'a>(
+    /// Pods of a node that is being evicted, or was, whose claims and Job decide about them.
+    fn works_to_read<'a>(
         &'a self,
         name: &'a NodeName,
         node: &'a Subjected,
-    ) -> impl Iterator<Item = ((Uid, u64), ClaimsOf)> {
+    ) -> impl Iterator<Item = (WorkKey, Work)> {
         let is_begun = node.view.progress.as_ref().is_some_and(|progress| progress.stopped.is_none());
-        let decide = move |pod: &&PodView| is_begun && self.policy.must_read_claims(pod, &node.view);
-        node.pods.values().filter(decide).map(move |pod| {
-            let of = ClaimsOf { node: name.clone(), claims: pod.claims.clone() };
-            ((pod.pod.uid.clone(), node.number), of)
-        })
+        let decide = move |pod: &&PodView| is_begun && self.policy.must_read_work(pod, &node.view);
+        let keyed = move |pod: &PodView| ((name.clone(), node.number, pod.pod.uid.clone()), pod.work.clone());
+        node.pods.values().filter(decide).map(keyed)
     }
 
-    fn take_in_claims(&mut self, name: &NodeName, number: u64, uid: &Uid, access: Access) -> Vec<Subject> {
-        let node = self.nodes.get_mut(name).filter(|node| node.number == number);
+    fn take_in_work(&mut self, (name, number, uid): &WorkKey, copies: Copies) -> Vec<Subject> {
+        let node = self.nodes.get_mut(name).filter(|node| node.number == *number);
         let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
-        if pod.access == access {
+        if pod.work.copies == copies {
             return Vec::new();
         }
-        pod.access = access;
+        pod.work.copies = copies;
         let woken = vec![Subject::node(name), Subject::pod(name, &pod.pod)];
         self.look_closely();
         woken
@@ -334,7 +335,7 @@ impl Evictions {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
         // Of most pods nobody needs to know more.
-        let is_open = |pod: &PodView| matches!(pod.access, Access::Unread | Access::Unreadable(_));
+        let is_open = |pod: &PodView| pod.work.copies.is_unknown();
         let has_open_claims = match change {
             Change::Applied(mut pod) => {
                 woken.insert(Subject::pod(name, &pod.pod));
@@ -427,7 +428,7 @@ impl Evictions {
             News::Attachment(change) => self.take_in_attachment(change),
             News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
             News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
-            News::Claims { node, number, uid, access } => self.take_in_claims(&node, number, &uid, access),
+            News::Work { pod, copies } => self.take_in_work(&pod, copies),
         }
     }
 
@@ -483,11 +484,11 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
     view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
 }
 
-/// Facts about a pod that the watch does not tell. The claims of a pod never change.
+/// Facts about a pod that the watch does not tell. A pod's claims and its Job never change.
 fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
-    pod.access = known.access.clone();
+    pod.work.copies = known.work.copies.clone();
 }
 
 /// Says whether an outage around a node blocks its eviction.
@@ -510,7 +511,7 @@ impl Recovery for Evictions {
         if std::mem::replace(&mut self.declared, true) {
             return None;
         }
-        let close_ups = self.close_ups.clone();
+        let (close_ups, works) = (self.close_ups.clone(), self.works.clone());
         let (policy, needing) = (self.policy.clone(), self.policy.clone());
         let needs: NeedsVolumes = Arc::new(move |wire| wire.may_be_evicted(&needing));
         let mut feeds = vec![
@@ -521,12 +522,15 @@ impl Recovery for Evictions {
             ),
             Feed::group(PODS),
             Feed::reads("close-ups", |client, news| close_up::look(client, close_ups, news)),
+            Feed::reads("works", |client, news| {
+                works.run(client, news, |pod, copies| News::Work { pod, copies })
+            }),
             Feed::watch(ATTACHMENTS, Attachments, &self.attachment_watch, News::Attachment),
         ];
         feeds.extend(self.watched.iter().map(|(node, number)| {
             let (of, number) = (node.clone(), *number);
             let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
-            Feed::passing_watch(target, number, Pods, move |change| News::Pod {
+            Feed::passing_watch(target, number, Pods(self.policy.clone()), move |change| News::Pod {
                 node: of.clone(),
                 number,
                 change,
@@ -592,8 +596,8 @@ impl Recovery for Evictions {
             pod,
             known: node.map(|n| n.view.clone()),
             pods_listed: of_node.is_some_and(|n| n.pods_listed),
-            accesses: of_node
-                .map(|n| n.pods.iter().map(|(uid, pod)| (uid.clone(), pod.access.clone())).collect())
+            copies: of_node
+                .map(|n| n.pods.iter().map(|(uid, pod)| (uid.clone(), pod.work.copies.clone())).collect())
                 .unwrap_or_default(),
             // Of these no pod's verdict depends.
             attachments: of_node

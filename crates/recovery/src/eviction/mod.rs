@@ -24,8 +24,8 @@ pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use steps::Step;
 pub use tolerations::{Tolerance, Toleration};
 pub use views::{
-    Access, Asked, AttachmentView, Claim, Damage, DespiteOutage, Lease, NodeView, Owner, PodView, Progress,
-    Refusal, Released, Scene,
+    Asked, AttachmentView, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
+    Scene,
 };
 
 #[cfg(test)]

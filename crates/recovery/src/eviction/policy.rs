@@ -1,13 +1,12 @@
 //! The administrator's settings, and the requests for evictions.
 
-use std::collections::BTreeSet;
-
 use jiff::SignedDuration;
 use salvor_api::Controller;
 use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
 use salvor_api::names::taints;
 
-use super::views::{Access, NodeView, Owner, PodView};
+use super::views::{NodeView, PodView};
+use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, may_be_forced};
 use crate::objects::Taint;
 use crate::one_actor::NodeActors;
 
@@ -27,8 +26,7 @@ pub struct EvictionPolicy {
     /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     triggers: Vec<EvictionTrigger>,
-    /// Kinds of owners of whose pods two must never run, as they print.
-    at_most_one_owners: BTreeSet<String>,
+    pub(super) gate: GatePolicy,
 }
 
 /// A request for an eviction.
@@ -71,42 +69,34 @@ impl EvictionPolicy {
             count_nodes_ready_within: configuration.brake.count_nodes_ready_within.into(),
             actors: NodeActors::new(configuration),
             triggers: settings.triggers.clone(),
-            at_most_one_owners: settings.at_most_one_owners.iter().cloned().collect(),
+            gate: GatePolicy::new(configuration),
         }
     }
 
-    /// True if somebody's word stands that the machine of a node is off. Once its kubelet was heard of, no word from before
-    /// counts; another one begins the eviction anew.
-    pub fn is_proven_off(&self, node: &NodeView) -> bool {
+    /// What is known of a node's machine. Once its kubelet was heard of, no word from before counts; another one begins the
+    /// eviction again.
+    pub fn machine(&self, node: &NodeView) -> Machine {
         let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
-        !returned && self.request(node).is_some_and(|request| request.proof)
+        let proof = self.request(node).filter(|request| request.proof && !returned);
+        proof.map_or(Machine::MayRun, |request| Machine::Off(Proof::Taint(request.taint.to_string())))
     }
 
-    /// Why two of a pod must never run at once; none if they may, or if its controller sees to it.
-    pub(super) fn at_most_one(&self, pod: &PodView) -> Option<String> {
-        if let Some(owner) = self.at_most_one_owner(pod) {
-            return Some(format!("it belongs to a {owner}"));
-        }
-        match &pod.access {
-            Access::Many => None,
-            Access::Once(volume) => Some(volume.clone()),
-            Access::Unread => Some("its claims have not been read yet".into()),
-            Access::Unreadable(problem) => Some(problem.clone()),
-        }
+    /// May this pod be ended by force, whose kubelet is silent?
+    pub(super) fn may_be_forced(&self, pod: &PodView, machine: &Machine) -> Gate {
+        may_be_forced(&pod.work, pod.phase, Kubelet::Silent, machine, &self.gate)
     }
 
-    /// True if what its claims allow decides about a pod, and is not known for sure.
-    pub fn must_read_claims(&self, pod: &PodView, node: &NodeView) -> bool {
-        let unknown = matches!(pod.access, Access::Unread | Access::Unreadable(_));
-        unknown
-            && !pod.is_mirror
+    /// True if its claims and its Job decide about a pod, and are not known for sure.
+    pub fn must_read_work(&self, pod: &PodView, node: &NodeView) -> bool {
+        !pod.is_mirror
             && !pod.phase.is_terminal()
-            && self.at_most_one_owner(pod).is_none()
-            && !self.is_proven_off(node)
+            && self.gate.must_read(&pod.work)
+            && self.machine(node) == Machine::MayRun
     }
 
-    fn at_most_one_owner<'a>(&self, pod: &'a PodView) -> Option<&'a Owner> {
-        pod.owners.iter().find(|owner| self.at_most_one_owners.contains(&owner.to_string()))
+    /// The settings that decide about a second copy.
+    pub fn gate(&self) -> &GatePolicy {
+        &self.gate
     }
 
     /// The same policy, which also knows the taint by which an eviction that is under way was asked for: whoever began it had

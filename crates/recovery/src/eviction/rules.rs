@@ -15,14 +15,15 @@ use super::memory;
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
-    drivers, see_age, see_attached, see_damage, see_end, see_known, see_lease, see_pods, see_progress,
-    see_proof, see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
+    drivers, see_age, see_attached, see_damage, see_end, see_gate, see_known, see_lease, see_pods,
+    see_progress, see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
 };
 use super::steps::Step;
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Claim, Lease, NodeView, PodView, Progress, Refusal, Scene};
+use super::views::{AttachmentView, Lease, NodeView, PodView, Progress, Refusal, Scene};
 use super::writes;
 use crate::brake::Held;
+use crate::gate::{Claim, Gate, Machine, Proof};
 use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
 use crate::objects::{Ready, Taint};
 use crate::one_actor::{NodeActor, see_actor};
@@ -174,9 +175,9 @@ fn go_on(
         writes::return_phase(node, progress, request, why, now, refuse(node, request, until))
     })?;
 
-    let proven = policy.is_proven_off(node);
+    let machine = policy.machine(node);
     let all: Vec<(&PodView, Fate)> =
-        pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, proven, now))).collect();
+        pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, &machine, now))).collect();
     // Anybody may go on putting pods there. They go, but nothing waits for them.
     let fates: Vec<(&PodView, Fate)> =
         all.iter().copied().filter(|(pod, _)| !is_straggler(pod, progress)).collect();
@@ -262,10 +263,11 @@ fn come_back(
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
     // Time and proof do not matter here: what was there and does not tolerate the taint at all has to go.
+    let off = Machine::Off(Proof::Taint(request.taint.to_string()));
     let must_go = |pod: &&&PodView| {
         !pod.phase.is_terminal()
             && !came_late(pod, progress)
-            && matches!(fate(pod, node, progress, policy, true, now), Fate::Leaves)
+            && matches!(fate(pod, node, progress, policy, &off, now), Fate::Leaves)
     };
     let left = pods.iter().filter(must_go).count();
     let why = NodeWhy::NodeReturned { left };
@@ -329,11 +331,15 @@ pub fn decide_pod(
         let alive = node.pulse().fresh_until().filter(|until| now < *until);
         ask.none("Is its kubelet silent?", see_lease(node, now), alive)
             .map_err(|until| Verdict::Wait { until, why: PodWhy::KubeletAlive })?;
-        let proven = policy.is_proven_off(node);
-        let bar = policy.at_most_one(pod).filter(|_| !may_go(pod, policy, proven));
+        let machine = policy.machine(node);
+        let gate = policy.may_be_forced(pod, &machine);
+        let bar = match &gate {
+            Gate::Yes(_) => None,
+            Gate::No(because) => Some(because.clone()),
+        };
         ask.none(
             "Is the machine known to be off, or may the pod run twice?",
-            see_proof(pod, policy, proven),
+            see_gate(pod, &machine, &gate),
             bar,
         )
         .map_err(|because| Ignore(PodWhy::NeedsProof { because }))?;
@@ -357,7 +363,7 @@ fn fate(
     node: &NodeView,
     progress: &Progress,
     policy: &EvictionPolicy,
-    proven: bool,
+    machine: &Machine,
     now: Timestamp,
 ) -> Fate {
     if pod.is_mirror || is_left_alone(pod, progress) {
@@ -367,8 +373,10 @@ fn fate(
         Tolerance::Forever => Fate::Stays,
         Tolerance::Until(until) if now < until => Fate::LeavesAt(until),
         Tolerance::None | Tolerance::Until(_) if is_gone(pod) => Fate::Gone,
-        Tolerance::None | Tolerance::Until(_) if !may_go(pod, policy, proven) => Fate::NeedsProof,
-        Tolerance::None | Tolerance::Until(_) => Fate::Leaves,
+        Tolerance::None | Tolerance::Until(_) => match policy.may_be_forced(pod, machine) {
+            Gate::Yes(_) => Fate::Leaves,
+            Gate::No(_) => Fate::NeedsProof,
+        },
     }
 }
 
@@ -380,11 +388,6 @@ pub fn leaves(pod: &PodView, value: &str) -> bool {
 /// A pod that has ended and was deleted with no grace: another delete changes nothing.
 pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
-}
-
-/// A pod that must never run twice is evicted only from a machine that is known to be off, or when it has ended.
-fn may_go(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> bool {
-    proven || pod.phase.is_terminal() || policy.at_most_one(pod).is_none()
 }
 
 /// True if a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,

@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 
 use super::fate::{Fate, count};
-use super::policy::{EvictionPolicy, Request};
+use super::policy::Request;
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Damage, Lease, NodeView, PodView, Progress, Scene};
+use crate::gate::{By, Gate, Machine};
 
 pub(super) fn see_request(request: Option<&Request>) -> String {
     match request {
@@ -113,16 +114,20 @@ pub(super) fn see_end(pod: &PodView) -> String {
     }
 }
 
-pub(super) fn see_proof(pod: &PodView, policy: &EvictionPolicy, proven: bool) -> String {
-    if proven {
-        return "known to be off".into();
-    }
-    let two = match (policy.at_most_one(pod), pod.owners.iter().find(|owner| owner.controls)) {
-        (Some(because), _) => format!("two must not run: {because}"),
-        (None, None) => "nobody replaces the pod".into(),
-        (None, Some(owner)) => format!("a {}'s pod", owner.kind),
+pub(super) fn see_gate(pod: &PodView, machine: &Machine, gate: &Gate) -> String {
+    let two = match gate {
+        Gate::Yes(By::Proof(_)) => return "known to be off".into(),
+        Gate::No(because) => format!("two must not run: {because}"),
+        Gate::Yes(by @ (By::Consent(_) | By::NothingRuns | By::Kubelet)) => by.to_string(),
+        Gate::Yes(By::MayRunTwice) => match pod.work.owners.iter().find(|owner| owner.controls) {
+            None => "nothing replaces the pod".into(),
+            Some(owner) => format!("a {}'s pod", owner.kind),
+        },
     };
-    format!("not known to be off; {two}")
+    match machine {
+        Machine::Off(_) => format!("known to be off; {two}"),
+        Machine::MayRun => format!("not known to be off; {two}"),
+    }
 }
 
 /// The CSI drivers of these attachments.

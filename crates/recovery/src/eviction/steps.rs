@@ -6,9 +6,10 @@ use salvor_api::names::{annotations, taints};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::views::{Asked, AttachmentView, Claim, Progress};
+use super::views::{Asked, AttachmentView, Progress};
 use super::volumes::{Outcome, Volumes};
 use crate::event::{Condition, EventNote, NodeCondition};
+use crate::gate::Claim;
 use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;

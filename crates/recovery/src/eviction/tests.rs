@@ -15,6 +15,7 @@ use salvor_api::config::parse;
 
 use super::*;
 use crate::brake::NodeCounts;
+use crate::gate::{Claim, Copies, Owner, Work};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
 use crate::verdict::{Judgement, Reason, Verdict};
 
@@ -104,13 +105,32 @@ fn pod() -> PodView {
         deletion: None,
         is_mirror: false,
         created: Some(at(-3600)),
-        owners: vec![owner("ReplicaSet", "apps")],
+        work: work(),
         tolerations: Vec::new(),
-        claims: Vec::new(),
         own_claims: Vec::new(),
-        access: Access::Many,
         announced: false,
     }
+}
+
+/// The work of a Deployment.
+fn work() -> Work {
+    Work {
+        owners: vec![owner("ReplicaSet", "apps")],
+        in_leader_worker_set: false,
+        claims: Vec::new(),
+        job: None,
+        copies: Copies::Allowed,
+        consent: None,
+    }
+}
+
+/// The work of a Deployment with these claims.
+fn claiming(claims: Vec<Claim>) -> Work {
+    Work { claims, ..work() }
+}
+
+fn owned_by(owners: Vec<Owner>) -> Work {
+    Work { owners, ..work() }
 }
 
 fn owner(kind: &str, group: &str) -> Owner {
@@ -119,7 +139,7 @@ fn owner(kind: &str, group: &str) -> Owner {
 
 /// A pod of a StatefulSet.
 fn stateful() -> PodView {
-    PodView { owners: vec![owner("StatefulSet", "apps")], ..pod() }
+    PodView { work: owned_by(vec![owner("StatefulSet", "apps")]), ..pod() }
 }
 
 /// A toleration of our key for so long.

@@ -1,7 +1,6 @@
 //! The views of the eviction recovery: only the fields by which it judges.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
@@ -11,6 +10,7 @@ use super::steps::REPORT;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
+use crate::gate::{Claim, Work};
 use crate::ids::{NodeName, ResourceVersion};
 pub use crate::liveness::Lease;
 use crate::moments::after;
@@ -276,21 +276,6 @@ fn hash_of(claims: &[Claim]) -> Option<String> {
     (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))
 }
 
-/// A claim to a volume, by namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Claim {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
 /// A pod on such a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
@@ -306,16 +291,12 @@ pub struct PodView {
     pub is_mirror: bool,
     /// When it was made.
     pub created: Option<Timestamp>,
-    /// Its owners.
-    pub owners: Vec<Owner>,
+    /// What it is, as far as it decides whether two of it may run.
+    pub work: Work,
     /// Its tolerations.
     pub tolerations: Vec<Toleration>,
-    /// The claims that it uses, and that outlive it.
-    pub claims: Vec<Claim>,
     /// The claims of its ephemeral volumes, which come and go with it.
     pub own_claims: Vec<Claim>,
-    /// The access of others to its volumes.
-    pub access: Access,
     /// True if the event about it is known to be recorded.
     pub announced: bool,
 }
@@ -323,39 +304,8 @@ pub struct PodView {
 impl PodView {
     /// All claims that it uses.
     pub fn all_claims(&self) -> impl Iterator<Item = &Claim> {
-        self.claims.iter().chain(&self.own_claims)
+        self.work.claims.iter().chain(&self.own_claims)
     }
-}
-
-/// Something that a pod belongs to. Prints as in `eviction.atMostOneOwners`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Its kind.
-    pub kind: String,
-    /// Its API group; empty for the core one.
-    pub group: String,
-    /// True if it is the one that looks after the pod.
-    pub controls: bool,
-}
-
-impl fmt::Display for Owner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, group, .. } = self;
-        if group.is_empty() { f.write_str(kind) } else { write!(f, "{kind}.{group}") }
-    }
-}
-
-/// The access of other pods to a pod's volumes at the same time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Shared: all its claims are for many nodes, or it has none that outlives it.
-    Many,
-    /// Not shared, or only on the same node: the volume that says so.
-    Once(String),
-    /// Its claims were not read yet. Counts as once.
-    Unread,
-    /// A claim cannot be read, for this reason. Counts as once.
-    Unreadable(String),
 }
 
 /// A volume attached to a node.

@@ -6,7 +6,8 @@
 
 use serde_json::Value;
 
-use super::views::{AttachmentView, Claim};
+use super::views::AttachmentView;
+use crate::gate::Claim;
 use crate::ids::Uid;
 use crate::objects::{Object, PERSISTENT_VOLUME};
 

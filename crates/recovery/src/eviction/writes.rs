@@ -7,12 +7,12 @@ use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
 use super::steps::Step;
 use super::views::{
-    Asked, AttachmentView, Claim, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal,
-    Released,
+    Asked, AttachmentView, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
 };
 use crate::brake::Held;
 use crate::event::{Condition, EventNote, EventType, NodeCondition};
 use crate::fnv::Fnv;
+use crate::gate::Claim;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{PodPhase, Taint};
 use crate::step::Step as _;

@@ -1,5 +1,4 @@
-//! Reads about the few nodes that are being evicted: the Lease of each every few seconds, and the claims of those pods about
-//! which they decide.
+//! Reads of the Leases of the few nodes that are being evicted, every few seconds.
 //!
 //! All Leases of a cluster change all the time; of these nodes there are few.
 
@@ -10,17 +9,14 @@ use std::{
 };
 
 use kube::Client;
-use salvor_recovery::{
-    eviction::{Access, Claim},
-    ids::{NodeName, Uid},
-};
+use salvor_recovery::ids::NodeName;
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::Notify,
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
 
-use super::{News, claims::read_access_as_far_as_can_be};
+use super::News;
 use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
 /// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before anything is done to a pod.
@@ -29,36 +25,13 @@ const LEASE_PERIOD: Duration = Duration::from_secs(2);
 const BETWEEN_LEASES: Duration = Duration::from_millis(100);
 /// A read that is not answered by then is made again.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pods whose claims are read at once.
-const CLAIMS_AT_ONCE: usize = 4;
-/// Claims of a pod that are not read by then cannot be read for now.
-const CLAIMS_TIMEOUT: Duration = Duration::from_secs(20);
-/// A claim that cannot be read is read again after this time. It may be created later, or the right to read it granted.
-const CLAIMS_AGAIN_AFTER: Duration = Duration::from_secs(30);
-
-/// The nodes that are read. A number tells a new look at a node from an earlier one at a node of the same name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CloseUps {
-    /// Nodes whose Lease is read.
-    pub(crate) leases: BTreeSet<NodeName>,
-    /// Pods whose claims are read, by their UID and the number of the look at their node.
-    pub(crate) claims: BTreeMap<(Uid, u64), ClaimsOf>,
-}
-
-/// The claims of a pod on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClaimsOf {
-    pub(crate) node: NodeName,
-    pub(crate) claims: Vec<Claim>,
-}
-
 /// The reads that the recovery wants, and that the readers carry out. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Wanted(Arc<(Mutex<CloseUps>, Notify)>);
+pub(crate) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
 
 impl Wanted {
     /// Wants this from now on.
-    pub(crate) fn set(&self, wanted: CloseUps) {
+    pub(crate) fn set(&self, wanted: BTreeSet<NodeName>) {
         let mut now = self.state();
         if *now != wanted {
             *now = wanted;
@@ -67,17 +40,17 @@ impl Wanted {
     }
 
     /// The reads that are wanted now.
-    pub(crate) fn now(&self) -> CloseUps {
+    pub(crate) fn now(&self) -> BTreeSet<NodeName> {
         self.state().clone()
     }
 
     /// The time between two reads of each Lease.
     fn lease_period(&self) -> Duration {
-        let nodes = u32::try_from(self.state().leases.len()).unwrap_or(u32::MAX);
+        let nodes = u32::try_from(self.state().len()).unwrap_or(u32::MAX);
         LEASE_PERIOD.max(BETWEEN_LEASES.saturating_mul(nodes))
     }
 
-    fn state(&self) -> MutexGuard<'_, CloseUps> {
+    fn state(&self) -> MutexGuard<'_, BTreeSet<NodeName>> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -86,22 +59,13 @@ impl Wanted {
 pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut looks = JoinSet::new();
     let mut read: BTreeMap<NodeName, AbortHandle> = BTreeMap::new();
-    let claim_turns = Arc::new(Semaphore::new(CLAIMS_AT_ONCE));
-    let mut claimed: BTreeMap<(Uid, u64), AbortHandle> = BTreeMap::new();
     loop {
-        let CloseUps { leases, claims } = wanted.now();
+        let leases = wanted.now();
         read.retain(|node, reads| stays(leases.contains(node), reads));
-        claimed.retain(|pod, reads| stays(claims.contains_key(pod), reads));
         for node in leases {
             read.entry(node).or_insert_with_key(|node| {
                 let read = read_lease(client.clone(), node.clone(), wanted.clone(), news.clone());
                 looks.spawn(of_this_operator(read))
-            });
-        }
-        for (pod, of) in claims {
-            claimed.entry(pod).or_insert_with_key(|(uid, number)| {
-                let (client, turns, news) = (client.clone(), claim_turns.clone(), news.clone());
-                looks.spawn(of_this_operator(read_claims(client, uid.clone(), *number, of, turns, news)))
             });
         }
         tokio::select! {
@@ -147,32 +111,6 @@ async fn read_lease(client: kube::Client, node: NodeName, wanted: Wanted, news: 
     }
 }
 
-/// Reads the claims of a pod, and again those that cannot be read, for as long as anybody wants to know.
-async fn read_claims(
-    client: Client,
-    uid: Uid,
-    number: u64,
-    ClaimsOf { node, claims }: ClaimsOf,
-    turns: Arc<Semaphore>,
-    news: Outbox<News>,
-) {
-    loop {
-        // Nobody closes it.
-        let Ok(turn) = turns.acquire().await else { return };
-        let reading = read_access_as_far_as_can_be(&client, &claims);
-        let access = match tokio::time::timeout(CLAIMS_TIMEOUT, reading).await {
-            Ok(access) => access,
-            Err(_) => Access::Unreadable(format!("its claims were not read within {CLAIMS_TIMEOUT:?}")),
-        };
-        drop(turn);
-        let told = News::Claims { node: node.clone(), number, uid: uid.clone(), access };
-        if news.send(told).await.is_err() {
-            return;
-        }
-        tokio::time::sleep(CLAIMS_AGAIN_AFTER).await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,8 +119,7 @@ mod tests {
     fn many_leases_are_read_less_often_each() {
         let period_of = |nodes: usize| {
             let wanted = Wanted::default();
-            let leases = (0..nodes).map(|node| node.to_string().into()).collect();
-            wanted.set(CloseUps { leases, ..CloseUps::default() });
+            wanted.set((0..nodes).map(|node| node.to_string().into()).collect());
             wanted.lease_period()
         };
         assert_eq!([0, 1, 20].map(period_of), [LEASE_PERIOD; 3]);

@@ -19,6 +19,7 @@ use crate::{
     recoveries::{RecoveryEntry, Start},
     rights::{Resource, Right, Verb, node_leases},
     running::at_once,
+    work,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
@@ -48,9 +49,8 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::PODS.everywhere(&Verb::READ),
         Resource::of("storage.k8s.io", "volumeattachments").everywhere(&[Verb::List, Verb::Watch]),
         node_leases(),
-        // The claims of a pod tell whether two of it may run.
-        Resource::of("", "persistentvolumeclaims").everywhere(&[Verb::Get]),
     ];
+    rights.extend(work::rights());
     if configuration.dry_run {
         return rights;
     }

@@ -13,21 +13,21 @@ use salvor_recovery::{
 use serde::Deserialize;
 
 use super::{
-    outage, parse_node, parse_pod, read_attachments, read_claims, read_lease, read_node, read_pods, read_zone,
+    outage, parse_node, parse_pod, read_attachments, read_lease, read_node, read_pods, read_works, read_zone,
 };
 use crate::explain::{Answer, Answering, Question, cannot_read};
 
 /// Only a pod on a node that has anything to do with evictions is this recovery's.
 pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
-        let mut pod = parse_pod(question.object).map_err(|e| question.cannot_read_it(e))?;
+        let policy = EvictionPolicy::new(question.configuration);
+        let mut pod = parse_pod(question.object, policy.gate()).map_err(|e| question.cannot_read_it(e))?;
         let name = node_name_of(question.object).map_err(|e| question.cannot_read_it(e))?;
         let Some(name) = name else { return Ok(None) };
-        let policy = EvictionPolicy::new(question.configuration);
         let read = concerned_node(question, &policy, &name).await;
         let Some(node) = read.map_err(|e| cannot_read(&format!("node {name}"), e))? else { return Ok(None) };
         let policy = policy.trusting(&node);
-        read_claims(question.client, &policy, &node, std::slice::from_mut(&mut pod)).await;
+        read_works(question.client, &policy, &node, std::slice::from_mut(&mut pod)).await;
         let now = question.time.server();
         let judgement = decide_pod(&pod, Some(&node), &policy, now);
         let outage = outage(Some(&node), question.time.server());
@@ -66,8 +66,8 @@ async fn judged_node(question: &Question<'_>) -> kube::Result<Answer> {
     let name = node.node.name.clone();
     let policy = EvictionPolicy::new(question.configuration).trusting(&node);
     read_lease(client, &mut node, time.server()).await?;
-    let mut pods = read_pods(client, &name).await?;
-    read_claims(client, &policy, &node, &mut pods).await;
+    let mut pods = read_pods(client, &name, policy.gate()).await?;
+    read_works(client, &policy, &node, &mut pods).await;
     let attachments = read_attachments(client, &name).await?;
     let zone = read_zone(client, &node.zone, &policy, time.server()).await?;
     let judge = |node: &NodeView| {

@@ -8,16 +8,13 @@ use kube::Client;
 use salvor_recovery::{
     Judgement,
     brake::{Census, NodeCounts, NodeStanding},
-    eviction::{
-        Access, AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod,
-    },
+    eviction::{AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod},
+    gate::{Copies, GatePolicy},
     ids::{NodeName, Uid},
 };
 
 use super::{
-    ATTACHMENTS, PodSubject, Subject, Why,
-    claims::{read_access, read_access_as_far_as_can_be},
-    observe,
+    ATTACHMENTS, PodSubject, Subject, Why, observe,
     wire::{AttachmentWire, PodWire},
 };
 use crate::{
@@ -26,6 +23,7 @@ use crate::{
     nodes::{NODES, NodeWire},
     recovery::{Known, LiveInquiry},
     wire::read,
+    work::{read_copies, read_copies_or_why_not},
 };
 
 /// A live question about a node or a pod.
@@ -38,8 +36,8 @@ pub(crate) struct Inquiry {
     pub(super) known: Option<NodeView>,
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
-    /// The access of its pods' claims, by the pod's UID.
-    pub(super) accesses: BTreeMap<Uid, Access>,
+    /// What the claims and Jobs of its pods say, by the pod's UID.
+    pub(super) copies: BTreeMap<Uid, Copies>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
     /// The nodes of its zone.
     pub(super) zone: Vec<NodeStanding>,
@@ -60,17 +58,15 @@ impl Inquiry {
         Ok(Some(view))
     }
 
-    /// What the claims of a pod allow, read anew if that decides about it, as far as is known: what was read before may have
-    /// changed. If it comes to decide about it meanwhile, it is not known.
-    async fn access(&self, client: &Client, mut pod: PodView) -> kube::Result<Access> {
-        if pod.access == Access::Many && !pod.claims.is_empty() {
-            pod.access = Access::Unread;
+    /// What the claims and the Job of a pod say, read again if that decides about it: it may have changed since it was read.
+    /// If it comes to decide about it meanwhile, it is not known.
+    async fn copies(&self, client: &Client, mut pod: PodView) -> kube::Result<Copies> {
+        if pod.work.copies == Copies::Allowed && !(pod.work.claims.is_empty() && pod.work.job.is_none()) {
+            pod.work.copies = Copies::Unread;
         }
         match &self.known {
-            Some(known) if self.policy.must_read_claims(&pod, known) => {
-                read_access(client, &pod.claims).await
-            }
-            _ => Ok(pod.access),
+            Some(known) if self.policy.must_read_work(&pod, known) => read_copies(client, &pod.work).await,
+            _ => Ok(pod.work.copies),
         }
     }
 
@@ -80,9 +76,9 @@ impl Inquiry {
         if !self.known.as_ref().is_some_and(is_being_emptied) {
             return Ok(self.pods_listed.then(Vec::new));
         }
-        let mut pods = read_pods(client, node).await?;
-        for pod in pods.iter_mut().filter(|pod| pod.access == Access::Unread) {
-            pod.access = self.accesses.get(&pod.pod.uid).cloned().unwrap_or(Access::Unread);
+        let mut pods = read_pods(client, node, self.policy.gate()).await?;
+        for pod in pods.iter_mut().filter(|pod| pod.work.copies == Copies::Unread) {
+            pod.work.copies = self.copies.get(&pod.pod.uid).cloned().unwrap_or(Copies::Unread);
         }
         Ok(Some(pods))
     }
@@ -104,14 +100,14 @@ impl LiveInquiry for Inquiry {
                 let PodSubject { node, uid, namespace, name } = &**subject;
                 let fresh = match known {
                     Known::Guarded => self.pod.clone(),
-                    Known::Written(pod) => Some(read::<PodWire>(pod)?.view()),
-                    Known::Nothing => read_pod(client, namespace, name).await?,
+                    Known::Written(pod) => Some(parse_pod(pod, self.policy.gate())?),
+                    Known::Nothing => read_pod(client, namespace, name, self.policy.gate()).await?,
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.pod.as_ref().is_some_and(|p| p.announced);
                 let node = self.looks.at(node, sight, self.node(client, node, now));
-                let (node, access) = try_join(node, self.access(client, pod.clone())).await?;
-                pod.access = access;
+                let (node, copies) = try_join(node, self.copies(client, pod.clone())).await?;
+                pod.work.copies = copies;
                 // Another Node of that name is another machine, whatever is written on it.
                 let is_judged =
                     |node: &NodeView| self.known.as_ref().is_none_or(|known| known.node == node.node);
@@ -152,20 +148,29 @@ pub(crate) fn parse_node(text: &str) -> kube::Result<NodeView> {
 }
 
 /// Reads a pod live.
-async fn read_pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
+async fn read_pod(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    gate: &GatePolicy,
+) -> kube::Result<Option<PodView>> {
     let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-    text.map(|text| parse_pod(&text)).transpose()
+    text.map(|text| parse_pod(&text, gate)).transpose()
 }
 
 /// Reads a pod from the API's text.
-pub(super) fn parse_pod(text: &str) -> kube::Result<PodView> {
-    Ok(read::<PodWire>(text)?.view())
+pub(super) fn parse_pod(text: &str, gate: &GatePolicy) -> kube::Result<PodView> {
+    Ok(read::<PodWire>(text)?.view(gate))
 }
 
 /// Reads the pods of a node live.
-pub(crate) async fn read_pods(client: &Client, node: &NodeName) -> kube::Result<Vec<PodView>> {
+pub(crate) async fn read_pods(
+    client: &Client,
+    node: &NodeName,
+    gate: &GatePolicy,
+) -> kube::Result<Vec<PodView>> {
     let selector = format!("&fieldSelector=spec.nodeName%3D{node}");
-    live::list(client, "/api/v1/pods", &selector, |pod: PodWire| Some(pod.view())).await
+    live::list(client, "/api/v1/pods", &selector, |pod: PodWire| Some(pod.view(gate))).await
 }
 
 /// Reads the volumes attached to a node live.
@@ -196,14 +201,14 @@ pub(crate) async fn read_lease(client: &Client, node: &mut NodeView, now: Timest
     Ok(())
 }
 
-/// Reads the claims of pods as far as they decide about them.
-pub(crate) async fn read_claims(
+/// Reads the claims and Jobs of pods as far as they decide about them.
+pub(crate) async fn read_works(
     client: &Client,
     policy: &EvictionPolicy,
     node: &NodeView,
     pods: &mut [PodView],
 ) {
-    for pod in pods.iter_mut().filter(|pod| policy.must_read_claims(pod, node)) {
-        pod.access = read_access_as_far_as_can_be(client, &pod.claims).await;
+    for pod in pods.iter_mut().filter(|pod| policy.must_read_work(pod, node)) {
+        pod.work.copies = read_copies_or_why_not(client, &pod.work).await;
     }
 }

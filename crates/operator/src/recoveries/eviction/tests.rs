@@ -53,7 +53,9 @@ fn seen_node(evictions: &Evictions, node: Value) -> SeenNode {
 
 fn pod() -> PodView {
     let pod = json!({"metadata": {"namespace": "ns", "name": "p", "uid": "pod-uid", "resourceVersion": "1"}});
-    serde_json::from_value::<PodWire>(pod).unwrap().view()
+    serde_json::from_value::<PodWire>(pod)
+        .unwrap()
+        .view(EvictionPolicy::new(&Configuration::default()).gate())
 }
 
 fn names(woken: &[Subject]) -> Vec<String> {
@@ -142,7 +144,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     let over = news(&evictions, node("7", &[], None));
     assert_eq!(names(&evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
     assert!(evictions.judge(&Subject::node(&"a".into()), at(1)).is_none());
-    assert_eq!(evictions.close_ups.now(), CloseUps::default());
+    assert!(evictions.close_ups.now().is_empty() && evictions.works.now().is_empty());
     assert!(evictions.watched.is_empty());
     let again = news(&evictions, node("8", &["NoSchedule"], None));
     evictions.hear(again, at(2));
@@ -216,7 +218,7 @@ fn a_request_that_comes_after_a_stop_is_woken_by_its_zone_too() {
 fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_somebody_asks() {
     let finished = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","finished":"2026-01-02T03:05:05Z"}"#;
     let mut evictions = evictions();
-    let wanted = |evictions: &Evictions| !evictions.close_ups.now().leases.is_empty();
+    let wanted = |evictions: &Evictions| !evictions.close_ups.now().is_empty();
     let found = news(&evictions, node("1", &["NoSchedule", "NoExecute"], Some(finished)));
     evictions.hear(found, at(0));
     assert!(wanted(&evictions), "a pod that comes late must not wait for it");
@@ -304,7 +306,9 @@ fn unproven(revision: &str) -> Value {
 fn claiming(volumes: &Value) -> PodView {
     let metadata = json!({"namespace": "ns", "name": "p", "uid": "pod-uid", "resourceVersion": "1"});
     let pod = json!({"metadata": metadata, "spec": {"volumes": volumes}, "status": {"phase": "Running"}});
-    serde_json::from_value::<PodWire>(pod).unwrap().view()
+    serde_json::from_value::<PodWire>(pod)
+        .unwrap()
+        .view(EvictionPolicy::new(&Configuration::default()).gate())
 }
 
 fn claim(name: &str) -> Value {
@@ -316,18 +320,18 @@ fn what_a_pod_says_itself_of_its_volumes() {
     let many: Vec<Value> = (0..17).map(|i| claim(&i.to_string())).collect();
     let own = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": {}}});
     let cases = [
-        (json!([]), Access::Many),
-        (json!([{"name": "x", "emptyDir": {}}, {"name": "y", "nfs": {}}]), Access::Many),
-        (json!([own]), Access::Many),
-        (json!([own, claim("data")]), Access::Unread),
+        (json!([]), Copies::Allowed),
+        (json!([{"name": "x", "emptyDir": {}}, {"name": "y", "nfs": {}}]), Copies::Allowed),
+        (json!([own]), Copies::Allowed),
+        (json!([own, claim("data")]), Copies::Unread),
         (
             json!([claim("a"), {"name": "disk", "gcePersistentDisk": {"pdName": "x"}}]),
-            Access::Once("volume disk is a disk for one node".into()),
+            Copies::Forbidden("volume disk is a disk for one node".into()),
         ),
-        (json!(many), Access::Once("it has 17 claims, more than are read".into())),
+        (json!(many), Copies::Forbidden("it has 17 claims, more than are read".into())),
     ];
     for (volumes, expected) in cases {
-        assert_eq!(claiming(&volumes).access, expected, "{volumes}");
+        assert_eq!(claiming(&volumes).work.copies, expected, "{volumes}");
     }
     let pod = claiming(&json!([own, claim("data")]));
     let names: Vec<String> = pod.all_claims().map(ToString::to_string).collect();
@@ -337,7 +341,7 @@ fn what_a_pod_says_itself_of_its_volumes() {
 #[test]
 fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     let mut evictions = uncertain();
-    let wanted = |evictions: &Evictions| evictions.close_ups.now().claims.len();
+    let wanted = |evictions: &Evictions| evictions.works.now().len();
     let tell = |evictions: &mut Evictions, change| {
         evictions.hear(News::Pod { node: "a".into(), number: 1, change }, at(0))
     };
@@ -353,17 +357,17 @@ fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     let begun = news(&evictions, unproven("2"));
     evictions.hear(begun, at(0));
     assert_eq!(wanted(&evictions), 1);
-    let found = |access| News::Claims { node: "a".into(), number: 1, uid: "pod-uid".into(), access };
-    let woken = evictions.hear(found(Access::Unreadable("no".into())), at(1));
+    let found = |copies| News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies };
+    let woken = evictions.hear(found(Copies::Unreadable("no".into())), at(1));
     assert_eq!(names(&woken), ["node a", "pod ns/p"]);
     assert_eq!(wanted(&evictions), 1, "again, later");
-    assert_eq!(names(&evictions.hear(found(Access::Unreadable("no".into())), at(1))), Vec::<String>::new());
-    evictions.hear(found(Access::Many), at(2));
+    assert_eq!(names(&evictions.hear(found(Copies::Unreadable("no".into())), at(1))), Vec::<String>::new());
+    evictions.hear(found(Copies::Allowed), at(2));
     assert_eq!(wanted(&evictions), 0);
     tell(&mut evictions, Change::Applied(claiming(&json!([claim("data")]))));
-    assert_eq!(evictions.nodes["a"].pods["pod-uid"].access, Access::Many, "its claims do not change");
+    assert_eq!(evictions.nodes["a"].pods["pod-uid"].work.copies, Copies::Allowed, "its claims do not change");
     // A late answer to an earlier look is not about this one.
-    let late = News::Claims { node: "a".into(), number: 7, uid: "pod-uid".into(), access: Access::Unread };
+    let late = News::Work { pod: ("a".into(), 7, "pod-uid".into()), copies: Copies::Unread };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
     // A person's word is proof: nobody asks for claims.
     let mut evictions = begun_with(claiming(&json!([claim("data")])));
@@ -396,10 +400,7 @@ async fn a_second_look_reads_claims_too() {
         let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
         evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
         evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
-        evictions.hear(
-            News::Claims { node: "a".into(), number: 1, uid: "pod-uid".into(), access: Access::Many },
-            at(0),
-        );
+        evictions.hear(News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies: Copies::Allowed }, at(0));
         assert_eq!(evictions.judge(&subject, at(1)).unwrap().verdict.name(), "Act");
         let api = FakeApi::new(move |asked| match asked.path.as_str() {
             "/api/v1/nodes/a" => Answer::Json(200, unproven("5")),

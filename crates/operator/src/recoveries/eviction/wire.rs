@@ -1,29 +1,25 @@
 //! The kept fields of nodes, pods and attached volumes, and how they are read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::SignedDuration;
 use salvor_api::names::node_conditions;
 use salvor_recovery::{
-    eviction::{
-        Access, AttachmentView, Claim, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, Owner,
-        PodView, Toleration,
-    },
+    eviction::{AttachmentView, DespiteOutage, EvictionPolicy, Lease, Memory, NodeView, PodView, Toleration},
+    gate::{Claim, GatePolicy},
     ids::{NodeName, Uid},
     objects::{PodPhase, PodRef, Ready, Taint},
 };
-use serde::{Deserialize, de::IgnoredAny};
+use serde::Deserialize;
 
-use super::claims::MOST_CLAIMS;
 use crate::{
     nodes::{CountedNode, NodeWire},
     watch::Project,
-    wire::{self, Condition, Nothing, Object, condition, node_ready},
+    wire::{Condition, Nothing, Object, condition, node_ready},
+    work::{VolumeWire, WorkAnnotations, work},
 };
 
-/// Set by a kubelet on the API's image of a static pod.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 /// A heartbeat counts for this long: node lifecycle waits as long by default before it marks a node unreachable.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
@@ -48,14 +44,14 @@ impl SeenNode {
 }
 
 /// Every pod of a node.
-pub(crate) struct Pods;
+pub(crate) struct Pods(pub(super) Arc<EvictionPolicy>);
 
 impl Project for Pods {
     type Wire = PodWire;
     type Kept = PodView;
 
     fn keep(&self, wire: PodWire) -> Option<PodView> {
-        Some(wire.view())
+        Some(wire.view(self.0.gate()))
     }
 }
 
@@ -70,8 +66,6 @@ impl Project for Attachments {
         Some((wire.metadata.uid.clone(), wire.view()))
     }
 }
-
-type Annotations = BTreeMap<String, String>;
 
 impl NodeWire {
     /// True if it may have to be looked at: its eviction may be asked for or have begun.
@@ -130,7 +124,7 @@ fn heartbeat(conditions: &[Condition]) -> Lease {
     })
 }
 
-pub(crate) type PodWire = Object<PodSpec, PodStatus, Annotations>;
+pub(crate) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
@@ -150,77 +144,24 @@ struct TolerationWire {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct VolumeWire {
-    name: String,
-    persistent_volume_claim: Option<ClaimWire>,
-    ephemeral: Option<IgnoredAny>,
-    // Disks that a pod names without a claim: one node at a time can have them.
-    aws_elastic_block_store: Option<IgnoredAny>,
-    azure_disk: Option<IgnoredAny>,
-    cinder: Option<IgnoredAny>,
-    fc: Option<IgnoredAny>,
-    gce_persistent_disk: Option<IgnoredAny>,
-    iscsi: Option<IgnoredAny>,
-    rbd: Option<IgnoredAny>,
-    vsphere_volume: Option<IgnoredAny>,
-}
-
-impl VolumeWire {
-    fn is_disk(&self) -> bool {
-        let disks = [
-            self.aws_elastic_block_store,
-            self.azure_disk,
-            self.cinder,
-            self.fc,
-            self.gce_persistent_disk,
-            self.iscsi,
-            self.rbd,
-            self.vsphere_volume,
-        ];
-        disks.iter().any(Option::is_some)
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ClaimWire {
-    claim_name: String,
-}
-
-#[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct PodStatus {
     phase: String,
 }
 
 impl PodWire {
-    pub(crate) fn view(self) -> PodView {
+    pub(crate) fn view(self, gate: &GatePolicy) -> PodView {
         let PodWire { metadata, spec, status } = self;
-        let claim = |name: String| Claim { namespace: metadata.namespace.clone(), name };
-        let disk = spec.volumes.iter().find(|volume| volume.is_disk()).map(|volume| volume.name.clone());
-        let (mut claims, mut own_claims) = (Vec::new(), Vec::new());
-        for volume in spec.volumes {
-            match volume {
-                VolumeWire { persistent_volume_claim: Some(it), .. } => claims.push(claim(it.claim_name)),
-                // The claim of a volume that lives as long as its pod is named after both.
-                VolumeWire { name, ephemeral: Some(_), .. } => {
-                    own_claims.push(claim(format!("{}-{name}", metadata.name)));
-                }
-                _ => {}
-            }
-        }
+        // The claim of a volume that lives as long as its pod is named after both.
+        let own_claim = |volume: &VolumeWire| Claim {
+            namespace: metadata.namespace.clone(),
+            name: format!("{}-{}", metadata.name, volume.name),
+        };
+        let ephemeral = spec.volumes.iter().filter(|volume| volume.ephemeral.is_some());
         PodView {
-            access: match (disk, claims.len()) {
-                (Some(volume), _) => Access::Once(format!("volume {volume} is a disk for one node")),
-                (None, 0) => Access::Many,
-                (None, 1..=MOST_CLAIMS) => Access::Unread,
-                (None, more) => Access::Once(format!("it has {more} claims, more than are read")),
-            },
-            claims,
-            own_claims,
+            own_claims: ephemeral.map(own_claim).collect(),
+            work: work(&metadata, &spec.volumes, gate),
             created: metadata.creation_timestamp,
-            owners: metadata.owner_references.iter().map(owner).collect(),
             tolerations: spec
                 .tolerations
                 .into_iter()
@@ -235,17 +176,12 @@ impl PodWire {
                 .collect(),
             phase: PodPhase::from_api(&status.phase),
             deletion: metadata.pod_deletion(),
-            is_mirror: metadata.annotations.contains_key(MIRROR),
+            is_mirror: metadata.annotations.is_mirror(),
             pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
             announced: false,
         }
     }
-}
-
-fn owner(owner: &wire::Owner) -> Owner {
-    let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-    Owner { kind: owner.kind.clone(), group: group.to_owned(), controls: owner.controller }
 }
 
 pub(crate) type AttachmentWire = Object<AttachmentSpec, Nothing>;

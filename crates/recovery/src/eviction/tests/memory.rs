@@ -267,8 +267,13 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
 fn what_is_written_has_a_bound_whatever_tenants_claim() {
     let many: Vec<Claim> = (0..10_000).map(|i| claim(&format!("{i}-{}", "x".repeat(200)))).collect();
     let pods = [
-        PodView { claims: many.clone(), phase: PodPhase::Pending, ..pod() },
-        PodView { tolerations: vec![toleration(None)], claims: many.clone(), own_claims: many, ..pod() },
+        PodView { work: claiming(many.clone()), phase: PodPhase::Pending, ..pod() },
+        PodView {
+            tolerations: vec![toleration(None)],
+            work: claiming(many.clone()),
+            own_claims: many,
+            ..pod()
+        },
     ];
     let start = judge_node(&node(), &pods, &[], 0);
     let Step::StartEviction { progress, .. } = &start.verdict.actions()[0] else { panic!("{start:?}") };

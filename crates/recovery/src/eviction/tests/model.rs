@@ -23,7 +23,7 @@ struct Model {
 
 impl Model {
     fn new(pods: Vec<PodView>, turns: Vec<usize>) -> Self {
-        let claims = pods.iter().flat_map(|pod| pod.claims.clone());
+        let claims = pods.iter().flat_map(|pod| pod.work.claims.clone());
         let volumes: Vec<String> = claims.map(|claim| claim.name).collect();
         Self {
             // One is nobody's that is known here.
@@ -182,7 +182,7 @@ impl Model {
             .pods
             .iter()
             .filter(|pod| !pod.phase.is_terminal())
-            .flat_map(|pod| pod.claims.iter().map(|claim| claim.name.clone()))
+            .flat_map(|pod| pod.work.claims.iter().map(|claim| claim.name.clone()))
             .collect();
         let in_use = &self.node.volumes_in_use;
         self.attachments
@@ -223,19 +223,19 @@ fn pods(count: usize) -> Vec<PodView> {
         uid: format!("uid-{i}").into(),
     };
     let mut pods: Vec<PodView> = (0..count)
-        .map(|i| PodView { pod: named(i), claims: vec![claim(&format!("volume-{i}"))], ..pod() })
+        .map(|i| PodView { pod: named(i), work: claiming(vec![claim(&format!("volume-{i}"))]), ..pod() })
         .collect();
     // One stays, and one goes later; both keep their volumes meanwhile.
     pods.push(PodView {
         pod: named(90),
         tolerations: vec![toleration(None)],
-        claims: vec![claim("kept")],
+        work: claiming(vec![claim("kept")]),
         ..pod()
     });
     pods.push(PodView {
         pod: named(91),
         tolerations: vec![toleration(Some(20))],
-        claims: vec![claim("later")],
+        work: claiming(vec![claim("later")]),
         ..pod()
     });
     pods
@@ -268,7 +268,7 @@ fn a_return_between_any_two_writes_leaves_nothing_behind() {
         assert_eq!(model.harm, Vec::<String>::new(), "returned before write {write}");
         assert!(model.pods.iter().any(|pod| pod.pod.uid == "uid-90"), "what tolerates it is never touched");
         for pod in model.pods.iter().filter(|pod| !pod.phase.is_terminal()) {
-            let volume = &pod.claims[0].name;
+            let volume = &pod.work.claims[0].name;
             assert!(
                 model.attachments.iter().any(|a| a.volume.as_ref() == Some(volume)),
                 "{write}: {volume} is gone"

@@ -257,7 +257,8 @@ fn steps_two_to_four() {
         deletion: Some(Deletion { timestamp: at(1), grace_seconds: Some(0) }),
         ..pod()
     };
-    let tolerant = PodView { tolerations: vec![toleration(None)], claims: vec![claim("kept")], ..pod() };
+    let tolerant =
+        PodView { tolerations: vec![toleration(None)], work: claiming(vec![claim("kept")]), ..pod() };
     let later = PodView { tolerations: vec![toleration(Some(60))], ..pod() };
     let mirror = PodView { is_mirror: true, ..pod() };
     let in_use = || vec!["kubernetes.io/csi/disk.example.com^a".to_owned()];
@@ -533,7 +534,11 @@ fn another_word_after_a_return_begins_anew() {
 fn nothing_waits_for_pods_that_are_put_there_much_later() {
     let in_use = NodeView { volumes_in_use: vec!["v".into()], ..begun("EvictingPods") };
     let judged = |created: i64, owners: Vec<Owner>| {
-        let late = PodView { created: Some(at(created)), owners, claims: vec![claim("late")], ..pod() };
+        let late = PodView {
+            created: Some(at(created)),
+            work: Work { owners, ..claiming(vec![claim("late")]) },
+            ..pod()
+        };
         judge_node(&in_use, &[late], &[], 100)
     };
     assert_eq!(say(&judged(60, vec![])), "Ignore EvictingPods");
@@ -542,7 +547,11 @@ fn nothing_waits_for_pods_that_are_put_there_much_later() {
     assert_eq!(*keep, [claim("late")], "its own is kept for it");
     let released = Progress { released: Some(Released::keeping(&[claim("late")], at(90))), ..started() };
     let node = NodeView { progress: Some(released), ..in_use.clone() };
-    let late = PodView { created: Some(at(61)), claims: vec![claim("late")], ..stateful() };
+    let late = PodView {
+        created: Some(at(61)),
+        work: Work { claims: vec![claim("late")], ..stateful().work },
+        ..pod()
+    };
     assert_eq!(say(&judge_node(&node, &[late], &[], 100)), "Act Finished: ReportEviction, EmitEvent");
 }
 
@@ -555,7 +564,7 @@ fn pods_that_came_after_the_return_do_not_keep_the_taint_on() {
         progress: Some(progress.clone()),
         ..begun("NodeReturned")
     };
-    let late = PodView { created: Some(at(0)), claims: vec![claim("late")], ..pod() };
+    let late = PodView { created: Some(at(0)), work: claiming(vec![claim("late")]), ..pod() };
     let end = "Act NodeReturned: EndEviction, EmitEvent";
     assert_eq!(say(&judge_node(&back(&returned), std::slice::from_ref(&late), &[], 2)), end);
     // Silent again: they stay with their volumes, and the eviction comes to its end without them.

@@ -3,6 +3,7 @@
 use super::super::Step;
 use super::*;
 use crate::step::Step as _;
+use crate::zombie::ConsentSource;
 
 fn judged(pod: &PodView, node: &NodeView, now: i64) -> String {
     say(&decide_pod(pod, Some(node), &policy(TRIGGERS), at(now)))
@@ -152,8 +153,9 @@ fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
         progress: Some(Progress { request: "example.com/lost:NoSchedule".into(), ..started() }),
         ..begun("")
     };
-    let of = |kind: &str, group: &str| PodView { owners: vec![owner(kind, group)], ..pod() };
-    let with = |access: Access| PodView { claims: vec![claim("data")], access, ..pod() };
+    let of = |kind: &str, group: &str| PodView { work: owned_by(vec![owner(kind, group)]), ..pod() };
+    let with = |copies: Copies| PodView { work: Work { copies, ..claiming(vec![claim("data")]) }, ..pod() };
+    let consents = Some(ConsentSource::Annotation("kueue.x-k8s.io/safe-to-forcefully-terminate"));
     let only_owner = Owner { controls: false, ..owner("StrimziPodSet", "core.strimzi.io") };
     let cases = [
         ("StatefulSet", of("StatefulSet", "apps"), true),
@@ -162,17 +164,27 @@ fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
         ("KubeVirt", of("VirtualMachineInstance", "kubevirt.io"), true),
         (
             "an owner that does not control it",
-            PodView { owners: vec![owner("X", "x"), only_owner], ..pod() },
+            PodView { work: owned_by(vec![owner("X", "x"), only_owner]), ..pod() },
             true,
         ),
         ("a kind of that name in another group", of("StatefulSet", "example.com"), false),
         ("Deployment", of("ReplicaSet", "apps"), false),
         ("Job", of("Job", "batch"), false),
-        ("nobody", PodView { owners: vec![], ..pod() }, false),
-        ("a ReadWriteOnce claim", with(Access::Once("claim ns/data is ReadWriteOnce".into())), true),
-        ("a claim that was not read", with(Access::Unread), true),
-        ("a claim that cannot be read", with(Access::Unreadable("claim ns/data: no".into())), true),
-        ("a ReadWriteMany claim", with(Access::Many), false),
+        ("nothing", PodView { work: owned_by(vec![]), ..pod() }, false),
+        (
+            "LeaderWorkerSet",
+            PodView { work: Work { in_leader_worker_set: true, ..stateful().work }, ..pod() },
+            false,
+        ),
+        (
+            "a StatefulSet that consents",
+            PodView { work: Work { consent: consents, ..stateful().work }, ..pod() },
+            false,
+        ),
+        ("a ReadWriteOnce claim", with(Copies::Forbidden("claim ns/data is ReadWriteOnce".into())), true),
+        ("a claim that was not read", with(Copies::Unread), true),
+        ("a claim that cannot be read", with(Copies::Unreadable("claim ns/data: no".into())), true),
+        ("a ReadWriteMany claim", with(Copies::Allowed), false),
     ];
     for (case, pod, needs_proof) in cases {
         let expected = if needs_proof { "Ignore NeedsProof" } else { EVICT };
@@ -186,7 +198,7 @@ fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
     let judged = |pod: PodView| say(&decide_pod(&pod, Some(&unproven), &configured, at(1)));
     assert_eq!(judged(of("Shard", "example.com")), "Ignore NeedsProof");
     assert_eq!(judged(of("StatefulSet", "apps")), EVICT, "what is set replaces the default");
-    assert_eq!(judged(with(Access::Once("x".into()))), "Ignore NeedsProof", "whatever is set");
+    assert_eq!(judged(with(Copies::Forbidden("x".into()))), "Ignore NeedsProof", "whatever is set");
     let words = decide_pod(&of("Cluster", "postgresql.cnpg.io"), Some(&unproven), &policy(TRIGGERS), at(1));
     assert_eq!(
         words.verdict.why().to_string(),

@@ -117,11 +117,11 @@ fn any_pod() -> impl Strategy<Value = PodView> {
         vec![owner("Job", "batch"), owner("Pod", "")],
     ]);
     let access = select(vec![
-        Access::Many,
-        Access::Many,
-        Access::Unread,
-        Access::Once("a claim".into()),
-        Access::Unreadable("no".into()),
+        Copies::Allowed,
+        Copies::Allowed,
+        Copies::Unread,
+        Copies::Forbidden("a claim".into()),
+        Copies::Unreadable("no".into()),
     ]);
     (
         select(vec![Pending, Running, Running, Succeeded, Failed, Unknown]),
@@ -133,17 +133,19 @@ fn any_pod() -> impl Strategy<Value = PodView> {
         any::<[bool; 4]>(),
     )
         .prop_map(
-            |(phase, deletion, seconds, owners, access, created, [is_mirror, announced, claims, own])| {
+            |(phase, deletion, seconds, owners, copies, created, [is_mirror, announced, claims, own])| {
                 PodView {
                     phase,
                     deletion: deletion.map(|grace_seconds| Deletion { timestamp: at(0), grace_seconds }),
                     tolerations: seconds.map(toleration).into_iter().collect(),
                     created: created.map(at),
-                    owners,
-                    access,
+                    work: Work {
+                        owners,
+                        copies,
+                        ..claiming(if claims { vec![claim("kept")] } else { vec![] })
+                    },
                     is_mirror,
                     announced,
-                    claims: if claims { vec![claim("kept")] } else { vec![] },
                     own_claims: if own { vec![claim("own")] } else { vec![] },
                     ..pod()
                 }
@@ -230,7 +232,7 @@ proptest! {
     fn what_must_not_run_twice_is_forced_only_with_a_word_that_stands(node in any_node(), pod in any_pod(), now in -100i64..200) {
         let judged = decide_pod(&pod, Some(&node), &policy(TRIGGERS), at(now));
         let forced = |action: &Step| touches_pods(action) && !matches!(action, Step::EvictPod { .. });
-        let twice = pod.access != Access::Many || pod.owners.contains(&owner("StatefulSet", "apps"));
+        let twice = pod.work.copies != Copies::Allowed || pod.work.owners.contains(&owner("StatefulSet", "apps"));
         if twice && !pod.phase.is_terminal() && judged.verdict.actions().iter().any(forced) {
             let word = |t: &Taint| t.key == KEY || t.key == SHUTDOWN;
             prop_assert!(node.taints.iter().any(word), "{judged:?}");

@@ -1,0 +1,92 @@
+//! The section `atMostOne`: work of which two copies must never run, whichever recovery acts.
+
+use serde::{Deserialize, Serialize};
+
+use super::Configuration;
+use super::fields::Kind::{Object, TextList};
+use super::fields::Presence::{Default as Unless, Parent};
+use super::fields::{Field, field};
+use super::problem::Path;
+use super::validate::Found;
+use crate::label_selector::is_dns_subdomain;
+
+/// Work of which two copies must never run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct AtMostOne {
+    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
+    pub owners: Vec<String>,
+}
+
+/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
+const OWNERS: [&str; 6] = [
+    "StatefulSet.apps",
+    "StatefulSet.apps.kruise.io",
+    "StrimziPodSet.core.strimzi.io",
+    "Cluster.postgresql.cnpg.io",
+    "InstanceSet.workloads.kubeblocks.io",
+    "VirtualMachineInstance.kubevirt.io",
+];
+
+impl Default for AtMostOne {
+    fn default() -> Self {
+        Self { owners: OWNERS.map(str::to_owned).to_vec() }
+    }
+}
+
+impl Configuration {
+    /// The kinds of owners of whose pods two must never run: from `atMostOne.owners`, or from its former place.
+    pub fn at_most_one_owners(&self) -> &[String] {
+        self.eviction.at_most_one_owners.as_ref().unwrap_or(&self.at_most_one.owners)
+    }
+}
+
+pub(super) const FIELDS: &[Field] = &[
+    field(
+        "atMostOne",
+        Object,
+        Parent,
+        "Work of which two copies must never run. No recovery ends such a pod by force while its machine may run: that needs \
+         proof that the machine is off, or the owner's consent. The verdict, condition or event then says MachineMayRun.",
+    ),
+    field(
+        "atMostOne.owners",
+        TextList,
+        Unless(
+            "[StatefulSet.apps, StatefulSet.apps.kruise.io, StrimziPodSet.core.strimzi.io, Cluster.postgresql.cnpg.io, \
+             InstanceSet.workloads.kubeblocks.io, VirtualMachineInstance.kubevirt.io]",
+        ),
+        "Kinds of owners whose pods must never run twice at once, each as Kind.group (Kind alone for the core group). This \
+         list replaces the default, so name StatefulSet.apps again. Pods of a LeaderWorkerSet do not count, although a \
+         StatefulSet owns them. Pods with a ReadWriteOnce or ReadWriteOncePod claim, and pods of a Job with \
+         podReplacementPolicy Failed, must not run twice whatever is listed here.",
+    ),
+];
+
+pub(super) fn check(configuration: &Configuration, found: &mut Found) {
+    let Configuration { at_most_one, eviction, .. } = configuration;
+    owners("atMostOne.owners", &at_most_one.owners, found);
+    if let Some(former) = &eviction.at_most_one_owners {
+        owners("eviction.atMostOneOwners", former, found);
+        if *at_most_one != AtMostOne::default() {
+            let message =
+                "it is the former name of atMostOne.owners, which is set too: keep only atMostOne.owners";
+            found.note(Path::of("eviction.atMostOneOwners"), message);
+        }
+    }
+}
+
+fn owners(path: &str, owners: &[String], found: &mut Found) {
+    for (index, owner) in owners.iter().enumerate() {
+        let (kind, group) =
+            owner.split_once('.').map_or((owner.as_str(), None), |(kind, group)| (kind, Some(group)));
+        let is_kind = kind.starts_with(|first: char| first.is_ascii_uppercase())
+            && kind.chars().all(|character| character.is_ascii_alphanumeric());
+        if !is_kind || !group.is_none_or(is_dns_subdomain) {
+            let message = format!(
+                "{owner:?} is not a kind: write Kind.group without a version, for example StatefulSet.apps"
+            );
+            found.note(Path::of(path).index(index), message);
+        }
+    }
+}
