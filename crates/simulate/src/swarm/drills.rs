@@ -1,11 +1,11 @@
 //! Plans that are aimed at what chance seldom meets: a budget that has to outlast restarts, one of repairs that more nodes want than it has
-//! places, and an API that goes back to a backup.
+//! places, an API that goes back to a backup, AppWrappers of work that must not run twice, and repairs of nodes that nothing owns.
 
 use fastrand::Rng;
 
 use super::{
     deed::{Deed, Move, NodeFault},
-    plan::{Consent, Plan, PodPlan, TROUBLE},
+    plan::{Consent, Plan, PodPlan, TROUBLE, UnownedPolicy, Wrapped},
 };
 use crate::{CrashPoint, Side};
 
@@ -23,6 +23,8 @@ pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
             restarts(plan, rng)
         }
         1 => repairs(plan, rng),
+        3 => wrapped(plan, rng),
+        4 => unowned(plan, rng),
         // Machines that were made or ended since the backup would be a tale of their own.
         2 if plan.pool == 0 => {
             let restore = Deed::Restore { lasts: rng.u64(20..90) };
@@ -69,6 +71,39 @@ fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
         at += rng.u64(25..50);
     }
     moves
+}
+
+/// Nodes are cut off, or die, under an AppWrapper whose work must not run twice, or may.
+fn wrapped(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
+    plan.workloads.apps = 1;
+    plan.workloads.wrapped =
+        [Wrapped::StatefulSet, Wrapped::StatefulSet, Wrapped::Pod, Wrapped::LeaderWorkerSet][rng.usize(..4)];
+    plan.settings.out_of_service = None;
+    lost_nodes(plan, rng)
+}
+
+/// Nodes that nothing owns are cut off, or die, under a policy of repairs.
+fn unowned(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
+    plan.pool = 0;
+    plan.workloads.set = 2;
+    plan.settings.repair = true;
+    plan.settings.unowned = Some(UnownedPolicy { graceful: rng.bool(), deletes: rng.bool() });
+    plan.settings.toleration = rng.u32(60..240);
+    plan.settings.out_of_service = None;
+    lost_nodes(plan, rng)
+}
+
+/// Two nodes are lost, one after the other; most come back.
+fn lost_nodes(plan: &Plan, rng: &mut Rng) -> Vec<Move> {
+    let faults = [NodeFault::Partition, NodeFault::Partition, NodeFault::KubeletStop, NodeFault::Crash];
+    let mut numbers: Vec<usize> = (1..=plan.nodes).collect();
+    rng.shuffle(&mut numbers);
+    let lost = |number: &usize| {
+        let fault = faults[rng.usize(..faults.len())];
+        let lasts = (rng.u8(..4) > 0).then(|| rng.u64(200..600));
+        Move { at: rng.u64(30..200), deed: Deed::Node { node: format!("node-{number}"), fault, lasts } }
+    };
+    numbers.iter().take(2).map(lost).collect()
 }
 
 /// As many nodes become sick as there are places in the budget, and one more.

@@ -11,7 +11,7 @@ use super::{
     check::{Invariant, Known, Violation, condition, has_taint},
     deed::{Deed, NodeFault},
     objects::SICK,
-    plan::{Consent, JobPlan, Plan},
+    plan::{Consent, JobPlan, Plan, Wrapped},
 };
 
 /// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this, also while machines that are dead stay
@@ -114,8 +114,10 @@ pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Viol
         let phase = app["status"]["phase"].as_str().unwrap_or_default();
         let wanted: &[&str] = if app["spec"]["suspend"] == true {
             &["Suspended", "Succeeded", "Failed"]
-        } else {
+        } else if plan.workloads.wrapped.ends() {
             &["Succeeded", "Failed"]
+        } else {
+            &["Running", "Failed"]
         };
         if !wanted.contains(&phase) {
             report(
@@ -181,16 +183,24 @@ pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec
     if plan.settings.out_of_service.is_some() || is_restored {
         return Vec::new();
     }
+    let is_of_app = |overlap: &Overlap| overlap.first.contains("/app-");
     let was_on = |overlap: &Overlap, node: &str| overlap.first.ends_with(&format!(" on {node}"));
     let is_said_to_be_off = |overlap: &Overlap| {
         plan.has(|deed| matches!(deed, Deed::Evict { node, .. } if was_on(overlap, node)))
     };
     // An owner that consents agrees to that, and one that does not wait for the end of a pod asks for it.
-    let jobs_agree = plan.workloads.apps > 0
-        || plan.workloads.jobs.iter().any(|job| job.pod.consent != Consent::None || !job.waits_for_the_end);
+    let agrees = |overlap: &Overlap| {
+        let pod = overlap.first.split('/').nth(1).unwrap_or_default();
+        let jobs = plan.workloads.jobs.iter().enumerate();
+        let mut own = jobs.filter(|(number, _)| pod.starts_with(&format!("job-{}-", number + 1)));
+        // The Job in an AppWrapper consents.
+        own.next().is_none_or(|(_, job)| job.pod.consent != Consent::None || !job.waits_for_the_end)
+    };
     let overlaps = truth.overlaps(now).into_iter().filter(|overlap| match overlap.work {
-        Work::Ordinal { .. } | Work::VolumeWriter { .. } => true,
-        Work::JobIndex { .. } => !jobs_agree,
+        // A group of a LeaderWorkerSet restarts as a whole: its ordinals may overlap.
+        Work::Ordinal { .. } => plan.workloads.wrapped != Wrapped::LeaderWorkerSet || !is_of_app(overlap),
+        Work::VolumeWriter { .. } => true,
+        Work::JobIndex { .. } => !agrees(overlap),
         Work::Job { .. } | Work::Pod { .. } => false,
     });
     let overlaps = overlaps.filter(|overlap| !is_said_to_be_off(overlap));

@@ -6,7 +6,7 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     batch::v1::Job,
     coordination::v1::Lease,
-    core::v1::{Node, Pod},
+    core::v1::{Node, PersistentVolumeClaim, Pod},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -16,7 +16,10 @@ use salvor_api::names::{annotations, appwrapper, repair, taints};
 use salvor_embedded::Cluster;
 use serde_json::{Value, json};
 
-use super::{objects, plan::Plan};
+use super::{
+    objects,
+    plan::{Plan, UnownedPolicy, Wrapped},
+};
 
 /// People with a client. Whatever they do to an object that is not there any more, nothing happens.
 pub(super) struct Hands {
@@ -24,6 +27,7 @@ pub(super) struct Hands {
     pub(super) pods: Api<Pod>,
     pub(super) jobs: Api<Job>,
     sets: Api<StatefulSet>,
+    claims: Api<PersistentVolumeClaim>,
     pub(super) apps: Api<DynamicObject>,
     policies: Api<DynamicObject>,
     pub(super) nodes: Api<Node>,
@@ -41,6 +45,7 @@ impl Hands {
             pods: Api::default_namespaced(client.clone()),
             jobs: Api::default_namespaced(client.clone()),
             sets: Api::default_namespaced(client.clone()),
+            claims: Api::default_namespaced(client.clone()),
             apps: Api::default_namespaced_with(client.clone(), &resource),
             policies: crate::objects(
                 client,
@@ -59,6 +64,11 @@ impl Hands {
         self.policies.create(&PostParams::default(), &objects::policy(plan)).await.map(drop)
     }
 
+    pub(super) async fn create_unowned_policy(&self, plan: &Plan, policy: UnownedPolicy) -> kube::Result<()> {
+        let policy = objects::unowned_policy(plan, policy);
+        self.policies.create(&PostParams::default(), &policy).await.map(drop)
+    }
+
     pub(super) async fn create_workloads(&self, plan: &Plan) -> kube::Result<()> {
         let create = PostParams::default();
         for (number, pod) in plan.workloads.pods.iter().enumerate() {
@@ -71,7 +81,11 @@ impl Hands {
             self.sets.create(&create, &objects::stateful_set("db", plan.workloads.set)).await?;
         }
         for number in 1..=plan.workloads.apps {
-            self.apps.create(&create, &objects::app(&format!("app-{number}"))).await?;
+            let (name, what) = (format!("app-{number}"), plan.workloads.wrapped);
+            if what == Wrapped::Pod {
+                self.claims.create(&create, &objects::claim(&name)).await?;
+            }
+            self.apps.create(&create, &objects::app(&name, what)).await?;
         }
         Ok(())
     }
@@ -138,8 +152,8 @@ impl Hands {
     }
 
     /// Makes an AppWrapper of the plan again.
-    pub(super) async fn create_app(&self, app: &str) {
-        let _ = self.apps.create(&PostParams::default(), &objects::app(app)).await;
+    pub(super) async fn create_app(&self, app: &str, plan: &Plan) {
+        let _ = self.apps.create(&PostParams::default(), &objects::app(app, plan.workloads.wrapped)).await;
     }
 
     pub(super) async fn delete_node(&self, node: &str) {

@@ -1,13 +1,17 @@
 //! The objects of a plan, as people write them.
 
-use k8s_openapi::api::{apps::v1::StatefulSet, batch::v1::Job, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    batch::v1::Job,
+    core::v1::{PersistentVolumeClaim, Pod},
+};
 use kube::api::DynamicObject;
 use salvor_api::config::{ConfigError, Configuration};
 use salvor_api::names::job::CONTROLLER_NAME;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::plan::{Consent, JobPlan, Plan, PodPlan};
+use super::plan::{Consent, JobPlan, Plan, PodPlan, UnownedPolicy, Wrapped};
 
 /// Without a renewal for so many seconds a leader stops. Renewals are most of what happens, so there are few.
 pub(super) const RENEW_DEADLINE: i64 = 20;
@@ -66,12 +70,16 @@ pub(super) fn job(name: &str, plan: &JobPlan) -> Job {
 
 /// A StatefulSet with a volume for each pod.
 pub(super) fn stateful_set(name: &str, replicas: usize) -> StatefulSet {
+    typed(stateful_set_value(name, replicas))
+}
+
+fn stateful_set_value(name: &str, replicas: usize) -> Value {
     let mut pod = template(&PodPlan { consent: Consent::None, grace: 10, tolerates: 30 }, json!({}));
     pod["metadata"]["labels"] = json!({"app": name});
     pod["spec"]["restartPolicy"] = "Always".into();
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
-    typed(json!({
-        "metadata": {"name": name},
+    json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name},
         "spec": {
             "replicas": replicas, "serviceName": name, "selector": {"matchLabels": {"app": name}},
             "template": pod,
@@ -83,11 +91,54 @@ pub(super) fn stateful_set(name: &str, replicas: usize) -> StatefulSet {
                 },
             }],
         },
+    })
+}
+
+/// The component of an AppWrapper.
+fn wrapped(name: &str, what: Wrapped) -> Value {
+    match what {
+        Wrapped::Job => wrapped_job(name),
+        Wrapped::StatefulSet => stateful_set_value(&format!("{name}-db"), 1),
+        Wrapped::LeaderWorkerSet => {
+            let mut set = stateful_set_value(&format!("{name}-group"), 1);
+            let spec = &mut set["spec"];
+            spec.as_object_mut().expect("a spec").remove("volumeClaimTemplates");
+            spec["template"]["metadata"]["labels"]["leaderworkerset.sigs.k8s.io/name"] = name.into();
+            spec["template"]["spec"]["containers"][0]
+                .as_object_mut()
+                .expect("a container")
+                .remove("volumeMounts");
+            set
+        }
+        Wrapped::Pod => {
+            let mut pod = template(&PodPlan { consent: Consent::None, grace: 10, tolerates: 30 }, json!({}));
+            pod["apiVersion"] = "v1".into();
+            pod["kind"] = "Pod".into();
+            pod["metadata"]["name"] = format!("{name}-pod").into();
+            pod["spec"]["volumes"] =
+                json!([{"name": "data", "persistentVolumeClaim": {"claimName": claim_name(name)}}]);
+            pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+            pod
+        }
+    }
+}
+
+fn claim_name(app: &str) -> String {
+    format!("{app}-data")
+}
+
+/// The claim of an AppWrapper's bare Pod.
+pub(super) fn claim(app: &str) -> PersistentVolumeClaim {
+    typed(json!({
+        "metadata": {"name": claim_name(app)},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": salvor_cluster::STORAGE,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
     }))
 }
 
-/// An AppWrapper with a Job that Salvor manages.
-pub(super) fn app(name: &str) -> DynamicObject {
+fn wrapped_job(name: &str) -> Value {
     let pod = PodPlan { consent: Consent::Delete, grace: 5, tolerates: 20 };
     let job = JobPlan {
         pod,
@@ -98,12 +149,16 @@ pub(super) fn app(name: &str) -> DynamicObject {
         takes: 240,
         fails: 0,
     };
-    let component = json!({
+    json!({
         "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": format!("{name}-train")}, "spec": job_spec(&job),
-    });
+    })
+}
+
+/// An AppWrapper.
+pub(super) fn app(name: &str, what: Wrapped) -> DynamicObject {
     typed(json!({
         "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": name},
-        "spec": {"suspend": false, "components": [{"template": component}]},
+        "spec": {"suspend": false, "components": [{"template": wrapped(name, what)}]},
     }))
 }
 
@@ -117,6 +172,24 @@ pub(super) fn policy(plan: &Plan) -> DynamicObject {
             "policies": [{"conditionType": SICK, "conditionStatus": "False", "toleration": toleration}],
             "unhealthyLimit": "100%", "budgets": [{"nodes": plan.settings.budget}],
         },
+    }))
+}
+
+/// The policy of the nodes that nothing owns: those that the control plane has lost are sick.
+pub(super) fn unowned_policy(plan: &Plan, policy: UnownedPolicy) -> DynamicObject {
+    let toleration = format!("{}s", plan.settings.toleration);
+    let mut spec = json!({
+        "nodeSelector": {"matchLabels": {"pool": "batch"}},
+        "policies": [{"conditionType": "Ready", "conditionStatus": "Unknown", "toleration": toleration}],
+        "unhealthyLimit": "100%", "budgets": [{"nodes": plan.settings.budget}],
+        "unownedNodes": if policy.deletes { "DeleteNode" } else { "Drain" },
+    });
+    if policy.graceful {
+        spec["termination"] = "Graceful".into();
+        spec["gracePeriod"] = "60s".into();
+    }
+    typed(json!({
+        "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "plain"}, "spec": spec,
     }))
 }
 
@@ -145,7 +218,7 @@ brake: {{maxPodsPerMinute: {}}}
 failureRecoveryPolicy: {{rules: [{}]}}
 webhooks: {{enabled: false}}
 leaderElection: {{leaseDuration: 30s, renewDeadline: {RENEW_DEADLINE}s, retryPeriod: 8s}}
-appwrapper: {{wrappedKindsWithoutWebhooks: [Job.batch, Pod]}}
+appwrapper: {{wrappedKindsWithoutWebhooks: [Job.batch, Pod, StatefulSet.apps]}}
 repair: {{outageTimeout: 5m}}
 ",
         controllers.join(", "),

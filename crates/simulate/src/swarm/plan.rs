@@ -43,8 +43,43 @@ pub struct Workloads {
     pub jobs: Vec<JobPlan>,
     /// The replicas of a StatefulSet with volumes, `db`; none if there is no such set.
     pub set: usize,
-    /// AppWrappers, `app-1` and so on, each with a Job that Salvor manages.
+    /// AppWrappers, `app-1` and so on.
     pub apps: usize,
+    /// What each of them wraps.
+    pub wrapped: Wrapped,
+}
+
+/// What an AppWrapper wraps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wrapped {
+    /// A Job that Salvor manages, with consent.
+    #[default]
+    Job,
+    /// A StatefulSet with volumes, without consent.
+    StatefulSet,
+    /// A StatefulSet whose pods belong to a LeaderWorkerSet, without volumes and consent.
+    LeaderWorkerSet,
+    /// A Pod with a volume, without consent.
+    Pod,
+}
+
+impl Wrapped {
+    /// True if the work ends by itself.
+    pub(super) fn ends(self) -> bool {
+        match self {
+            Self::Job => true,
+            Self::StatefulSet | Self::LeaderWorkerSet | Self::Pod => false,
+        }
+    }
+}
+
+/// A NodeRepairPolicy over the nodes that nothing owns.
+#[derive(Clone, Copy, Debug)]
+pub struct UnownedPolicy {
+    /// True if nodes are terminated gracefully.
+    pub graceful: bool,
+    /// True if Node objects may be deleted.
+    pub deletes: bool,
 }
 
 /// The consent of a pod.
@@ -107,6 +142,8 @@ pub struct Settings {
     pub budget: usize,
     /// The seconds for which a sick node is tolerated.
     pub toleration: u32,
+    /// The policy over the nodes that nothing owns, if there is one.
+    pub unowned: Option<UnownedPolicy>,
 }
 
 impl Plan {
@@ -245,6 +282,7 @@ fn settings(rng: &mut Rng, pool: bool) -> Settings {
         out_of_service: (rng.u8(..5) == 0).then(|| rng.u32(90..400)),
         budget: rng.usize(1..=2),
         toleration: rng.u32(60..600),
+        unowned: None,
     }
 }
 
@@ -258,7 +296,8 @@ impl fmt::Display for Plan {
         for (number, job) in workloads.jobs.iter().enumerate() {
             writeln!(f, "  job-{}: {job:?}", number + 1)?;
         }
-        writeln!(f, "  StatefulSet of {}, {} AppWrappers", workloads.set, workloads.apps)?;
+        let Workloads { set, apps, wrapped, .. } = workloads;
+        writeln!(f, "  StatefulSet of {set}, {apps} AppWrappers of a {wrapped:?}")?;
         writeln!(f, "  {settings:?}")?;
         moves.iter().try_for_each(|it| writeln!(f, "  {it}"))
     }

@@ -82,8 +82,13 @@ impl World {
         });
         cluster.fleet().add(plain).await?;
         let hands = Hands::new(&client, cluster.api());
-        if plan.pool > 0 {
+        if plan.settings.repair {
             define(&client, "noderepairpolicies.salvor.dev", salvor_api::crds::NODE_REPAIR_POLICY).await?;
+        }
+        if let Some(policy) = plan.settings.unowned {
+            hands.create_unowned_policy(plan, policy).await?;
+        }
+        if plan.pool > 0 {
             let template = NodeProfile::named("gpu").in_zone("zone-1");
             // Long enough that repairs would be under way together, if nothing held them.
             let (shutdown, boot) = (Duration::from_secs(90), Duration::from_secs(40));
@@ -175,7 +180,7 @@ impl World {
             Deed::Sick { node, .. } => self.hands.sick(node, false).await,
             Deed::Veto { node, .. } => self.hands.veto(node, false).await,
             Deed::DeleteJob { job, again: Some(_) } => self.hands.create_job(job, &self.plan).await,
-            Deed::DeleteApp { app, again: Some(_) } => self.hands.create_app(app).await,
+            Deed::DeleteApp { app, again: Some(_) } => self.hands.create_app(app, &self.plan).await,
             Deed::Reboot { .. }
             | Deed::ReplaceNode { .. }
             | Deed::Strike { .. }

@@ -16,6 +16,7 @@ fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
         out_of_service: None,
         budget: 1,
         toleration,
+        unowned: None,
     };
     Plan { seed: 1, nodes: 3, pool: 2, replicas: 1, workloads: Workloads::default(), settings, moves }
 }
