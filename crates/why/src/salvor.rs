@@ -382,11 +382,14 @@ fn settings(configuration: &Configuration) -> Value {
     settings
 }
 
-/// Leaves of an object what differs from another.
+/// Leaves of an object what differs from another. A map with keys of the user's own replaces the default whole.
 fn drop_defaults(settings: &mut Value, defaults: &Value) {
     let (Some(settings), Some(defaults)) = (settings.as_object_mut(), defaults.as_object()) else { return };
+    if settings.keys().any(|key| !defaults.contains_key(key)) {
+        return;
+    }
     settings.retain(|key, value| {
-        let Some(default) = defaults.get(key) else { return true };
+        let default = &defaults[key];
         if value == default {
             return false;
         }

@@ -448,7 +448,7 @@ fn remedies_of_an_installation_keep_what_is_installed() {
         )
     );
     // All that it runs with is kept, but what only a process outside of a cluster can have.
-    let settings = "controllers: [eviction, job]\nbind: 127.0.0.1:0\nbrake: {maxPodsPerMinute: 7}\nfailureRecoveryPolicy: {rules: [{terminatePod: {podLabelSelector: {matchLabels: {a: b}}, forcefulTerminationGracePeriod: 5m, action: Fail}}]}\n";
+    let settings = "controllers: [job, eviction]\nbind: 127.0.0.1:0\nbrake: {maxPodsPerMinute: 7}\nfailureRecoveryPolicy: {rules: [{terminatePod: {podLabelSelector: {matchLabels: {a: b}}, forcefulTerminationGracePeriod: 5m, action: Fail}}]}\nappwrapper: {autopilot: {resourceTaints: {nvidia.com/gpu: [{key: autopilot.ibm.com/gpuhealth, value: WARN, effect: PreferNoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: TESTING, effect: NoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: EVICT, effect: NoExecute}], amd.com/gpu: []}}}\n";
     let (_, kept) = command(&stuck(consenting(3600)).with(&LEASE, election(ALIVE, settings)));
     let file = kept.strip_prefix("printf %s '").and_then(|rest| rest.split_once("' | salvor")).unwrap().0;
     let file = salvor_api::config::parse(&file.replace(r"'\''", "'")).unwrap();
