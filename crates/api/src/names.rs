@@ -12,6 +12,8 @@ pub mod annotations {
     pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
+    /// On a node that Salvor tainted out-of-service: the boot of its machine then.
+    pub const OUT_OF_SERVICE_BOOT: &str = "zombie.salvor.dev/out-of-service-boot";
     /// On a Node: how far its eviction has come, as JSON. Salvor's own.
     pub const EVICTION: &str = "eviction.salvor.dev/progress";
     /// On a node whose eviction was requested while it was Ready: that it was, and when its kubelet was last heard of.
@@ -84,6 +86,8 @@ pub mod reasons {
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
     /// The out-of-service taint was removed again. Salvor's own.
     pub const NODE_BACK_IN_SERVICE: &str = "NodeBackInService";
+    /// On a node that is back without a reboot, and keeps the taint out-of-service.
+    pub const NODE_NOT_REBOOTED: &str = "NodeNotRebooted";
     /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
     pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
     /// A node is evicted during an outage, at a person's request. Salvor's own.

@@ -22,7 +22,7 @@
 //! 6. **Attempt** (`attempt.rs`), as a task of its own: a permit, the second look, the gate, the write, step by step. What it waits
 //!    for holds up no other subject.
 //! 7. **End.** The recovery is told what was done and what was refused. Done: it is judged again when the watch shows what was
-//!    written, or at once if the recovery has taken it from the answer, or after [`ECHO_WITHIN`] anyhow. Failed: it is retried,
+//!    written, or at once if the recovery has taken it from the answer or the watch was quicker, or after [`ECHO_WITHIN`] anyhow. Failed: it is retried,
 //!    later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
 //!
 //! The memory of a subject between judgements is in `tracked.rs`. It is dropped with the subject, and mostly with the term.
@@ -73,7 +73,7 @@ use crate::{
 
 /// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// A conflict means that our view is behind; news end the wait earlier.
+/// A conflict means that our view is behind, and so may one that asks for the same again; news end the wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
 /// An old view is logged at most this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
@@ -602,9 +602,10 @@ impl<R: Recovery> Engine<R> {
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
+        let echo_within = self.echo_within(&subject, view, &done, server);
         let pending = self.pending(&subject);
-        if view == View::Lags {
-            pending.echo_by = Some(local + ECHO_WITHIN);
+        if let Some(wait) = echo_within {
+            pending.echo_by = Some(local + wait);
         }
         let retry = match outcome {
             Outcome::Done => {
@@ -651,6 +652,30 @@ impl<R: Recovery> Engine<R> {
             pending.echo_by = None;
         }
         self.agenda.enqueue(subject);
+    }
+
+    /// How long the watch has to show what was written; none if nothing is to be waited for.
+    ///
+    /// The echo of a write may come before the answer to it, or before the attempt has ended with others. Nobody tells that
+    /// again: so after news that came meanwhile, what is asked for now says whether they showed it. What asks for a step that
+    /// was just done is behind, or asks for more of the same, and is not believed for long.
+    fn echo_within(
+        &self,
+        subject: &R::Subject,
+        view: View,
+        done: &[(R::Step, Written)],
+        now: Timestamp,
+    ) -> Option<Duration> {
+        if view == View::Shows {
+            return None;
+        }
+        if !self.known(subject).is_some_and(|pending| pending.heard) {
+            return Some(ECHO_WITHIN);
+        }
+        let judgement = self.recovery.judge(subject, now);
+        let asked = judgement.iter().flat_map(|judgement| judgement.verdict.actions()).flat_map(Step::steps);
+        let mut again = asked.filter(|asked| done.iter().any(|(step, _)| step.is_same_step(asked)));
+        again.next().map(|_| CATCH_UP_WITHIN)
     }
 
     /// Counts a verdict that differs from the last one; whether it did.

@@ -338,3 +338,10 @@ impl Ready {
         }
     }
 }
+/// A boot ID is a UUID. What is written on a Node has a bound, and a kubelet may report anything.
+const LONGEST_BOOT_ID: usize = 128;
+
+/// The boot of a machine, in a form that can be written down; none if it is not known.
+pub(crate) fn boot_to_remember(boot_id: &str) -> Option<String> {
+    Some(boot_id).filter(|boot| !boot.is_empty() && boot.len() <= LONGEST_BOOT_ID).map(str::to_owned)
+}

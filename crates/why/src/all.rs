@@ -52,6 +52,7 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
                 match groups.get_mut(at) {
                     Some((known, workloads)) => {
                         known.pods.extend(finding.pods);
+                        known.lacking.extend(finding.lacking);
                         workloads.push(waiting.clone());
                     }
                     None => groups.push((finding, vec![waiting.clone()])),

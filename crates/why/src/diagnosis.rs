@@ -19,6 +19,15 @@ const MOST_REMEDIES: usize = 6;
 /// So many root causes are told.
 const MOST_CAUSES: usize = 50;
 
+/// What the owner of a pod would have to consent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Consent {
+    /// The pod is called Failed: that is enough for a Job to replace it.
+    Terminate,
+    /// And then deleted: only that frees its name, or a parent that waits for it.
+    Delete,
+}
+
 /// A root cause and the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
@@ -27,6 +36,8 @@ pub(crate) struct Finding {
     pub(crate) path: Vec<Link>,
     /// The pods that wait for it.
     pub(crate) pods: Vec<Object>,
+    /// What their owners have not consented to, where that is the cause.
+    pub(crate) lacking: Vec<(Object, Consent)>,
     pub(crate) remedies: Vec<Remedy>,
 }
 
@@ -35,7 +46,7 @@ impl Finding {
         let message = clean(&message.into());
         let path = vec![Link { object: object.clone(), says: message.clone() }];
         let cause = RootCause { code, object, message, since: None, until: None };
-        Self { cause, path, pods: Vec::new(), remedies: Vec::new() }
+        Self { cause, path, pods: Vec::new(), lacking: Vec::new(), remedies: Vec::new() }
     }
 
     pub(crate) fn since(mut self, since: Option<Timestamp>) -> Self {
@@ -50,6 +61,11 @@ impl Finding {
 
     pub(crate) fn remedy(mut self, remedy: Remedy) -> Self {
         self.remedies.push(remedy);
+        self
+    }
+
+    pub(crate) fn lacking(mut self, pod: Object, consent: Consent) -> Self {
+        self.lacking.push((pod, consent));
         self
     }
 
@@ -165,6 +181,11 @@ impl Diagnosis {
                     for pod in finding.pods {
                         if !known.pods.contains(&pod) {
                             known.pods.push(pod);
+                        }
+                    }
+                    for lacking in finding.lacking {
+                        if !known.lacking.contains(&lacking) {
+                            known.lacking.push(lacking);
                         }
                     }
                     for remedy in finding.remedies {

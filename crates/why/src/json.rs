@@ -66,6 +66,13 @@ pub(crate) fn controller(object: &Value) -> Option<&Value> {
     list(object, "/metadata/ownerReferences").iter().find(|owner| is_true(owner, "/controller"))
 }
 
+/// The name of the Job that runs a pod, if one does. Of a pod among many only that is kept of its owner.
+pub(crate) fn job_of(pod: &Value) -> Option<&str> {
+    let owner = || controller(pod).filter(|owner| text(owner, "/kind") == "Job");
+    let kept = Some(text(pod, "/job")).filter(|job| !job.is_empty());
+    kept.or_else(|| owner().map(|owner| text(owner, "/name")))
+}
+
 pub(crate) fn is_owned_by(object: &Value, owner: &str) -> bool {
     list(object, "/metadata/ownerReferences").iter().any(|reference| text(reference, "/uid") == owner)
 }

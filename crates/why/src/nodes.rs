@@ -2,18 +2,19 @@
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, repair, taints};
+use salvor_operator::pulse_of_kubelet;
 use serde_json::Value;
 
 use crate::{
     answer::{Object, Remedy},
     code::Code,
-    diagnosis::{Diagnosis, Finding, Rules},
+    diagnosis::{Consent, Diagnosis, Finding, Rules},
     json::{
         condition, controller, entry, has_ended, is_terminating, is_true, list, name, named, namespace,
         number, selects, since, text, time,
     },
-    kinds::{BUDGET, NODE},
-    salvor::{by_namespace, silent},
+    kinds::{BUDGET, LEASE, NODE},
+    salvor::{NODE_LEASES, by_namespace, silent},
     words::{counted, verb},
     world::Seen,
 };
@@ -36,8 +37,12 @@ pub(crate) enum NodeState<'a> {
     },
     /// There is no such Node.
     Gone,
-    /// Its own kubelet says that it is not Ready, or a repair policy calls it sick.
-    Sick(&'a Value),
+    /// It is not Ready and its kubelet lives, or a repair policy calls it sick.
+    Sick {
+        node: &'a Value,
+        /// The pulse of its kubelet, where only that tells it from a lost node.
+        pulse: Option<String>,
+    },
     Fine,
     Unknown,
 }
@@ -65,12 +70,35 @@ impl Rules<'_> {
     fn state_of<'a>(&self, node: &'a Value) -> NodeState<'a> {
         let ready = condition(node, "Ready");
         if is_unheard(node) {
+            if let Some(pulse) = self.pulse(node) {
+                return NodeState::Sick { node, pulse: Some(pulse) };
+            }
             let unknown = ready.filter(|ready| text(ready, "/status") == "Unknown").and_then(since);
             let noticed = unknown.or_else(|| time(unreachable(node)?, "/timeAdded"));
             return NodeState::Lost { node, since: self.silent_since(name(node)).or(noticed) };
         }
         let not_ready = ready.is_some_and(|ready| text(ready, "/status") == "False");
-        if not_ready || repair(node).is_some() { NodeState::Sick(node) } else { NodeState::Fine }
+        if not_ready || repair(node).is_some() {
+            NodeState::Sick { node, pulse: None }
+        } else {
+            NodeState::Fine
+        }
+    }
+
+    /// The pulse of a node's kubelet, by the rules of the recoveries; none if it is silent, or cannot be seen.
+    fn pulse(&self, node: &Value) -> Option<String> {
+        let lease = match self.world.get(&LEASE, NODE_LEASES, name(node)) {
+            Seen::Here(lease) => Some(lease.to_string()),
+            Seen::Absent => None,
+            Seen::Unknown => return None,
+        };
+        match pulse_of_kubelet(&node.to_string(), lease.as_deref(), self.world.now) {
+            Ok(pulse) => pulse,
+            Err(error) => {
+                self.world.miss(format!("the pulse of node {}", name(node)), error.to_string());
+                None
+            }
+        }
     }
 
     /// Why a pod on a bad node does not run; none if its node is well, or unknown.
@@ -92,7 +120,7 @@ impl Rules<'_> {
                     format!("there is no node {on} any more, and pod {} is still bound to it", name(pod));
                 Finding::new(Code::NodeLost, Object::of("Node", "", on), message)
             }
-            NodeState::Sick(node) => sick(node),
+            NodeState::Sick { node, pulse } => sick(node, pulse.as_deref()),
             NodeState::Fine | NodeState::Unknown => return None,
         };
         let me = named("Pod", pod);
@@ -133,12 +161,28 @@ impl Rules<'_> {
             }
             Code::NotOptedIn => {
                 let mut remedies = vec![back];
-                for (namespace, pods) in by_namespace(&finding.pods) {
-                    let pods = pods.iter().take(MOST_PODS).copied().collect::<Vec<_>>().join(" ");
-                    remedies.push(Remedy::command(
-                        "Consent, as the owner: Salvor then ends and deletes the pod after its wait (if the machine still runs, its work may run twice)",
-                        format!("kubectl annotate pod {pods} -n {namespace} --overwrite {}={}", annotations::SAFE_TO_FORCEFULLY_DELETE, annotations::CONSENT),
-                    ));
+                let needed = self.needed_beside_consent();
+                let only_then = if needed.is_empty() { "" } else { " and only with the above" };
+                remedies.extend(needed);
+                for consent in [Consent::Terminate, Consent::Delete] {
+                    let (annotation, then) = match consent {
+                        Consent::Terminate => (
+                            annotations::SAFE_TO_FORCEFULLY_TERMINATE,
+                            "calls the pod Failed after its wait, and its Job replaces it",
+                        ),
+                        Consent::Delete => (
+                            annotations::SAFE_TO_FORCEFULLY_DELETE,
+                            "calls the pod Failed and deletes it after its wait",
+                        ),
+                    };
+                    let pods = finding.lacking.iter().filter(|(_, lacking)| *lacking == consent);
+                    for (namespace, pods) in by_namespace(pods.map(|(pod, _)| pod)) {
+                        let pods = pods.iter().take(MOST_PODS).copied().collect::<Vec<_>>().join(" ");
+                        remedies.push(Remedy::command(
+                            format!("Consent, as the owner: then{only_then}, Salvor {then} (if the machine still runs, its work may run twice)"),
+                            format!("kubectl annotate pod {pods} -n {namespace} --overwrite {annotation}={}", annotations::CONSENT),
+                        ));
+                    }
                 }
                 remedies
             }
@@ -171,8 +215,8 @@ impl Rules<'_> {
                     findings,
                 )
             }
-            NodeState::Sick(node) => {
-                let mut findings = vec![sick(node)];
+            NodeState::Sick { node, pulse } => {
+                let mut findings = vec![sick(node, pulse.as_deref())];
                 if is_true(node, "/spec/unschedulable") {
                     findings.extend(self.kept_by_budgets(&object, &pods));
                 }
@@ -254,14 +298,18 @@ fn repair(node: &Value) -> Option<&Value> {
     })
 }
 
-fn sick(node: &Value) -> Finding {
+fn sick(node: &Value, pulse: Option<&str>) -> Finding {
     let object = named("Node", node);
     let on = object.name.clone();
-    let not_ready = condition(node, "Ready").filter(|ready| text(ready, "/status") == "False");
+    let not_ready = condition(node, "Ready").filter(|ready| text(ready, "/status") != "True");
     let repair = repair(node);
-    let mut message = match not_ready {
-        Some(ready) => format!("node {on} is not Ready by its own kubelet's word: {}", told(ready)),
-        None => format!("node {on} is sick by a repair policy"),
+    let mut message = match (not_ready, pulse) {
+        (Some(ready), Some(pulse)) => {
+            format!("node {on} is not Ready, and its kubelet lives: {pulse}; Ready says {}", told(ready))
+        }
+        (None, Some(pulse)) => format!("node {on} is called unreachable, and its kubelet lives: {pulse}"),
+        (Some(ready), None) => format!("node {on} is not Ready by its own kubelet's word: {}", told(ready)),
+        (None, None) => format!("node {on} is sick by a repair policy"),
     };
     if let Some(repair) = repair {
         message.push_str(&format!("; its repair: {}", told(repair)));
@@ -272,6 +320,9 @@ fn sick(node: &Value) -> Finding {
     if blocked.is_none() {
         let advice = match repair {
             Some(_) => format!("Nothing needs to be done: the repair of node {on} goes on by itself"),
+            None if pulse.is_some() => format!(
+                "Look why the kubelet of node {on} does not report it as Ready: its machine runs, so what is on it must not be forced"
+            ),
             None => format!("Repair node {on}: its kubelet says what is wrong"),
         };
         return Finding::new(Code::NodeSick, object, message).since(at).advice(advice).remedy(look);

@@ -1,8 +1,10 @@
 //! Pods: one that is not there, not ready, or does not end.
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
+    admission::{between, told_at},
     answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Rules},
@@ -18,8 +20,12 @@ use crate::{
 /// The finalizers by which a Job's controller counts its pods.
 const TRACKING: [&str; 2] = ["batch.kubernetes.io/job-tracking", "job.salvor.dev/tracking"];
 
+/// A kubelet tells of a volume that it cannot mount at least so often: it tries every two minutes, and of what it tells many
+/// times only every fifth minute is written.
+const REPEATED_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+
 /// The ConfigMap that every namespace has.
-pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
+const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Rules<'_> {
     pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
@@ -221,8 +227,80 @@ impl Rules<'_> {
                 .find(|status| text(status, "/state/waiting/reason") == "CreateContainerConfigError");
             missing.extend(wrong.and_then(|wrong| key_missing(pod, text(wrong, "/state/waiting/message"))));
         }
+        if missing.is_empty() {
+            missing.extend(self.mount_failed(pod));
+        }
         missing
     }
+
+    /// What its kubelet says that it cannot mount: all that is known where Secrets cannot be read.
+    fn mount_failed(&self, pod: &Value) -> Vec<Finding> {
+        // A pod that has a sandbox has its volumes.
+        let has_sandbox = holds(pod, "PodReadyToStartContainers").is_some();
+        if has_sandbox || !list(pod, "/spec/volumes").iter().any(mounts_config) {
+            return Vec::new();
+        }
+        let mut missing: Vec<Finding> = Vec::new();
+        for event in self.world.failed_mounts(namespace(pod), uid(pod)).unwrap_or_default() {
+            let at = told_at(event);
+            let repeated = at.and_then(|at| at.checked_add(REPEATED_WITHIN).ok());
+            if repeated.is_none_or(|until| until < self.world.now) {
+                continue;
+            }
+            for (kind, object) in unmounted(pod, text(event, "/message")) {
+                let found = Object::of(&kind.kind, namespace(pod), &object);
+                // It may have been made since.
+                let is_here = matches!(self.world.get(kind, namespace(pod), &object), Seen::Here(_));
+                let names_a_key = text(event, "/message").contains(NO_SUCH_KEY);
+                if (is_here && !names_a_key) || missing.iter().any(|known| known.cause.object == found) {
+                    continue;
+                }
+                let finding = Finding::new(Code::ConfigMissing, found, text(event, "/message"))
+                    .since(time(pod, "/metadata/creationTimestamp"))
+                    .advice(format!(
+                        "Create {} {object} in namespace {} with all that the pod mounts of it: its kubelet then starts the pod by itself",
+                        kind.kind,
+                        namespace(pod)
+                    ));
+                missing.push(finding);
+            }
+        }
+        missing
+    }
+}
+
+/// Whether a volume is made of ConfigMaps or Secrets. Every pod has a projected one for its token, which does not count.
+pub(crate) fn mounts_config(volume: &Value) -> bool {
+    let projects = |source: &Value| {
+        source.get("secret").is_some() || !matches!(text(source, "/configMap/name"), "" | ROOT_CA)
+    };
+    volume.get("configMap").is_some()
+        || volume.get("secret").is_some()
+        || list(volume, "/projected/sources").iter().any(projects)
+}
+
+/// What a kubelet says of a key that a volume mounts and that is not there, behind the volume's name.
+const NO_SUCH_KEY: &str = "references non-existent";
+
+/// The ConfigMaps and Secrets that a kubelet could not mount, by its event, such as `MountVolume.SetUp failed for volume "v" :
+/// secret "token" not found`. Of a key only its volume is named.
+fn unmounted(pod: &Value, says: &str) -> Vec<(&'static Kind, String)> {
+    let named = |kind: &'static Kind, before: &str| {
+        let parts = says.split(before).skip(1);
+        let names = parts.filter_map(|part| part.split_once("\" not found").map(|(name, _)| name.to_owned()));
+        names.filter(|name| !name.contains('"')).map(|name| (kind, name)).collect::<Vec<_>>()
+    };
+    let mut all = named(&SECRET, "secret \"");
+    all.extend(named(&CONFIG_MAP, "configmap \""));
+    if says.contains(NO_SUCH_KEY)
+        && let Some(volume) = between(says, "for volume \"", "\"")
+        && let Some(volume) = list(pod, "/spec/volumes").iter().find(|one| text(one, "/name") == volume)
+    {
+        let of = [(&CONFIG_MAP, "/configMap/name"), (&SECRET, "/secret/secretName")];
+        let sources = of.iter().map(|(kind, path)| (*kind, text(volume, path).to_owned()));
+        all.extend(sources.filter(|(_, name)| !name.is_empty()));
+    }
+    all
 }
 
 /// What a kubelet says of a key, a ConfigMap or a Secret that is not there, such as

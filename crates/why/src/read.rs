@@ -21,9 +21,9 @@ use crate::{
     kinds::{
         CONFIG_MAP, EVENT, Kind, LEASE, NODE, POD, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode,
     },
-    salvor::Judge,
+    salvor::{Judge, NODE_LEASES},
     slim::slim,
-    world::{Outcome, Query, World},
+    world::{FAILED_MOUNT, Outcome, Query, World},
 };
 
 /// The rules are run at most so often; each time they want what the last reading led to.
@@ -38,7 +38,6 @@ const MOST_NODES: usize = 16;
 const SILENCE: Duration = Duration::from_secs(30);
 /// Of a Secret or ConfigMap, only that it is there is asked for.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-const NODE_LEASES: &str = "kube-node-lease";
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -203,7 +202,7 @@ impl Reader {
         let mut world = World::new(self.now()).within(namespace);
         // Pods come last: which of them run depends on their nodes.
         for kind in [&NODE].into_iter().chain(ROOTS) {
-            if let Err(missed) = self.whole(&mut world, kind, namespace, "").await {
+            if let Err(missed) = self.whole(&mut world, kind, namespace, &[""]).await {
                 if *kind == POD {
                     return Err(WhyError::NotReadable { what: missed.what, why: missed.why });
                 }
@@ -262,8 +261,10 @@ impl Reader {
                 };
                 world.learn(query, outcome);
             } else {
-                // Of the events only refusals are read.
-                let fields = if kind == EVENT { "reason=FailedCreate" } else { "" };
+                // Of the events only refusals and mounts that failed are read.
+                let mounts = format!("reason={FAILED_MOUNT}");
+                let of_events = ["reason=FailedCreate", mounts.as_str()];
+                let fields = if kind == EVENT { of_events.as_slice() } else { &[""] };
                 not_seen.extend(self.whole(world, &kind, namespace, fields).await.err());
             }
         }
@@ -294,13 +295,14 @@ impl Reader {
         }
     }
 
-    /// Reads all objects of a kind, and keeps what the rules read of them. Of a kind that nobody serves there are none.
+    /// Reads all objects of a kind that have the fields of one of these selectors, and keeps what the rules read of them. Of a
+    /// kind that nobody serves there are none.
     async fn whole(
         &mut self,
         world: &mut World,
         kind: &Kind,
         namespace: Option<&str>,
-        fields: &str,
+        fields: &[&str],
     ) -> Result<(), NotSeen> {
         world.begin(kind);
         let resource = match self.locate(kind).await {
@@ -314,15 +316,24 @@ impl Reader {
         };
         let lost = if *kind == POD { world.lost_nodes() } else { BTreeSet::new() };
         world.close();
-        let read = self.pages(&resource, namespace, "", fields, |page| match page {
-            Page::Begin => world.begin(kind),
-            Page::Object(object) => {
-                if let Some(object) = slim(kind, object, &lost) {
-                    world.learn_one_of_all(kind, object);
+        let mut read = Ok(());
+        for (at, fields) in fields.iter().enumerate() {
+            let one = self.pages(&resource, namespace, "", fields, |page| match page {
+                // What another list told stays, and an event that is there twice does no harm.
+                Page::Begin if at > 0 => {}
+                Page::Begin => world.begin(kind),
+                Page::Object(object) => {
+                    if let Some(object) = slim(kind, object, &lost) {
+                        world.learn_one_of_all(kind, object);
+                    }
                 }
+            });
+            read = one.await;
+            if read.is_err() {
+                break;
             }
-        });
-        let Err(refusal) = read.await else { return Ok(()) };
+        }
+        let Err(refusal) = read else { return Ok(()) };
         let within = namespace.filter(|_| resource.namespaced);
         let within = within.map(|namespace| format!(" in namespace {namespace}")).unwrap_or_default();
         let missed = NotSeen { what: format!("{}{within}", resource.plural), why: refusal.message };

@@ -1,21 +1,23 @@
 //! Salvor in this cluster: whether it is there, who leads, how it is configured, and what it makes of a pod.
 
+use std::net::SocketAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use salvor_api::{
     Controller, Gate,
     config::{Configuration, LeaderElection},
-    names::annotations,
+    names::{annotations, configuration},
 };
-use salvor_operator::{InCluster, Next, PodInSight, Published, glance};
+use salvor_operator::{InCluster, Next, PodInSight, Published, glance, why_off};
 use serde_json::Value;
 
 use crate::{
     answer::{Object, Remedy},
     code::Code,
-    diagnosis::{Finding, Rules},
-    json::{named, number, text, time},
-    kinds::{CONFIG_MAP, DEPLOYMENT, LEASE},
+    diagnosis::{Consent, Finding, Rules},
+    json::{controller, entry, is_terminating, job_of, named, namespace, number, text, time},
+    kinds::{CONFIG_MAP, DEPLOYMENT, JOB, LEASE},
     world::{Seen, World},
 };
 
@@ -44,7 +46,15 @@ pub(crate) enum Presence {
 }
 
 /// The name of everything that an installation of Salvor brings.
-const NAME: &str = "salvor";
+pub(crate) const NAME: &str = "salvor";
+/// The label and the annotations by which Helm marks what it installs.
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const HELM_RELEASE: &str = "meta.helm.sh/release-name";
+const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
+/// The label of the pods of a JobSet.
+const JOB_SET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
+/// The namespace of the Leases that kubelets renew.
+pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 
 impl Judge {
     fn election(&self) -> LeaderElection {
@@ -128,7 +138,7 @@ impl Rules<'_> {
                 return found(Code::NodeLost, format!("{silent}; whether Salvor runs here cannot be seen"));
             }
         };
-        let lease = self.world.get(&LEASE, "kube-node-lease", on).here().map(Value::to_string);
+        let lease = self.world.get(&LEASE, NODE_LEASES, on).here().map(Value::to_string);
         let (pod_text, node_text) = (pod.to_string(), node.to_string());
         let seen = PodInSight {
             pod: &pod_text,
@@ -143,8 +153,19 @@ impl Rules<'_> {
                 return found(Code::NodeLost, silent);
             }
         };
+        let me = named("Pod", pod);
         if let Some(why) = glance.without_consent {
-            return found(Code::NotOptedIn, format!("{silent}; {why}"));
+            let and = match (&glance.off, installed.nobody_leads) {
+                (Some(off), _) => {
+                    format!(" Consent alone recovers nothing here: zombie recovery is off ({off}).")
+                }
+                (None, true) => {
+                    " Consent alone recovers nothing here: no replica of Salvor leads.".to_owned()
+                }
+                (None, false) => String::new(),
+            };
+            let message = format!("{silent}; {why}{and}");
+            return found(Code::NotOptedIn, message).lacking(me, self.consent_for(pod));
         }
         if installed.nobody_leads {
             return found(Code::NobodyLeads, format!("{silent}; no replica of Salvor leads"))
@@ -185,9 +206,37 @@ impl Rules<'_> {
                     format!("salvor evict {on} --despite-zone-outage --yes"),
                 ))
             }
-            Next::Done => found(Code::NotOptedIn, format!("{silent}; {}", glance.message)),
+            Next::Done => {
+                found(Code::NotOptedIn, format!("{silent}; {}", glance.message)).lacking(me, Consent::Delete)
+            }
             Next::Nothing => found(Code::NodeLost, format!("{silent}; {}", glance.message)),
         }
+    }
+
+    /// What the owner of a stuck pod would have to consent to. A Job that stays replaces a pod that is Failed; all others
+    /// need its name, or are deleted in the foreground, as a JobSet deletes its Jobs.
+    fn consent_for(&self, pod: &Value) -> Consent {
+        let Some(job) = job_of(pod) else { return Consent::Delete };
+        if entry(pod, "/metadata/labels", JOB_SET_NAME).is_some() {
+            return Consent::Delete;
+        }
+        match self.world.get(&JOB, namespace(pod), job) {
+            Seen::Here(job) if is_terminating(job) || controller(job).is_some() => Consent::Delete,
+            Seen::Here(_) | Seen::Absent | Seen::Unknown => Consent::Terminate,
+        }
+    }
+
+    /// What has to be done besides so that consent has an effect.
+    pub(crate) fn needed_beside_consent(&self) -> Vec<Remedy> {
+        let Presence::Here(installed) = self.judge.presence(self.world) else { return Vec::new() };
+        let mut needed = Vec::new();
+        if why_off(&installed.configuration).is_some() {
+            needed.push(self.switch_on(&installed.configuration, Controller::Zombie));
+        }
+        if installed.nobody_leads {
+            needed.push(self.start_a_replica(&installed.configuration));
+        }
+        needed
     }
 
     /// How a replica is started, by what is installed.
@@ -211,6 +260,9 @@ impl Rules<'_> {
 
     /// How a recovery is switched on in an installation.
     pub(crate) fn switch_on(&self, configuration: &Configuration, controller: Controller) -> Remedy {
+        if let Some(release) = self.helm_release(configuration) {
+            return switch_on_by_helm(&release, configuration, controller);
+        }
         let mut changes = Vec::new();
         if !configuration.controllers.enabled(controller) {
             let enabled = Controller::ALL.iter().filter(|one| configuration.controllers.enabled(**one));
@@ -224,30 +276,52 @@ impl Rules<'_> {
         if configuration.dry_run {
             changes.push("--dry-run=false".to_owned());
         }
-        let text = "Switch the recovery on where Salvor is installed: its replicas are then replaced, with all other settings as they are";
+        let namespace = &configuration.leader_election.lease_namespace;
+        let text = match self.world.get(&DEPLOYMENT, namespace, NAME) {
+            Seen::Here(_) | Seen::Unknown => "Switch the recovery on where Salvor is installed: its replicas are then replaced, with all other settings as they are".to_owned(),
+            Seen::Absent => format!(
+                "Switch the recovery on: start Salvor with {} where it runs, or install it in the cluster with its settings instead",
+                changes.join(" ")
+            ),
+        };
         Remedy::command(text, self.install(configuration, &changes))
     }
 
-    /// The command that installs Salvor with these flags: over the configuration that is installed, if one is.
+    /// The release of Helm that Salvor was installed by, if it was.
+    fn helm_release(&self, configuration: &Configuration) -> Option<Release> {
+        let namespace = &configuration.leader_election.lease_namespace;
+        let ours = |kind| self.world.get(kind, namespace, NAME).here();
+        let by_helm = |object: &&Value| entry(object, "/metadata/labels", MANAGED_BY) == Some("Helm");
+        let object = [&DEPLOYMENT, &CONFIG_MAP].into_iter().filter_map(ours).find(by_helm)?;
+        let noted = |key, otherwise: &str| {
+            let noted = entry(object, "/metadata/annotations", key);
+            noted.filter(|noted| noted.chars().all(is_plain)).unwrap_or(otherwise).to_owned()
+        };
+        Some(Release { name: noted(HELM_RELEASE, NAME), namespace: noted(HELM_NAMESPACE, namespace) })
+    }
+
+    /// The command that installs Salvor with these flags: over the configuration that is installed, if one is, and else with
+    /// the settings that it runs with.
     fn install(&self, configuration: &Configuration, flags: &[String]) -> String {
         let namespace = &configuration.leader_election.lease_namespace;
-        let mut manifests = "salvor manifests".to_owned();
-        let installed = self.world.get(&CONFIG_MAP, namespace, NAME).here().is_some();
-        if installed {
-            manifests = format!(
-                "kubectl get configmap {NAME} -n {namespace} -o jsonpath='{{.data.config\\.yaml}}' | {manifests} --config=/dev/stdin"
-            );
-        } else if !flags.iter().any(|flag| flag.starts_with("--controllers")) {
-            let enabled = Controller::ALL.iter().filter(|one| configuration.controllers.enabled(**one));
-            let all: Vec<&str> = enabled.map(|one| one.name()).collect();
-            manifests.push_str(&format!(" --controllers={}", all.join(",")));
-        }
-        manifests.push_str(&format!(" --namespace={namespace}"));
         let deployment = self.world.get(&DEPLOYMENT, namespace, NAME).here();
+        let installed = match self.world.get(&CONFIG_MAP, namespace, NAME) {
+            Seen::Here(_) => true,
+            Seen::Absent => false,
+            // What installs the Deployment installs it too.
+            Seen::Unknown => deployment.is_some(),
+        };
+        let settings = if installed {
+            format!("kubectl get configmap {NAME} -n {namespace} -o jsonpath='{{.data.config\\.yaml}}'")
+        } else {
+            // A single quote in a shell's word ends it.
+            format!("printf %s '{}'", settings(configuration).to_string().replace('\'', r"'\''"))
+        };
+        let mut manifests =
+            format!("{settings} | salvor manifests --config=/dev/stdin --namespace={namespace}");
         let image = deployment.map_or("", |one| text(one, "/spec/template/spec/containers/0/image"));
         // An image is named by whoever installed it, and stands in a command for a shell.
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-        if !image.is_empty() && image.chars().all(plain) {
+        if !image.is_empty() && image.chars().all(is_plain) {
             manifests.push_str(&format!(" --image={image}"));
         }
         for flag in flags {
@@ -258,11 +332,75 @@ impl Rules<'_> {
 
     /// The node's silence begins with the last renewal of its Lease.
     pub(crate) fn silent_since(&self, node: &str) -> Option<Timestamp> {
-        self.world
-            .get(&LEASE, "kube-node-lease", node)
-            .here()
-            .and_then(|lease| time(lease, "/spec/renewTime"))
+        self.world.get(&LEASE, NODE_LEASES, node).here().and_then(|lease| time(lease, "/spec/renewTime"))
     }
+}
+
+/// A release of Helm.
+struct Release {
+    name: String,
+    namespace: String,
+}
+
+/// A recovery is switched on by the values of the chart: what is changed around Helm is gone with the next upgrade.
+fn switch_on_by_helm(release: &Release, configuration: &Configuration, controller: Controller) -> Remedy {
+    let Release { name, namespace } = release;
+    // The chart switches the feature gate on with zombie recovery.
+    let mut values = format!("--set recoveries.{}.enabled=true", controller.name());
+    if configuration.dry_run {
+        values.push_str(" --set dryRun=false --set config.dryRun=false");
+    }
+    Remedy::command(
+        format!(
+            "Switch the recovery on in the release {name} of Helm, by the chart that it was installed from: all other values stay as they are"
+        ),
+        format!("helm upgrade {name} charts/salvor -n {namespace} --reuse-values {values}"),
+    )
+}
+
+/// A configuration as a file that has only what differs from the defaults, and the controllers, which an installation must name.
+fn settings(configuration: &Configuration) -> Value {
+    let value = |configuration: &Configuration| serde_json::to_value(configuration).unwrap_or_default();
+    let mut settings = value(configuration);
+    drop_defaults(&mut settings, &value(&Configuration::default()));
+    let enabled = Controller::ALL.iter().filter(|one| configuration.controllers.enabled(**one));
+    settings["controllers"] = enabled.map(|one| one.name()).collect();
+    settings["apiVersion"] = configuration::API_VERSION.into();
+    settings["kind"] = configuration::KIND.into();
+    // What only a process outside of a cluster can have.
+    let unreachable = |bind: SocketAddr| bind.ip().is_loopback() || bind.port() == 0;
+    let outside = [
+        ("", "bind", unreachable(configuration.bind)),
+        ("/webhooks", "bind", unreachable(configuration.webhooks.bind)),
+        ("/webhooks", "url", configuration.webhooks.url.is_some()),
+    ];
+    for (within, field, _) in outside.into_iter().filter(|(.., outside)| *outside) {
+        if let Some(section) = settings.pointer_mut(within).and_then(Value::as_object_mut) {
+            section.remove(field);
+        }
+    }
+    settings
+}
+
+/// Leaves of an object what differs from another. A map with keys of the user's own replaces the default whole.
+fn drop_defaults(settings: &mut Value, defaults: &Value) {
+    let (Some(settings), Some(defaults)) = (settings.as_object_mut(), defaults.as_object()) else { return };
+    if settings.keys().any(|key| !defaults.contains_key(key)) {
+        return;
+    }
+    settings.retain(|key, value| {
+        let default = &defaults[key];
+        if value == default {
+            return false;
+        }
+        drop_defaults(value, default);
+        true
+    });
+}
+
+/// Whether a character means nothing to a shell.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_./:@".contains(c)
 }
 
 pub(crate) fn silent(node: &str, since: Option<Timestamp>) -> String {
@@ -273,7 +411,7 @@ pub(crate) fn silent(node: &str, since: Option<Timestamp>) -> String {
 }
 
 /// The pods of a finding, by namespace, as kubectl takes them.
-pub(crate) fn by_namespace(pods: &[Object]) -> Vec<(String, Vec<&str>)> {
+pub(crate) fn by_namespace<'a>(pods: impl Iterator<Item = &'a Object>) -> Vec<(String, Vec<&'a str>)> {
     let mut all: Vec<(String, Vec<&str>)> = Vec::new();
     for pod in pods {
         let namespace = pod.namespace.clone().unwrap_or_default();

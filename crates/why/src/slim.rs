@@ -8,9 +8,10 @@ use salvor_api::names::annotations;
 
 use crate::{
     all::ROOTS,
-    json::{condition, controller, entry, is_ready, is_terminating, list, number, text},
-    kinds::{EVENT, Kind, POD, REPLICA_SET},
-    pods::ROOT_CA,
+    json::{condition, controller, entry, is_ready, is_terminating, job_of, list, name, number, text},
+    kinds::{DEPLOYMENT, EVENT, Kind, POD, REPLICA_SET},
+    pods::mounts_config,
+    salvor::NAME as SALVOR,
 };
 
 /// The annotations by which the owner of a pod consents.
@@ -63,7 +64,8 @@ pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> O
     {
         return None;
     }
-    let is_root = ROOTS.contains(&kind);
+    // How Salvor itself was installed stands in these of its own Deployment.
+    let is_root = ROOTS.contains(&kind) && !(*kind == DEPLOYMENT && name(&object) == SALVOR);
     if is_root && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
         // Their pods are found by their owner.
         spec.remove("selector");
@@ -143,6 +145,9 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
         slim["status"]["conditions"] = json!([condition]);
     }
     if ends {
+        if let Some(job) = job_of(pod) {
+            slim["job"] = job.into();
+        }
         for key in CONSENTS {
             if let Some(value) = entry(pod, "/metadata/annotations", key) {
                 slim["metadata"]["annotations"][key] = value.into();
@@ -158,17 +163,9 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
         }
     }
     if phase == "Pending" {
-        // Every pod has a projected volume for its token.
-        let projects = |volume: &Value| {
-            list(volume, "/projected/sources").iter().any(|source| {
-                source.get("secret").is_some() || !matches!(text(source, "/configMap/name"), "" | ROOT_CA)
-            })
-        };
         let refers = |volume: &&Value| {
-            ["persistentVolumeClaim", "ephemeral", "configMap", "secret"]
-                .iter()
-                .any(|kind| volume.get(kind).is_some())
-                || projects(volume)
+            ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some())
+                || mounts_config(volume)
         };
         let volumes: Vec<Value> = list(pod, "/spec/volumes").iter().filter(refers).cloned().collect();
         if !volumes.is_empty() {

@@ -267,10 +267,79 @@ fn consent_is_asked_for_last_and_names_every_pod() {
     let command = answer.remedies.iter().find_map(|remedy| remedy.command.clone()).unwrap();
     assert_eq!(
         command,
-        "kubectl annotate pod train-1 -n ns --overwrite kueue.x-k8s.io/safe-to-forcefully-delete=true"
+        "kubectl annotate pod train-1 -n ns --overwrite kueue.x-k8s.io/safe-to-forcefully-terminate=true"
     );
     let asked = cluster.why(&NODE, "lost");
     assert_eq!(asked.root_causes[0].code, Code::NotOptedIn, "{asked:#?}");
+}
+
+/// A Job that stays replaces a pod that is Failed. Whoever needs the name of the pod, or waits for its deletion, does not.
+#[test]
+fn no_more_is_asked_of_an_owner_than_is_needed() {
+    let by = |kind: &str| json!({"metadata": {"ownerReferences": [{"uid": "o", "kind": kind, "name": "train", "controller": true}]}});
+    let of_a_job_set = json!({"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": "set"}}});
+    let done = json!({"metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-terminate": "true"}}, "status": {"phase": "Failed"}});
+    let stays = json!({});
+    let ends = json!({"metadata": {"deletionTimestamp": NOW}});
+    let owned = json!({"metadata": {"ownerReferences": [{"uid": "w", "kind": "Other", "name": "w", "controller": true}]}});
+    for (case, more, job_is, suffix) in [
+        ("its Job stays", json!({}), &stays, "terminate"),
+        ("its Job is deleted", json!({}), &ends, "delete"),
+        ("its Job is part of something", json!({}), &owned, "delete"),
+        ("its Job is part of a JobSet", of_a_job_set, &stays, "delete"),
+        ("a StatefulSet needs its name", by("StatefulSet"), &stays, "delete"),
+        ("it is Failed already", done, &stays, "delete"),
+    ] {
+        let pod = terminating("p", "x", {
+            let mut all = json!({"spec": {"nodeName": "lost"}});
+            merge(&mut all, more);
+            all
+        });
+        let cluster = cluster()
+            .with(&JOB, job(job_is.clone()))
+            .with(&POD, pod.clone())
+            .with(&NODE, node("lost", "Unknown"))
+            .with(&LEASE, node_lease("lost"))
+            .with(&LEASE, election(ALIVE, GATE));
+        let expected = format!(
+            "kubectl annotate pod p -n ns --overwrite kueue.x-k8s.io/safe-to-forcefully-{suffix}=true"
+        );
+        let answer = cluster.why(&POD, "p");
+        let commands: Vec<&str> = answer.remedies.iter().filter_map(|one| one.command.as_deref()).collect();
+        assert_eq!(commands, [expected.as_str()], "{case}: {answer:#?}");
+        // The same of one among many.
+        let mut slim = crate::slim::slim(&POD, pod, &std::collections::BTreeSet::new()).unwrap();
+        slim["metadata"]["uid"] = "p".into();
+        let mut many = cluster;
+        many.0.retain(|(kind, _)| *kind != &POD);
+        let answer = many.with(&POD, slim).why(&POD, "p");
+        assert!(
+            answer.remedies.iter().any(|one| one.command.as_ref() == Some(&expected)),
+            "{case}: {answer:#?}"
+        );
+    }
+}
+
+/// Consent is what the owner can give, and not enough where nobody would act on it.
+#[test]
+fn consent_is_not_promised_to_help_where_nothing_acts_on_it() {
+    let off = "featureGates: {FailureRecoveryPolicy: false}\n";
+    for (case, election, first, told) in [
+        ("on", election(ALIVE, GATE), None, ""),
+        ("off", election(ALIVE, off), Some("salvor manifests"), "zombie recovery is off"),
+        ("nobody leads", election(DEAD, GATE), Some("salvor manifests"), "no replica of Salvor leads"),
+    ] {
+        let answer = stuck(json!({})).with(&LEASE, election).why(&JOB, "train");
+        let cause = &answer.root_causes[0];
+        assert_eq!(cause.code, Code::NotOptedIn, "{case}");
+        assert!(cause.message.contains(told), "{case}: {cause:?}");
+        let commands: Vec<&str> = answer.remedies.iter().filter_map(|one| one.command.as_deref()).collect();
+        let consent = commands.iter().position(|one| one.contains("annotate pod")).unwrap();
+        assert_eq!(consent, usize::from(first.is_some()), "{case}: {commands:#?}");
+        assert!(first.is_none_or(|first| commands[0].contains(first)), "{case}: {commands:#?}");
+        let text = &answer.remedies.iter().find(|one| one.text.starts_with("Consent")).unwrap().text;
+        assert_eq!(text.contains("only with the above"), first.is_some(), "{case}: {text}");
+    }
 }
 
 #[test]
@@ -374,11 +443,20 @@ fn remedies_of_an_installation_keep_what_is_installed() {
         command(&bare),
         (
             Code::RecoveryOff,
-            "salvor manifests --namespace=salvor-system --controllers=job,zombie \
-             --feature-gates=FailureRecoveryPolicy=true --dry-run=false | kubectl apply -f -"
+            r#"printf %s '{"apiVersion":"config.salvor.dev/v1alpha1","controllers":["job"],"dryRun":true,"kind":"Configuration"}' | salvor manifests --config=/dev/stdin --namespace=salvor-system --controllers=job,zombie --feature-gates=FailureRecoveryPolicy=true --dry-run=false | kubectl apply -f -"#
                 .to_owned()
         )
     );
+    // All that it runs with is kept, but what only a process outside of a cluster can have.
+    let settings = "controllers: [job, eviction]\nbind: 127.0.0.1:0\nbrake: {maxPodsPerMinute: 7}\nfailureRecoveryPolicy: {rules: [{terminatePod: {podLabelSelector: {matchLabels: {a: b}}, forcefulTerminationGracePeriod: 5m, action: Fail}}]}\nappwrapper: {autopilot: {resourceTaints: {nvidia.com/gpu: [{key: autopilot.ibm.com/gpuhealth, value: WARN, effect: PreferNoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: TESTING, effect: NoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: EVICT, effect: NoExecute}], amd.com/gpu: []}}}\n";
+    let (_, kept) = command(&stuck(consenting(3600)).with(&LEASE, election(ALIVE, settings)));
+    let file = kept.strip_prefix("printf %s '").and_then(|rest| rest.split_once("' | salvor")).unwrap().0;
+    let file = salvor_api::config::parse(&file.replace(r"'\''", "'")).unwrap();
+    let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+    let mut expected = salvor_api::config::parse(&format!("{head}{settings}")).unwrap();
+    expected.bind = salvor_api::config::Configuration::default().bind;
+    assert_eq!(file, expected, "{kept}");
+    assert!(kept.contains("--controllers=job,eviction,zombie"), "{kept}");
     let whole = stuck(consenting(3600))
         .with(&LEASE, election(ALIVE, "controllers: [zombie]\n"))
         .with(&DEPLOYMENT, installed(2))
@@ -387,6 +465,28 @@ fn remedies_of_an_installation_keep_what_is_installed() {
         command(&whole).1,
         r"kubectl get configmap salvor -n salvor-system -o jsonpath='{.data.config\.yaml}' | salvor manifests --config=/dev/stdin --namespace=salvor-system --image=example.com/salvor:1 --feature-gates=FailureRecoveryPolicy=true | kubectl apply -f -"
     );
+    // Whoever may not read ConfigMaps may still tell an administrator that it is there.
+    let mut world = whole.world();
+    world.cannot_see(&CONFIG_MAP, crate::NotSeen { what: "configmaps".into(), why: "forbidden".into() });
+    let answer = why(&world, &Judge::default(), &JOB, "ns", "train").unwrap();
+    let told = answer.remedies.iter().find_map(|remedy| remedy.command.as_deref()).unwrap();
+    assert!(told.starts_with("kubectl get configmap salvor"), "{told}");
+    // What Helm installed is changed by Helm, and keeps its values.
+    let by_helm = |dry_run: bool| {
+        let mut deployment = installed(2);
+        deployment["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        deployment["metadata"]["annotations"] =
+            json!({"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "salvor-system"});
+        // As it is kept among many.
+        let slim = crate::slim::slim(&DEPLOYMENT, deployment, &std::collections::BTreeSet::new()).unwrap();
+        let settings = format!("controllers: [job]\ndryRun: {dry_run}\n");
+        let cluster =
+            stuck(consenting(3600)).with(&LEASE, election(ALIVE, &settings)).with(&DEPLOYMENT, slim);
+        command(&cluster.with(&CONFIG_MAP, named(json!({}))))
+    };
+    let upgrade = "helm upgrade mine charts/salvor -n salvor-system --reuse-values --set recoveries.zombie.enabled=true";
+    assert_eq!(by_helm(false), (Code::RecoveryOff, upgrade.to_owned()));
+    assert_eq!(by_helm(true).1, format!("{upgrade} --set dryRun=false --set config.dryRun=false"));
     // Nobody has led yet, or nobody leads any more.
     for (replicas, lease, expected) in [
         (0, None, "kubectl scale deployment/salvor -n salvor-system --replicas=2"),

@@ -123,7 +123,7 @@ impl Rules<'_> {
         let finding = Finding::new(Code::VolumeAttachedElsewhere, named("VolumeAttachment", other), message)
             .since(time(other, "/metadata/creationTimestamp"));
         Some(match self.node_state(holder) {
-            NodeState::Lost { .. } | NodeState::Sick(_) => finding
+            NodeState::Lost { .. } => finding
                 .advice(format!("Bring node {holder} back: then the volume is detached from it"))
                 .remedy(Remedy::command(
                     format!("If the machine of {holder} is off for sure (else its work may run twice), say so: its volumes are freed"),
@@ -134,6 +134,9 @@ impl Rules<'_> {
                         taints::NO_EXECUTE
                     ),
                 )),
+            NodeState::Sick { .. } => finding.advice(format!(
+                "Repair node {holder}: its kubelet lives, and gives the volume back when the pod that uses it has ended"
+            )),
             NodeState::Gone => finding.advice(format!(
                 "Wait: there is no node {holder} any more, and the control plane detaches the volume by itself, after six minutes at most"
             )),

@@ -14,6 +14,9 @@ use crate::{
     kinds::{ATTACHMENT, BUDGET, EVENT, Kind, MUTATING, NODE, POD, QUOTA, VALIDATING},
 };
 
+/// The reason of a kubelet's event about a volume that it cannot mount.
+pub(crate) const FAILED_MOUNT: &str = "FailedMount";
+
 /// Something to read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Query {
@@ -343,6 +346,16 @@ impl World {
         };
         events.sort_by_key(|event| crate::admission::told_at(event));
         Some(events)
+    }
+
+    /// The events about a pod whose volumes cannot be mounted. Those of a namespace are read at once: many pods may wait.
+    pub(crate) fn failed_mounts(&self, namespace: &str, uid: &str) -> Option<Vec<&Value>> {
+        if self.whole.contains_key(&EVENT) {
+            let events = self.events(namespace, uid)?;
+            return Some(events.into_iter().filter(|event| text(event, "/reason") == FAILED_MOUNT).collect());
+        }
+        let all = self.list(&EVENT, namespace, "", &format!("reason={FAILED_MOUNT}"))?;
+        Some(all.into_iter().filter(|event| text(event, "/involvedObject/uid") == uid).collect())
     }
 
     /// Whether objects of this kind were read all at once, or cannot be.

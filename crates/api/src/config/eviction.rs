@@ -85,8 +85,10 @@ impl TaintEffect {
 /// When the taint of a finished eviction is removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemoveTaint {
-    /// When the node is Ready with a fresh Lease again.
+    /// When the node is Ready with a fresh Lease again and, if volumes were released, in another boot.
     #[default]
+    BootChanged,
+    /// When the node is Ready with a fresh Lease again.
     WhenReady,
     /// As soon as pods and volumes are gone.
     WhenEvicted,
@@ -131,11 +133,13 @@ const FIELDS: &[Field] = &[
     ),
     field(
         "eviction.removeTaint",
-        Choice(&["WhenReady", "WhenEvicted"]),
-        Presence::Default("WhenReady"),
-        "When Salvor removes its own taint after pods and volumes are gone. WhenReady: once the node is Ready and \
-         renews its Lease, so that it gets no pods while it is down. WhenEvicted: at once, as the text of KEP-36 \
-         says.",
+        Choice(&["BootChanged", "WhenReady", "WhenEvicted"]),
+        Presence::Default("BootChanged"),
+        "When Salvor removes its own taint after pods and volumes are gone. BootChanged: once the node is Ready and \
+         renews its Lease and, if its volumes were released, its machine was rebooted since the eviction began \
+         (status.nodeInfo.bootID differs): a machine that was only cut off may still run the old containers and have \
+         the volumes mounted. The taint out-of-service of zombie recovery follows the same rule. WhenReady: once the \
+         node is Ready and renews its Lease, rebooted or not. WhenEvicted: at once, as the text of KEP-36 says.",
     ),
     field(
         "eviction.detachWarningAfter",

@@ -117,7 +117,7 @@ fn each_problem_names_its_line_field_value_and_remedy() {
         ),
         (
             "eviction: {removeTaint: Never}",
-            "line 3: eviction.removeTaint: \"Never\" cannot be used: set it to one of WhenReady, WhenEvicted",
+            "line 3: eviction.removeTaint: \"Never\" cannot be used: set it to one of BootChanged, WhenReady, WhenEvicted",
         ),
         (
             "eviction: {atMostOneOwners: [StatefulSet.apps, apps/v1]}",

@@ -75,7 +75,7 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
     match standing.end {
         Some(End::Finished) => {
             let taint = if standing.tainted {
-                "is removed when the node is Ready again (or in a moment, with removeTaint: WhenEvicted)"
+                "is removed when the node is Ready again, after a reboot if volumes were released (or in a moment, with removeTaint: WhenEvicted)"
             } else {
                 "is removed"
             };
@@ -227,8 +227,8 @@ node node-a: Ready is Unknown, Lease renewed at 2026-11-15T03:00:00Z
         assert_eq!(
             end(&on_node(), &last(End::Finished, true), &places),
             "\
-Node node-a is evicted and its volumes are detached. Its taint is removed when the node is Ready again \
-(or in a moment, with removeTaint: WhenEvicted).
+Node node-a is evicted and its volumes are detached. Its taint is removed when the node is Ready again, \
+after a reboot if volumes were released (or in a moment, with removeTaint: WhenEvicted).
   shop/db-0: db-0 on node-b (Running)
   shop/by-hand: lost: it has no controller
 "

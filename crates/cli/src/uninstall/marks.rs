@@ -94,6 +94,7 @@ const NOT_OURS: &str = "others write it, and Salvor only reads it";
 /// of `names.rs` that are missing here.
 pub(super) const FATES: &[(&str, Fate)] = &[
     (annotations::OUT_OF_SERVICE_SINCE, TakenOff(Carrier::Node, Place::Annotation)),
+    (annotations::OUT_OF_SERVICE_BOOT, TakenOff(Carrier::Node, Place::Annotation)),
     (annotations::EVICTION, TakenOff(Carrier::Node, Place::Annotation)),
     (annotations::EVICTION_ASKED, TakenOff(Carrier::Node, Place::Annotation)),
     (annotations::DESPITE_ZONE_OUTAGE, TakenOff(Carrier::Node, Place::Annotation)),

@@ -206,7 +206,46 @@ async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace(site: 
     storage.stop().await;
 }
 
+/// A person was wrong: the machine was only cut off, and its volumes were released. It keeps the taint until it is rebooted.
+async fn a_machine_that_was_only_cut_off_keeps_the_taint_until_it_is_rebooted(site: Site) {
+    let (arena, salvor) = arena_with_salvor(site, "same-boot").await;
+    let fleet = arena.fleet(3).await;
+    let client = arena.client();
+    let storage = Storage::start(client.clone(), &format!("{}.csi", arena.zone())).await.unwrap();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    sets.create(&PostParams::default(), &stateful_set("db", 1, storage.class(), &PodShape::new()))
+        .await
+        .unwrap();
+    let first = wait::for_object(&pods, "db-0", "it runs", is_running).await;
+    let node = node_of(&first).to_owned();
+    wait::for_object(&nodes, &node, "its volume is in use", |n| {
+        n.status.as_ref().and_then(|s| s.volumes_in_use.as_ref()).is_some_and(|v| !v.is_empty())
+    })
+    .await;
+    fleet.inject(&node, Fault::Partition).await.unwrap();
+    taint(&client, &node, "INC-1", &["NoSchedule"]).await;
+    let left = wait::for_object(&nodes, &node, "its eviction is finished", is_finished).await;
+    let boot = left.status.unwrap().node_info.unwrap().boot_id;
+    assert_eq!(progress(&nodes.get(&node).await.unwrap())["bootID"], boot.as_str());
+
+    fleet.heal(&node).await.unwrap();
+    let back = wait::for_object(&nodes, &node, "it is told that it was not rebooted", |n| {
+        condition(n, "ForceEviction") == Some(("False".into(), "NotRebooted".into()))
+    })
+    .await;
+    assert!(is_ready(&back) && effects(&back).contains(&"NoExecute".to_owned()), "{back:?}");
+    salvor.says(&format!("kubectl taint node {node} salvor.dev/force-eviction-")).await;
+    fleet.reboot(&node).await.unwrap();
+    let back = wait::for_object(&nodes, &node, "it is back in service", |n| effects(n).is_empty()).await;
+    assert_ne!(back.status.as_ref().unwrap().node_info.as_ref().unwrap().boot_id, boot);
+    assert!(progress(&back).is_null(), "nothing is remembered: {}", progress(&back));
+    storage.stop().await;
+}
+
 salvor_testkit::on_both!(
+    a_machine_that_was_only_cut_off_keeps_the_taint_until_it_is_rebooted,
     a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume,
     a_machine_that_starts_cut_off_starts_nothing_that_was_evicted,
     a_ready_node_loses_the_taint_and_nothing_else,

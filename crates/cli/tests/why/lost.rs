@@ -210,4 +210,30 @@ async fn explain_and_evict_judge_by_the_same(stage: &Stage, if_off: &str) {
     assert!(code == 1 && talk.contains("no-such"), "{talk}");
 }
 
-salvor_testkit::on_both!(a_pod_on_a_lost_node_is_told_by_whoever_may_act);
+/// The control plane calls a node unreachable whose kubelet renews its Lease: nobody is told to say that its machine is off.
+async fn a_node_whose_kubelet_lives_is_not_told_as_lost(site: Site) {
+    let plane = site.api_server().await;
+    let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");
+    stage.node("sick", "Unknown").await;
+    let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "sick"},
+        "spec": {"holderIdentity": "sick", "renewTime": now, "leaseDurationSeconds": 600},
+    });
+    let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "kube-node-lease");
+    leases.patch("sick", &PatchParams::apply("kubelet").force(), &Patch::Apply(lease)).await.unwrap();
+    stage.pod("stuck", "sick", json!({}), running()).await;
+    stage.delete_pod("stuck").await;
+    for about in ["node/sick", "pod/stuck"] {
+        let answer = stage.until_in(about, "NodeSick", "Node", "sick").await;
+        assert!(!answer.to_string().contains("out-of-service"), "{answer:#}");
+        assert!(!answer.to_string().contains("silent"), "{answer:#}");
+    }
+    let all = stage.all().await;
+    assert_eq!(all["groups"][0]["rootCause"]["code"], "NodeSick", "{all:#}");
+}
+
+salvor_testkit::on_both!(
+    a_pod_on_a_lost_node_is_told_by_whoever_may_act,
+    a_node_whose_kubelet_lives_is_not_told_as_lost,
+);

@@ -381,6 +381,7 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
 async fn a_node_lost_for_long_is_declared_out_of_service_and_taken_back(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
+    stage.boots("node", "first").await;
     let config = "
 failureRecoveryPolicy:
   rules:
@@ -399,8 +400,14 @@ failureRecoveryPolicy:
     assert_eq!(tainted.spec.unwrap().taints.unwrap().len(), 3, "the taints of others are kept");
     salvor.says("record the").await;
 
-    // Nobody but its kubelet calls it Ready, and there is no Lease that could say otherwise.
+    // Nobody but its kubelet calls it Ready, and there is no Lease that could say otherwise. But it was only cut off: its
+    // volumes were detached by force, and its old containers may still use them.
     stage.ready("node", "True").await;
+    salvor.says("record the Warning event NodeNotRebooted on node node").await;
+    assert!(has(&stage.nodes().get("node").await.unwrap()));
+    let explained = explain(&stage, "node", "node").await;
+    assert!(explained.contains("NotRebooted") && explained.contains("Reboot the machine"), "{explained}");
+    stage.boots("node", "second").await;
     let back = wait::for_object(&stage.nodes(), "node", "it is back in service", |n| !has(n)).await;
     assert_eq!(back.spec.unwrap().taints.unwrap().len(), 2);
 }

@@ -119,6 +119,16 @@ impl Stage {
         Api::namespaced(self.client.clone(), "kube-node-lease")
     }
 
+    /// The kubelet of a node reports this boot of its machine.
+    pub(crate) async fn boots(&self, name: &str, boot_id: &str) {
+        let info = json!({
+            "machineID": "", "systemUUID": "", "bootID": boot_id, "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "", "architecture": "",
+        });
+        let status = Patch::Strategic(json!({"status": {"nodeInfo": info}}));
+        self.nodes().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+
     /// The node's kubelet renews its Lease of so many seconds; its clock is so much ahead of ours.
     pub(crate) async fn renew(&self, name: &str, lasts: u32, ahead: SignedDuration) {
         let renewed = (Timestamp::now() + ahead).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();

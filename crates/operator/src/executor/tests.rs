@@ -121,6 +121,7 @@ fn taint_node() -> AnyStep {
         taint: taint(),
         mark: "salvor.dev/mark",
         since: since(),
+        boot: Some("boot-1".into()),
     }
     .into()
 }
@@ -300,18 +301,20 @@ async fn taints_of_others_stay_and_a_node_that_changed_is_left_alone() {
     };
     bench.perform(&untaint).await.unwrap();
     let asked = bench.api.asked();
-    let guard =
-        |mark: Value| json!({"uid": "u2", "resourceVersion": "9", "annotations": {"salvor.dev/mark": mark}});
+    let guard = |mark: Value, boot: Value| {
+        let annotations = json!({"salvor.dev/mark": mark, "zombie.salvor.dev/out-of-service-boot": boot});
+        json!({"uid": "u2", "resourceVersion": "9", "annotations": annotations})
+    };
     let stay = [
         json!({"key": "other", "effect": "NoSchedule"}),
         json!({"key": "out", "value": "down", "effect": "NoSchedule"}),
     ];
     let added =
         json!({"key": "out", "value": "down", "effect": "NoExecute", "timeAdded": "2026-01-02T03:04:05Z"});
-    let tainted = json!({"metadata": guard(json!("2026-01-02T03:04:05Z")), "spec": {"taints": [stay[0], stay[1], added]}});
+    let tainted = json!({"metadata": guard(json!("2026-01-02T03:04:05Z"), json!("boot-1")), "spec": {"taints": [stay[0], stay[1], added]}});
     assert_eq!(asked[1].body, tainted);
     assert_eq!(asked[1].content_type, "application/merge-patch+json");
-    assert_eq!(asked[3].body, json!({"metadata": guard(Value::Null), "spec": {"taints": stay}}));
+    assert_eq!(asked[3].body, json!({"metadata": guard(Value::Null, Value::Null), "spec": {"taints": stay}}));
 
     for (uid, revision) in [("u3", "9"), ("u2", "10")] {
         let bench = Bench::new(move |_| Answer::Json(200, live_node(uid, revision)));

@@ -46,6 +46,7 @@ pub(crate) struct NodeAnnotations {
     pub(crate) eviction_asked: Option<String>,
     pub(crate) despite_zone_outage: Option<String>,
     pub(crate) out_of_service_since: Option<String>,
+    pub(crate) out_of_service_boot: Option<String>,
     /// Of most nodes there are none.
     pub(crate) repair: Option<Box<RepairAnnotations>>,
 }
@@ -79,6 +80,7 @@ impl<'de> Deserialize<'de> for NodeAnnotations {
                         annotations::EVICTION_ASKED => &mut ours.eviction_asked,
                         annotations::DESPITE_ZONE_OUTAGE => &mut ours.despite_zone_outage,
                         annotations::OUT_OF_SERVICE_SINCE => &mut ours.out_of_service_since,
+                        annotations::OUT_OF_SERVICE_BOOT => &mut ours.out_of_service_boot,
                         repair::PROGRESS => &mut ours.repair.get_or_insert_default().progress,
                         repair::DO_NOT_REPAIR => &mut ours.repair.get_or_insert_default().do_not_repair,
                         repair::KARPENTER_DO_NOT_REPAIR => {

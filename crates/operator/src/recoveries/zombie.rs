@@ -19,6 +19,7 @@ use std::{
 use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
+use salvor_api::names::reasons;
 use salvor_recovery::{
     Judgement,
     ids::{NodeName, Uid},
@@ -100,6 +101,8 @@ pub(crate) struct Zombies {
     node_of_uid: BTreeMap<Uid, NodeName>,
     /// Subjects whose event is known to be recorded.
     announced: BTreeSet<Uid>,
+    /// Nodes of which it was told that they are back without a reboot.
+    returns_told: BTreeSet<Uid>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
     wait_told: BTreeMap<Uid, AskedWait>,
     /// True if the watches are declared: they do not change.
@@ -119,6 +122,7 @@ impl Zombies {
             leases: Wanted::default(),
             node_of_uid: BTreeMap::new(),
             announced: BTreeSet::new(),
+            returns_told: BTreeSet::new(),
             wait_told: BTreeMap::new(),
             declared: false,
         }
@@ -201,7 +205,8 @@ impl Zombies {
         // A taint without a time counts from when it was first seen.
         let observed = known.and_then(|n| n.unreachable).map_or(now, |u| u.since);
         let announced = self.announced.contains(&seen.node.uid);
-        let view = NodeView { announced, ..seen.view(observed) };
+        let return_told = self.policy.dry_run || self.returns_told.contains(&seen.node.uid);
+        let view = NodeView { announced, return_told, ..seen.view(observed) };
         let concerns_pods = known.is_none_or(|old| {
             old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
         });
@@ -270,6 +275,7 @@ impl Recovery for Zombies {
             News::Node(Change::Applied(node)) => self.insert_node(node, now),
             News::Node(Change::Gone(uid)) => {
                 self.announced.remove(&uid);
+                self.returns_told.remove(&uid);
                 let Some(name) = self.node_of_uid.remove(&uid) else { return Vec::new() };
                 // The name may belong to a newer node already.
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
@@ -286,6 +292,7 @@ impl Recovery for Zombies {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 let present: BTreeSet<Uid> = nodes.iter().map(|n| n.node.uid.clone()).collect();
                 self.announced.retain(|uid| present.contains(uid) || self.pods.contains_key(uid));
+                self.returns_told.retain(|uid| present.contains(uid));
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
                     self.pulses.forget(&node.node.name);
@@ -349,6 +356,7 @@ impl Recovery for Zombies {
             subject: subject.clone(),
             pod,
             announced: self.announced.contains(&uid),
+            return_told: self.returns_told.contains(&uid),
             observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
@@ -368,8 +376,9 @@ impl Zombies {
         {
             // Events from now on are about this incident, not about an earlier one.
             if let Some(node) = self.nodes.get_mut(name) {
-                node.announced = false;
+                (node.announced, node.return_told) = (false, false);
                 self.announced.remove(&node.node.uid);
+                self.returns_told.remove(&node.node.uid);
             }
         }
         if let (Subject::Pod(subject), Step::Mention(_)) = (subject, action) {
@@ -379,10 +388,14 @@ impl Zombies {
             }
             return View::Shows;
         }
-        if !matches!(action, Step::EmitEvent(_)) {
-            return View::Lags;
-        }
+        let Step::EmitEvent(note) = action else { return View::Lags };
         match subject {
+            Subject::Node { name } if note.reason == reasons::NODE_NOT_REBOOTED => {
+                if let Some(node) = self.nodes.get_mut(name) {
+                    node.return_told = true;
+                    self.returns_told.insert(node.node.uid.clone());
+                }
+            }
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
                 if let Some(pod) = self.pods.get_mut(uid) {
@@ -408,6 +421,7 @@ pub(crate) struct Inquiry {
     /// The pod as it was judged.
     pod: Option<PodView>,
     announced: bool,
+    return_told: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
     looks: Looks<NodeView>,
@@ -456,7 +470,7 @@ impl LiveInquiry for Inquiry {
             }
             Subject::Node { name } => {
                 let Some(mut node) = self.node(client, name, now).await? else { return Ok(None) };
-                node.announced = self.announced;
+                (node.announced, node.return_told) = (self.announced, self.return_told);
                 Ok(Some(decide_node(&node, &self.policy, now).map_why(Why::Node)))
             }
         }

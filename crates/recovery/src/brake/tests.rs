@@ -369,6 +369,7 @@ fn start_in(zone: &str) -> Judgement<(), Step> {
         released: None,
         finished: None,
         returned: None,
+        boot_id: None,
         stopped: None,
     };
     let (resource_version, zone) = ("1".into(), zone.into());

@@ -5,7 +5,7 @@ use salvor_api::Controller;
 use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
 use salvor_api::names::taints;
 
-use super::views::{NodeView, PodView};
+use super::views::{NodeView, PodView, Progress};
 use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, may_be_forced};
 use crate::objects::Taint;
 use crate::one_actor::NodeActors;
@@ -58,6 +58,11 @@ impl Request {
 }
 
 impl EvictionPolicy {
+    /// True if our taint stays on a node that is back: volumes were released, and its machine was not rebooted since.
+    pub(super) fn keeps_taint(&self, node: &NodeView, progress: &Progress) -> bool {
+        self.remove_taint == RemoveTaint::BootChanged && progress.may_still_use_volumes(node)
+    }
+
     /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let settings = &configuration.eviction;

@@ -90,6 +90,11 @@ pub enum NodeWhy {
         /// Pods that its kubelet has to end.
         left: usize,
     },
+    /// The node is back without a reboot, and its volumes were released.
+    NotRebooted {
+        /// The node.
+        node: NodeName,
+    },
     /// Somebody took a taint away in the middle.
     Stopped,
     /// Nobody asks any more.
@@ -171,6 +176,14 @@ impl fmt::Display for NodeWhy {
             Self::NodeReturned { left } => {
                 write!(f, "The node became Ready during its eviction. Nothing was forced from then on. Its kubelet ends the other pods, {left} at last count.")
             }
+            Self::NotRebooted { node } => write!(
+                f,
+                "The node is Ready again, but its machine was not rebooted since the eviction began: it was only cut off. Containers of the \
+                 evicted pods may still run on it and use the volumes that were released. The taint stays. Reboot the machine, and the \
+                 taint goes by itself. Or make sure that nothing of those pods is left on it, and remove the taint by hand: kubectl taint \
+                 node {node} {}-",
+                taints::FORCE_EVICTION
+            ),
             Self::Stopped => f.write_str("Somebody removed a taint during the eviction. The eviction has stopped."),
             Self::Forgotten => f.write_str("No taint asks for the eviction any more."),
             Self::AnnotationUnreadable { node, annotation, problem } => write!(
@@ -210,6 +223,7 @@ impl Reason for NodeWhy {
             Self::TaintRemoved => "TaintRemoved",
             Self::BackInService => "BackInService",
             Self::NodeReturned { .. } => "NodeReturned",
+            Self::NotRebooted { .. } => "NotRebooted",
             Self::Stopped => "Stopped",
             Self::Forgotten => "Forgotten",
             Self::AnnotationUnreadable { .. } => "AnnotationUnreadable",
@@ -253,13 +267,22 @@ impl Reason for NodeWhy {
             Self::VolumesHang { .. } => {
                 "The CSI driver detaches them. Salvor never removes its finalizer.".into()
             }
-            Self::Finished { .. } => "When the node is Ready and renews its Lease, Salvor removes the taint.".into(),
+            Self::Finished { .. } => {
+                "When the node is Ready and renews its Lease, Salvor removes the taint; if volumes were released, only after \
+                 a reboot (eviction.removeTaint)."
+                    .into()
+            }
             Self::TaintRemoved | Self::BackInService => {
                 "Only if the node becomes unreachable again before it is done.".into()
             }
             Self::NodeReturned { .. } => {
                 "The other pods end, or the node becomes unreachable again.".into()
             }
+            Self::NotRebooted { node } => format!(
+                "A reboot of the machine, which changes status.nodeInfo.bootID. Or a person removes the taint: kubectl taint node \
+                 {node} {}-",
+                taints::FORCE_EVICTION
+            ),
             Self::Stopped => format!("Add the taint {} again to start it again.", taints::FORCE_EVICTION),
             Self::Forgotten => "A new taint.".into(),
             Self::AnnotationUnreadable { annotation, .. } => format!(

@@ -4,7 +4,8 @@
 //! 1. Somebody says that the machine is off ([`begin`]). We look ourselves: Ready, or a Lease that is renewed, says no.
 //! 2. Each pod that does not tolerate it is failed and deleted ([`decide_pod`]).
 //! 3. Volumes that no pod left there needs are released, and waited for ([`go_on`]).
-//! 4. All gone: the eviction is finished; our taint goes when the node is back ([`take_back`]).
+//! 4. All gone: the eviction is finished; our taint goes when the node is back, after a reboot if its volumes were released
+//!    ([`take_back`]).
 //! 5. The node comes back in the middle: nothing is forced any more ([`come_back`]).
 
 use jiff::Timestamp;
@@ -15,7 +16,7 @@ use super::memory;
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
-    drivers, see_age, see_attached, see_damage, see_end, see_gate, see_known, see_lease, see_pods,
+    drivers, see_age, see_attached, see_boot, see_damage, see_end, see_gate, see_known, see_lease, see_pods,
     see_progress, see_ready, see_request, see_taints, see_tolerance, see_volumes, see_waiting, see_zone,
 };
 use super::steps::Step;
@@ -250,6 +251,11 @@ fn take_back(
         let why = NodeWhy::Finished { since: finished };
         writes::phase(node, progress, why.clone(), now, Ignore(why))
     })?;
+    let stays = tainted && policy.keeps_taint(node, progress);
+    ask.that("Is nothing of it left on the machine?", see_boot(node, progress), !stays).ok_or_else(|| {
+        let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
+        writes::phase(node, progress, why.clone(), now, Ignore(why))
+    })?;
     Ok(writes::end(node, None, NodeWhy::BackInService, progress, now))
 }
 
@@ -270,12 +276,14 @@ fn come_back(
             && matches!(fate(pod, node, progress, policy, &off, now), Fate::Leaves)
     };
     let left = pods.iter().filter(must_go).count();
+    let is_back = left == 0 && node.pulse().is_fresh(now);
+    if is_back && policy.keeps_taint(node, progress) {
+        let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
+        return writes::return_phase(node, progress, request, why.clone(), now, Ignore(why));
+    }
     let why = NodeWhy::NodeReturned { left };
-    let then = if left == 0 && node.pulse().is_fresh(now) {
-        writes::end(node, None, why.clone(), progress, now)
-    } else {
-        Ignore(why.clone())
-    };
+    let then =
+        if is_back { writes::end(node, None, why.clone(), progress, now) } else { Ignore(why.clone()) };
     writes::return_phase(node, progress, request, why, now, then)
 }
 

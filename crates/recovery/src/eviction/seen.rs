@@ -77,6 +77,20 @@ pub(super) fn see_volumes(node: &NodeView, progress: &Progress) -> String {
     }
 }
 
+pub(super) fn see_boot(node: &NodeView, progress: &Progress) -> String {
+    let now = match &*node.boot_id {
+        "" => "none",
+        boot => boot,
+    };
+    match (&progress.released, &progress.boot_id) {
+        (None, _) => "no volumes were released".into(),
+        (Some(_), None) => {
+            format!("volumes were released; its boot then is not known, {now} is its boot now")
+        }
+        (Some(_), Some(boot)) => format!("volumes were released; boot {boot} then, {now} now"),
+    }
+}
+
 pub(super) fn see_waiting(fates: &[(&PodView, Fate)]) -> String {
     let later = count(fates, |fate| matches!(fate, Fate::LeavesAt(_)));
     let unproven = count(fates, |fate| fate == Fate::NeedsProof);

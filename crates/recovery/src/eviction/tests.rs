@@ -56,6 +56,7 @@ fn node() -> NodeView {
         taints: vec![taint(KEY, "INC-1", "NoSchedule")],
         ready: Ready::Unknown,
         lease: lease(-600),
+        boot_id: "boot-1".into(),
         heartbeat: Lease::None,
         progress: None,
         asked: None,
@@ -77,13 +78,14 @@ fn started() -> Progress {
         returned: None,
         released: None,
         finished: None,
+        boot_id: Some("boot-1".into()),
         stopped: None,
     }
 }
 
 /// The same, after its eviction began at time 0, with all told that is to be told of `phase`.
 fn begun(phase: &str) -> NodeView {
-    let told = ["started", "finished", "volumes-hang", "node-returned"];
+    let told = ["started", "finished", "volumes-hang", "node-returned", "not-rebooted"];
     NodeView {
         taints: vec![taint(KEY, "INC-1", "NoSchedule"), taint(KEY, "INC-1", "NoExecute")],
         progress: Some(started()),

@@ -14,7 +14,7 @@ use crate::gate::{Claim, Work};
 use crate::ids::{NodeName, ResourceVersion};
 pub use crate::liveness::Lease;
 use crate::moments::after;
-use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint, boot_to_remember};
 use crate::one_actor::{EvictionSign, NodeSigns};
 
 /// Reasons of the condition on a node whose eviction may not even have begun.
@@ -59,6 +59,8 @@ pub struct NodeView {
     pub taints: Vec<Taint>,
     /// Its `Ready` condition.
     pub ready: Ready,
+    /// The boot that its kubelet reports; empty if it reports none.
+    pub boot_id: Box<str>,
     /// Its Lease.
     pub lease: Lease,
     /// The heartbeat of its `Ready` condition, in the form of a Lease. It counts where there is no Lease.
@@ -147,6 +149,11 @@ impl NodeView {
         }
     }
 
+    /// The boot to be remembered when its eviction begins; none if it is not known.
+    pub(super) fn boot_to_remember(&self) -> Option<String> {
+        boot_to_remember(&self.boot_id)
+    }
+
     /// True if one of our annotations is on it, readable or not.
     pub fn is_remembered(&self) -> bool {
         self.progress.is_some() || self.asked.is_some() || self.damage.is_some()
@@ -166,6 +173,9 @@ pub struct Progress {
     pub started: Timestamp,
     /// The taint that asked for it; since its kubelet was heard of, the one that did then.
     pub request: String,
+    /// The boot of its machine then; none if it was not known, or if an older version began it.
+    #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
     /// When its kubelet was first heard of since then. Whoever said before that the machine is off cannot have meant what
     /// comes after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -182,6 +192,13 @@ pub struct Progress {
 }
 
 impl Progress {
+    /// True if volumes were released, and the machine has not been rebooted since: the containers of the evicted pods may
+    /// still run there, and may have the volumes mounted. A boot that is not reported is no other boot.
+    pub(super) fn may_still_use_volumes(&self, node: &NodeView) -> bool {
+        let same_boot = |boot: &String| node.boot_id.is_empty() || *node.boot_id == **boot;
+        self.released.is_some() && self.boot_id.as_ref().is_some_and(same_boot)
+    }
+
     /// True if a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
     pub(super) fn asked_by_no_execute(&self) -> bool {
         let key = self.request.split(['=', ':']).next();

@@ -29,6 +29,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
     let progress = Progress {
         started: node.not_before(to_the_second(now)),
         request: request.taint.to_string(),
+        boot_id: node.boot_to_remember(),
         returned: None,
         released: None,
         finished: None,
@@ -203,7 +204,7 @@ fn say_phase(
     let recent = now < after(progress.finished.unwrap_or(progress.started), ANNOUNCE_WITHIN);
     let this = phase_event(node, progress, &why)
         .filter(|note| !node.told.contains(&note.name))
-        .filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. }));
+        .filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. } | NodeWhy::NotRebooted { .. }));
     let untold = [untold_start(node, progress, now), this].into_iter().flatten();
     let actions: Vec<Step> = condition.into_iter().chain(untold.map(Step::EmitEvent)).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
@@ -319,6 +320,7 @@ fn phase_event(node: &NodeView, progress: &Progress, why: &NodeWhy) -> Option<Ev
         NodeWhy::Finished { .. } => ("finished", EventType::Normal),
         NodeWhy::VolumesHang { .. } => ("volumes-hang", EventType::Warning),
         NodeWhy::NodeReturned { .. } => ("node-returned", EventType::Normal),
+        NodeWhy::NotRebooted { .. } => ("not-rebooted", EventType::Warning),
         _ => return None,
     };
     Some(note(node, incident(node, progress, step), kind, why))

@@ -24,8 +24,9 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;
         // Salvor removes its own taint, whether or not a rule still asks for it.
-        ask.none("Did Salvor not taint it out-of-service?", see_mark(node), node.out_of_service_mark)
-            .map_err(|mark| take_back(node, mark, now))?;
+        let mark = node.out_of_service_mark.as_ref();
+        ask.none("Did Salvor not taint it out-of-service?", see_mark(node), mark)
+            .map_err(|mark| take_back(node, mark, policy, now))?;
 
         let rule = policy.node_rule(&node.labels);
         let (index, rule) =
@@ -59,6 +60,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
             taint: out_of_service_taint(),
             mark: annotations::OUT_OF_SERVICE_SINCE,
             since,
+            boot: node.boot_to_remember(),
         };
         let event = tell_out_of_service(node, since, why.to_string());
         Ok(Verdict::Act { actions: vec![taint, event], why })
@@ -76,11 +78,24 @@ fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Ti
     }
 }
 
-/// We took the node out of service: is it back?
-fn take_back(node: &NodeView, mark: OutOfServiceMark, now: Timestamp) -> Verdict<NodeWhy, Step> {
+/// We took the node out of service: is it back? Its volumes were detached by force, so its machine must have been rebooted.
+fn take_back(
+    node: &NodeView,
+    mark: &OutOfServiceMark,
+    policy: &ZombiePolicy,
+    now: Timestamp,
+) -> Verdict<NodeWhy, Step> {
     let lease = node.pulse.lease;
     let unread = node.ready == Ready::True && lease == Lease::Unread;
-    if unread || lease.is_back(node.ready, now) {
+    let is_back = unread || lease.is_back(node.ready, now);
+    if is_back && policy.wants_reboot && node.may_still_use_volumes(mark) {
+        let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
+        if node.return_told {
+            return Ignore(why);
+        }
+        return Verdict::Act { actions: vec![tell_not_rebooted(node, mark, why.to_string())], why };
+    }
+    if is_back {
         let why = NodeWhy::BackInService;
         let untaint = Step::UntaintNode {
             node: node.node.clone(),
@@ -115,7 +130,20 @@ fn tell_out_of_service(node: &NodeView, since: Timestamp, message: String) -> St
     })
 }
 
-fn tell_back_in_service(node: &NodeView, mark: OutOfServiceMark, message: String) -> Step {
+fn tell_not_rebooted(node: &NodeView, mark: &OutOfServiceMark, message: String) -> Step {
+    let incident = mark.since.map_or(0, Timestamp::as_second);
+    Step::EmitEvent(EventNote {
+        name: format!("node-not-rebooted.{}.{incident}", node.node.uid),
+        regarding: (&node.node).into(),
+        kind: EventType::Warning,
+        reason: reasons::NODE_NOT_REBOOTED.into(),
+        action: events::UNTAINT_NODE,
+        reporting_controller: events::POD_TERMINATION_CONTROLLER,
+        message,
+    })
+}
+
+fn tell_back_in_service(node: &NodeView, mark: &OutOfServiceMark, message: String) -> Step {
     let incident = mark.since.map_or(0, Timestamp::as_second);
     Step::EmitEvent(EventNote {
         name: format!("node-back-in-service.{}.{incident}", node.node.uid),
@@ -129,11 +157,16 @@ fn tell_back_in_service(node: &NodeView, mark: OutOfServiceMark, message: String
 }
 
 fn see_mark(node: &NodeView) -> String {
-    match node.out_of_service_mark {
+    match &node.out_of_service_mark {
         None => "no annotation of ours".into(),
-        Some(OutOfServiceMark { since }) => {
+        Some(OutOfServiceMark { since, boot_id }) => {
             let since = since.map_or("some time".into(), |since| since.to_string());
-            format!("by us since {since}; Ready is {:?}, {}", node.ready, node.pulse)
+            let boot = boot_id.as_deref().unwrap_or("unknown");
+            let now = if node.boot_id.is_empty() { "unknown" } else { &node.boot_id };
+            format!(
+                "by us since {since}, in boot {boot}; Ready is {:?}, {}, boot {now}",
+                node.ready, node.pulse
+            )
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::{
-    Configuration, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction, TerminatePod,
+    Configuration, FailureRecoveryRule, RemoveTaint, TaintNodeOutOfService, TerminateAction, TerminatePod,
 };
 use salvor_api::names::annotations;
 use salvor_api::{Controller, Gate, Labels};
@@ -26,6 +26,8 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
+    /// True if our taint comes off a node only after a reboot of its machine.
+    pub(super) wants_reboot: bool,
     /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
     pod_rules: Vec<(usize, TerminatePod)>,
@@ -117,6 +119,7 @@ impl ZombiePolicy {
             dry_run: configuration.dry_run,
             annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
             shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
+            wants_reboot: configuration.eviction.remove_taint == RemoveTaint::BootChanged,
             actors: NodeActors::new(configuration),
             pod_rules,
             node_rules,

@@ -302,6 +302,11 @@ pub enum NodeWhy {
     Unannounced,
     /// We declared it so before, and it is back.
     BackInService,
+    /// We declared it so before, and it is back without a reboot.
+    NotRebooted {
+        /// The node.
+        node: NodeName,
+    },
     /// No rule is about it.
     NoRule,
     /// The control plane has not lost it.
@@ -350,6 +355,14 @@ impl fmt::Display for NodeWhy {
                 f.write_str("The node was tainted out-of-service, but its event may be missing.")
             }
             Self::BackInService => f.write_str("Node is Ready again, taint out-of-service removed"),
+            Self::NotRebooted { node } => write!(
+                f,
+                "The node is Ready again, but its machine was not rebooted since it was tainted out-of-service: it was only cut off. Its \
+                 pods were deleted and its volumes detached by force, and its old containers may still run and use them. The taint stays. \
+                 Reboot the machine, and the taint goes by itself. Or make sure that nothing of those pods is left on it, and remove the \
+                 taint by hand: kubectl taint node {node} {}-",
+                taints::OUT_OF_SERVICE
+            ),
             Self::NoRule => f.write_str("No taintNodeOutOfService rule matches the node's labels."),
             Self::NodeReachable => write!(f, "The node does not have the taint {}.", taints::UNREACHABLE),
             Self::TaintedByOthers => {
@@ -379,6 +392,7 @@ impl Reason for NodeWhy {
             Self::OutOfService { .. } => "OutOfService",
             Self::Unannounced => "Unannounced",
             Self::BackInService => "BackInService",
+            Self::NotRebooted { .. } => "NotRebooted",
             Self::NoRule => "NoRule",
             Self::NodeReachable => "NodeReachable",
             Self::TaintedByOthers => "TaintedByOthers",
@@ -394,10 +408,17 @@ impl Reason for NodeWhy {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
             Self::OutOfService { .. } => {
-                "When the node is Ready and renews its Lease, if it has one, Salvor removes the taint.".into()
+                "When the node is Ready and renews its Lease, if it has one, Salvor removes the taint, after a reboot \
+                 (eviction.removeTaint)."
+                    .into()
             }
             Self::Unannounced => "Salvor records the event again.".into(),
             Self::BackInService => "Only if the node becomes unreachable again before it is done.".into(),
+            Self::NotRebooted { node } => format!(
+                "A reboot of the machine, which changes status.nodeInfo.bootID. Or a person removes the taint: kubectl taint node \
+                 {node} {}-",
+                taints::OUT_OF_SERVICE
+            ),
             Self::NoRule => "A taintNodeOutOfService rule that matches the node's labels.".into(),
             Self::NodeReachable => format!("The taint {} on the node.", taints::UNREACHABLE),
             Self::TaintedByOthers => {

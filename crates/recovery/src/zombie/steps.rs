@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use jiff::Timestamp;
+use salvor_api::names::annotations;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -53,6 +54,8 @@ pub enum Step {
         mark: &'static str,
         /// The annotation's value.
         since: Timestamp,
+        /// The boot of the node's machine, if it is known: another annotation.
+        boot: Option<String>,
     },
     /// Takes a taint that we added off a node, and the annotation with it, if the node is still exactly as it was judged.
     UntaintNode {
@@ -155,16 +158,19 @@ impl crate::step::Step for Step {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };
                 Ok(pod_writes::delete(self, guard, Delete::NO_GRACE))
             }
-            Self::TaintNode { node, resource_version, taint, mark, since } => {
+            Self::TaintNode { node, resource_version, taint, mark, since, boot } => {
                 let taints = Taints::judged(read, node, resource_version)?.with(taint, Some(*since));
                 let patch = taints.patch()?.annotated(mark, Some(since.to_string()));
+                let patch = patch.annotated(annotations::OUT_OF_SERVICE_BOOT, boot.clone());
                 let guard = Guard::Judged { uid: &node.uid, resource_version };
                 Ok(Write::of(self, guard, Verb::Patch(patch)))
             }
             Self::UntaintNode { node, resource_version, taint, mark } => {
                 let taints = Taints::judged(read, node, resource_version)?.without(taint);
                 let guard = Guard::Judged { uid: &node.uid, resource_version };
-                Ok(Write::of(self, guard, Verb::Patch(taints.patch()?.annotated(mark, None))))
+                let patch = taints.patch()?.annotated(mark, None);
+                let patch = patch.annotated(annotations::OUT_OF_SERVICE_BOOT, None);
+                Ok(Write::of(self, guard, Verb::Patch(patch)))
             }
             Self::EmitEvent(note) | Self::Mention(note) => Ok(Write::event(note)),
         }

@@ -79,6 +79,7 @@ fn node() -> NodeView {
         labels: Labels::default(),
         unreachable: Some(Unreachable { since: at(-400) }),
         ready: Ready::Unknown,
+        boot_id: "boot-1".into(),
         heartbeat: None,
         pulse: heard(-460),
         out_of_service: Vec::new(),
@@ -86,6 +87,7 @@ fn node() -> NodeView {
         taints: Vec::new(),
         eviction: EvictionSign::None,
         announced: false,
+        return_told: false,
     }
 }
 

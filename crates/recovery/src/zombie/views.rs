@@ -9,7 +9,7 @@ use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
 use crate::ids::{NodeName, ResourceVersion};
 use crate::liveness::{NodeLease, Pulse};
-use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
+use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint, boot_to_remember};
 use crate::one_actor::{EvictionSign, NodeSigns};
 
 /// So much of a value that nobody can read is kept: enough to recognise it.
@@ -153,6 +153,8 @@ pub struct NodeView {
     pub unreachable: Option<Unreachable>,
     /// Its `Ready` condition.
     pub ready: Ready,
+    /// The boot that its kubelet reports; empty if it reports none.
+    pub boot_id: Box<str>,
     /// The heartbeat of its `Ready` condition, which stands in for a Lease where there is none.
     pub heartbeat: Option<NodeLease>,
     /// The pulse of its kubelet, by its Lease. Leases are not watched, so it may be unread. It is read before anything is done.
@@ -167,9 +169,23 @@ pub struct NodeView {
     pub eviction: EvictionSign,
     /// True if the event about our taint is known to be recorded.
     pub announced: bool,
+    /// True if the event about its return without a reboot is known to be recorded.
+    pub return_told: bool,
 }
 
 impl NodeView {
+    /// The boot to be remembered with our taint; none if it is not known.
+    pub(super) fn boot_to_remember(&self) -> Option<String> {
+        boot_to_remember(&self.boot_id)
+    }
+
+    /// True if our taint is on it, and its machine has not been rebooted since: its volumes were detached by force, and its
+    /// old containers may still run. A boot that is not reported is no other boot.
+    pub(super) fn may_still_use_volumes(&self, mark: &OutOfServiceMark) -> bool {
+        let same_boot = |boot: &String| self.boot_id.is_empty() || *self.boot_id == **boot;
+        self.out_of_service.contains(&out_of_service_taint()) && mark.boot_id.as_ref().is_some_and(same_boot)
+    }
+
     /// The signs on it that tell which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let out_of_service = self.out_of_service_mark.is_some();
@@ -199,16 +215,18 @@ impl Unreachable {
 }
 
 /// That we put the out-of-service taint on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfServiceMark {
     /// When; none if somebody made the annotation unreadable.
     pub since: Option<Timestamp>,
+    /// The boot of its machine then; none if it was not known, or if an older version put it there.
+    pub boot_id: Option<String>,
 }
 
 impl OutOfServiceMark {
-    /// Reads the annotation.
-    pub fn from_annotation(value: &str) -> Self {
-        Self { since: value.parse().ok() }
+    /// Reads the annotations.
+    pub fn from_annotations(since: &str, boot: Option<&str>) -> Self {
+        Self { since: since.parse().ok(), boot_id: boot.and_then(boot_to_remember) }
     }
 }
 

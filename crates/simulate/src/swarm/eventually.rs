@@ -149,8 +149,9 @@ fn marks(node: &Value, plan: &Plan) -> Vec<String> {
     let mut marks = Vec::new();
     let notes = &node["metadata"]["annotations"];
     if plan.settings.zombie {
-        let mark = annotations::OUT_OF_SERVICE_SINCE;
-        marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
+        for mark in [annotations::OUT_OF_SERVICE_SINCE, annotations::OUT_OF_SERVICE_BOOT] {
+            marks.extend((!notes[mark].is_null()).then(|| format!("the annotation {mark}: {}", notes[mark])));
+        }
     }
     if plan.settings.eviction {
         for mark in [annotations::EVICTION, annotations::EVICTION_ASKED] {

@@ -180,6 +180,13 @@ impl Hands {
         let _ = self.nodes.patch_status(node, &PatchParams::default(), &patch).await;
     }
 
+    /// Whether Salvor has taken a node out of service, or evicts it.
+    pub(super) async fn is_marked(&self, node: &str) -> bool {
+        let marks = [annotations::OUT_OF_SERVICE_SINCE, annotations::EVICTION];
+        let node = self.nodes.get(node).await;
+        node.is_ok_and(|node| marks.iter().any(|mark| node.annotations().contains_key(*mark)))
+    }
+
     pub(super) async fn veto(&self, node: &str, veto: bool) {
         let value = if veto { json!("true") } else { Value::Null };
         let patch = json!({"metadata": {"annotations": {repair::annotations::DO_NOT_REPAIR: value}}});

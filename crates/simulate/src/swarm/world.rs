@@ -205,10 +205,16 @@ impl World {
         }
     }
 
-    /// All machines are well again, as far as they are still there.
+    /// All machines are well again, as far as they are still there. Those that Salvor may keep out of service because they were
+    /// only cut off are rebooted, as it asks for.
     pub(super) async fn heal_all(&self, nodes: &[String]) {
         for node in nodes {
-            let _ = self.cluster.fleet().heal(node).await;
+            let fleet = self.cluster.fleet();
+            let _ = if self.hands.is_marked(node).await {
+                fleet.reboot(node).await
+            } else {
+                fleet.heal(node).await
+            };
         }
     }
 

@@ -94,6 +94,12 @@ impl Stage {
         self.retaint(name, &[]).await;
     }
 
+    /// Its kubelet reports this boot of its machine.
+    pub(crate) async fn boots(&self, name: &str, boot_id: &str) {
+        let status = json!({"status": {"nodeInfo": {"bootID": boot_id}}});
+        self.nodes().patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
+    }
+
     /// Its kubelet renews its Lease.
     pub(crate) async fn renews(&self, name: &str) {
         let renewed = json!({"spec": {

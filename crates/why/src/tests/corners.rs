@@ -2,6 +2,11 @@
 
 use super::*;
 
+fn merged(mut one: Value, other: Value) -> Value {
+    merge(&mut one, other);
+    one
+}
+
 #[test]
 fn a_pod_on_a_lost_node_does_not_run_whatever_its_last_word_was() {
     let cluster = cluster()
@@ -37,6 +42,114 @@ fn the_taint_of_a_lost_node_counts_unless_its_kubelet_says_that_it_is_well() {
         node["status"]["conditions"][0]["status"] = ready.into();
         let answer = cluster().with(&NODE, node).why(&NODE, "node-a");
         assert_eq!(answer.root_causes.first().map(|cause| cause.code), code, "{ready}: {answer:#?}");
+    }
+}
+
+/// A node that is called unreachable, and whose kubelet renews its Lease, is not lost: nobody may say that its machine is off.
+#[test]
+fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
+    let lease = |renewed: &str| json!({"metadata": {"name": "node-a", "namespace": "kube-node-lease"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": 40}});
+    let fresh = || lease("2026-11-16T09:59:59.500000Z");
+    let attached = |cluster: Cluster| {
+        let volumes = json!({"spec": {"nodeName": "other", "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}});
+        cluster
+            .with(&NODE, node("other", "True"))
+            .with(&POD, pending(merged(volumes, json!({"metadata": {"name": "wants", "uid": "wants"}}))))
+            .with(&CLAIM, json!({"metadata": {"name": "data", "namespace": "ns"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}))
+            .with(&VOLUME, json!({"metadata": {"name": "pv"}, "spec": {"accessModes": ["ReadWriteOnce"]}}))
+            .with(&ATTACHMENT, json!({"metadata": {"name": "csi-1"}, "spec": {"nodeName": "node-a", "source": {"persistentVolumeName": "pv"}}}))
+    };
+    for (case, status, lease, heartbeat, code) in [
+        ("Unknown, renewed", "Unknown", Some(fresh()), None, Code::NodeSick),
+        ("False with the taint, renewed", "False", Some(fresh()), None, Code::NodeSick),
+        ("in the future", "Unknown", Some(lease("2026-11-16T10:00:03.000000Z")), None, Code::NodeSick),
+        ("silent", "Unknown", Some(lease("2026-11-16T09:59:19.000000Z")), None, Code::NodeLost),
+        ("no Lease, a heartbeat", "Unknown", None, Some("2026-11-16T09:59:50Z"), Code::NodeSick),
+        ("no Lease, an old heartbeat", "Unknown", None, Some("2026-11-16T09:59:00Z"), Code::NodeLost),
+        ("neither", "Unknown", None, None, Code::NodeLost),
+    ] {
+        let mut node = node("node-a", "Unknown");
+        node["status"]["conditions"][0]["status"] = status.into();
+        if let Some(heartbeat) = heartbeat {
+            node["status"]["conditions"][0]["lastHeartbeatTime"] = heartbeat.into();
+        }
+        let mut cluster = attached(cluster())
+            .with(&NODE, node)
+            .with(&POD, terminating("ends", "x", json!({})))
+            .with(&POD, pod("stays", "x", json!({})))
+            .with(&LEASE, election(ALIVE, GATE));
+        if let Some(lease) = lease {
+            cluster = cluster.with(&LEASE, lease);
+        }
+        let lost = code == Code::NodeLost;
+        for (kind, name) in [(&NODE, "node-a"), (&POD, "ends"), (&POD, "stays"), (&POD, "wants")] {
+            let answer = cluster.why(kind, name);
+            let cause = &answer.root_causes[0];
+            let expected = match name {
+                "ends" | "node-a" if lost => Code::NotOptedIn,
+                "wants" => Code::VolumeAttachedElsewhere,
+                _ => code,
+            };
+            assert_eq!(cause.code, expected, "{case}, {name}: {answer:#?}");
+            let told = answer
+                .remedies
+                .iter()
+                .any(|one| one.command.as_deref().unwrap_or("").contains("out-of-service"));
+            assert!(lost || !told, "{case}, {name}: {answer:#?}");
+            assert!(lost || !cause.message.contains("silent"), "{case}, {name}: {cause:?}");
+        }
+    }
+}
+
+/// Where Secrets cannot be read, or only a key is missing, the kubelet's event is all that tells it.
+#[test]
+fn a_volume_that_cannot_be_mounted_is_what_is_missing() {
+    let waits = json!({"status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, "spec": {"volumes": [
+        {"name": "s", "secret": {"secretName": "token"}}, {"name": "c", "configMap": {"name": "settings"}},
+    ]}});
+    let event = |at: &str, says: &str| json!({"metadata": {"name": "e", "namespace": "ns"}, "involvedObject": {"uid": "p"}, "reason": "FailedMount", "message": says, "lastTimestamp": at});
+    let late = "2026-11-16T09:59:00Z";
+    let no_secret = r#"MountVolume.SetUp failed for volume "s" : secret "token" not found"#;
+    let no_config = r#"MountVolume.SetUp failed for volume "c" : configmap "settings" not found"#;
+    let no_key = r#"MountVolume.SetUp failed for volume "c" : references non-existent config key: app.conf"#;
+    let other = r#"MountVolume.SetUp failed for volume "s" : rpc error: code = Internal"#;
+    let sandbox =
+        json!({"status": {"conditions": [{"type": "PodReadyToStartContainers", "status": "True"}]}});
+    let here =
+        |kind: &'static Kind, name: &str| (kind, json!({"metadata": {"name": name, "namespace": "ns"}}));
+    let (token, settings) = (here(&SECRET, "token"), here(&CONFIG_MAP, "settings"));
+    let starting = (Code::Starting, "p");
+    for (case, more, says, at, readable, expected) in [
+        ("a Secret", json!({}), no_secret, late, false, (Code::ConfigMissing, "token")),
+        ("a ConfigMap", json!({}), no_config, late, false, (Code::ConfigMissing, "settings")),
+        ("a key", json!({}), no_key, late, true, (Code::ConfigMissing, "settings")),
+        ("it was made since", json!({}), no_secret, late, true, starting),
+        ("told long ago", json!({}), no_secret, "2026-11-16T09:50:00Z", false, starting),
+        ("mounted since", sandbox, no_secret, late, false, starting),
+        ("another trouble", json!({}), other, late, false, starting),
+    ] {
+        let cluster = cluster()
+            .with(&NODE, node("node-a", "True"))
+            .with(&POD, pending(merged(waits.clone(), more)))
+            .with(&EVENT, event(at, says))
+            .with(token.0, token.1.clone())
+            .with(settings.0, settings.1.clone());
+        let mut world = cluster.world();
+        if !readable {
+            for kind in [&SECRET, &CONFIG_MAP] {
+                world.cannot_see(
+                    kind,
+                    crate::NotSeen { what: kind.kind.to_string(), why: "forbidden".into() },
+                );
+            }
+        }
+        let answer = why(&world, &cluster.1, &POD, "ns", "p").unwrap();
+        let cause = &answer.root_causes[0];
+        assert_eq!((cause.code, cause.object.name.as_str()), expected, "{case}: {answer:#?}");
+        assert!(
+            cause.code == Code::Starting || cause.message == says,
+            "{case}: the kubelet's own words: {cause:?}"
+        );
     }
 }
 

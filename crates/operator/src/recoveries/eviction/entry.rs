@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use salvor_api::{
     Controller,
-    config::{Configuration, EvictionSettings},
+    config::{Configuration, EvictionSettings, FailureRecoveryRule, RemoveTaint},
     names::events::EVICTION_CONTROLLER,
 };
 use salvor_recovery::eviction::EvictionPolicy;
@@ -40,7 +40,15 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
 };
 
 fn settings(configuration: &Configuration) -> Option<String> {
-    (configuration.eviction != EvictionSettings::default()).then(|| "eviction is set".to_owned())
+    let mut settings = configuration.eviction.clone();
+    // A rule of zombie recovery taints nodes, too, and takes that taint off by the same setting.
+    let taints = |rule: &FailureRecoveryRule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_));
+    if configuration.controllers.enabled(Controller::Zombie)
+        && configuration.failure_recovery_policy.rules.iter().any(taints)
+    {
+        settings.remove_taint = RemoveTaint::default();
+    }
+    (settings != EvictionSettings::default()).then(|| "eviction is set".to_owned())
 }
 
 fn rights(configuration: &Configuration) -> Vec<Right> {

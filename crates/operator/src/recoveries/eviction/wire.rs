@@ -86,6 +86,7 @@ impl NodeWire {
         NodeView {
             zone: self.zone(),
             ready: node_ready(&status.conditions),
+            boot_id: status.node_info.boot_id.clone(),
             condition: condition(&status.conditions, node_conditions::FORCE_EVICTION)
                 .map(|c| c.reason.clone()),
             taints: spec.taints.iter().map(Taint::from).collect(),

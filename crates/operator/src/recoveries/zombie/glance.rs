@@ -1,4 +1,4 @@
-//! What zombie recovery makes of a pod that somebody else has read: for `salvor why`, which has many of them at once.
+//! What zombie recovery makes of a pod and its node that somebody else has read: for `salvor why`, which has many of them at once.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,7 +8,7 @@ use salvor_recovery::{
     brake::{Held, Outage},
     liveness::Pulse,
     pause::Pause,
-    zombie::{Disabled, PodWhy, ZombiePolicy, decide_pod},
+    zombie::{Disabled, NodeView, PodWhy, ZombiePolicy, decide_pod},
 };
 
 use super::{parse_pod, see_at_first_sight};
@@ -62,6 +62,39 @@ pub enum Next {
     Done,
 }
 
+/// Why zombie recovery writes nothing at all with a configuration; none if it would.
+pub fn why_off(configuration: &Configuration) -> Option<String> {
+    match (ZombiePolicy::new(configuration).disabled, configuration.dry_run) {
+        (Some(Disabled::Gate), _) => Some("feature gate FailureRecoveryPolicy is off".to_owned()),
+        (Some(Disabled::Controllers), _) => Some("controller zombie is not enabled".to_owned()),
+        (None, true) => Some("it runs in a dry run, which writes nothing".to_owned()),
+        (None, false) => None,
+    }
+}
+
+/// A node from the API's text, with the pulse that its Lease, or its heartbeat, shows at a glance.
+fn see_with_pulse(node: &str, lease: Option<&str>, now: Timestamp) -> Result<NodeView, serde_json::Error> {
+    let mut view = see_at_first_sight(node, now)
+        .map_err(|error| -> serde_json::Error { serde::de::Error::custom(error) })?;
+    let lease = lease.map(live::read_node_lease).transpose()?.flatten();
+    view.pulse = Pulse::at_a_glance(lease.or(view.heartbeat), now);
+    Ok(view)
+}
+
+/// The pulse of a node's kubelet, in words; none if it is silent. It is judged as recoveries judge it, from the texts of
+/// its Node and of its Lease.
+///
+/// # Errors
+/// If one of the objects cannot be made sense of.
+pub fn pulse_of_kubelet(
+    node: &str,
+    lease: Option<&str>,
+    now: Timestamp,
+) -> Result<Option<String>, serde_json::Error> {
+    let pulse = see_with_pulse(node, lease, now)?.pulse;
+    Ok(pulse.alive_until(now).map(|_| pulse.to_string()))
+}
+
 /// Judges a pod by the rules that act, from what was read.
 ///
 /// # Errors
@@ -74,18 +107,10 @@ pub fn glance(
     let unread = |error: kube::Error| serde::de::Error::custom(error);
     let mut pod = parse_pod(seen.pod).map_err(unread)?;
     (pod.announced, pod.wait_told) = (true, true);
-    let mut node = seen.node.map(|text| see_at_first_sight(text, now)).transpose().map_err(unread)?;
-    if let Some(view) = &mut node {
-        let lease = seen.node_lease.map(live::read_node_lease).transpose()?.flatten();
-        view.pulse = Pulse::at_a_glance(lease.or(view.heartbeat), now);
-    }
+    let node = seen.node.map(|node| see_with_pulse(node, seen.node_lease, now)).transpose()?;
+    let off = why_off(configuration);
     let mut policy = ZombiePolicy::new(configuration);
-    let off = match (policy.disabled.take(), configuration.dry_run) {
-        (Some(Disabled::Gate), _) => Some("feature gate FailureRecoveryPolicy is off".to_owned()),
-        (Some(Disabled::Controllers), _) => Some("controller zombie is not enabled".to_owned()),
-        (None, true) => Some("it runs in a dry run, which writes nothing".to_owned()),
-        (None, false) => None,
-    };
+    policy.disabled = None;
     let judgement = decide_pod(&pod, node.as_ref(), &policy, now);
     let judgement = match seen.election.and_then(paused) {
         Some(paused) => judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),

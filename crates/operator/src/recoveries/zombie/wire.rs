@@ -107,6 +107,7 @@ pub(crate) struct SeenNode {
     labels: Labels,
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
+    boot_id: Box<str>,
     heartbeat: Option<Timestamp>,
     /// Since when its kubelet is not heard of.
     silent_since: Option<Timestamp>,
@@ -120,6 +121,7 @@ impl From<&NodeWire> for SeenNode {
     fn from(NodeWire { metadata, spec, status }: &NodeWire) -> Self {
         let unreachable = spec.taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
         let mark = metadata.annotations.out_of_service_since.as_deref();
+        let boot = metadata.annotations.out_of_service_boot.as_deref();
         let ready = condition(&status.conditions, "Ready");
         let silent = ready.filter(|ready| ready.status == "Unknown");
         Self {
@@ -132,7 +134,8 @@ impl From<&NodeWire> for SeenNode {
                 metadata.annotations.eviction.as_deref(),
                 metadata.annotations.eviction_asked.as_deref(),
             ),
-            out_of_service_mark: mark.map(OutOfServiceMark::from_annotation),
+            out_of_service_mark: mark.map(|since| OutOfServiceMark::from_annotations(since, boot)),
+            boot_id: status.node_info.boot_id.clone(),
             out_of_service: spec
                 .taints
                 .iter()
@@ -161,6 +164,7 @@ impl SeenNode {
             resource_version: self.resource_version,
             labels: self.labels,
             ready: self.ready,
+            boot_id: self.boot_id,
             heartbeat: self.heartbeat.map(|at| NodeLease::of_heartbeat(at, self.silent_since)),
             pulse: Pulse::UNREAD,
             out_of_service: self.out_of_service,
@@ -168,6 +172,7 @@ impl SeenNode {
             taints: self.taints,
             eviction: self.eviction,
             announced: false,
+            return_told: false,
         }
     }
 }

@@ -13,7 +13,7 @@ fn read(fields: &str) -> Result<Progress, String> {
 #[test]
 fn only_what_this_version_understands_is_believed() {
     let text = serde_json::to_string(&started()).unwrap();
-    assert_eq!(text, format!("{{{STARTED},{REQUEST}}}"));
+    assert_eq!(text, format!(r#"{{{STARTED},{REQUEST},"bootID":"boot-1"}}"#));
     assert_eq!(Progress::from_annotation(&text), Ok(started()));
     let full = Progress {
         returned: Some(at(5)),

@@ -17,6 +17,8 @@ struct Model {
     writes: usize,
     /// The writes before which the node returns, or falls silent again.
     turns: Vec<usize>,
+    /// True if the machine is never rebooted: its network comes and goes.
+    cut_off: bool,
     /// Writes while the node was alive that must not have happened.
     harm: Vec<String>,
 }
@@ -38,6 +40,7 @@ impl Model {
             revision: 10,
             writes: 0,
             turns,
+            cut_off: false,
             harm: Vec::new(),
         }
     }
@@ -52,6 +55,9 @@ impl Model {
             self.node.lease = lease(-600);
         } else {
             self.node.ready = Ready::True;
+            if !self.cut_off {
+                self.node.boot_id = format!("boot-{}", self.revision).into();
+            }
         }
         self.touch();
     }
@@ -254,6 +260,40 @@ fn a_node_that_stays_down_is_emptied_and_one_that_returns_afterwards_is_clean() 
     model.run();
     assert!(model.is_clean(), "{:?}", model.node);
     assert_eq!(model.harm, Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_that_was_only_cut_off_keeps_the_taint_once_its_volumes_were_released() {
+    let undisturbed = {
+        let mut model = Model::new(pods(3), vec![]);
+        model.run();
+        model.writes
+    };
+    let mut kept = 0;
+    for write in 0..=undisturbed {
+        let mut model = Model { cut_off: true, ..Model::new(pods(3), vec![write]) };
+        model.run();
+        model.turns.clear();
+        if !model.is_alive() {
+            model.turn();
+            model.run();
+        }
+        assert_eq!(model.harm, Vec::<String>::new(), "returned before write {write}");
+        let released =
+            model.node.volumes_in_use.len() < Model::new(pods(3), vec![]).node.volumes_in_use.len();
+        assert_eq!(model.is_clean(), !released, "returned before write {write}: {:?}", model.node);
+        if released {
+            kept += 1;
+            assert_eq!(model.node.condition.as_deref(), Some("NotRebooted"), "returned before write {write}");
+            // The reboot is what it waits for.
+            model.cut_off = false;
+            model.turn();
+            model.turn();
+            model.run();
+            assert!(model.is_clean(), "returned before write {write}: {:?}", model.node);
+        }
+    }
+    assert!(kept > 1, "some returned before the end, and one after it");
 }
 
 #[test]

@@ -668,6 +668,90 @@ fn a_taint_taken_off_in_the_middle_stops_it() {
     assert_eq!(say(&judge_node(&again, &[pod()], &[], 2)), "Act NodeDown: StartEviction, EmitEvent");
 }
 
+/// Volumes were released, and a machine that was only cut off may still use them.
+#[test]
+fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
+    let released = || Some(Released::keeping(&[], at(10)));
+    let with = |progress: Progress, told: &str| NodeView {
+        ready: Ready::True,
+        lease: lease(100),
+        progress: Some(progress),
+        ..begun(told)
+    };
+    let finished = || Progress { released: released(), finished: Some(at(30)), ..started() };
+    let middle = || Progress { released: released(), returned: Some(at(50)), ..started() };
+    let (back, end) =
+        ("Act BackInService: EndEviction, EmitEvent", "Act NodeReturned: EndEviction, EmitEvent");
+    let kept = "Ignore NotRebooted";
+    let said = |progress| with(progress, "NotRebooted");
+    let rebooted = |node: NodeView| NodeView { boot_id: "boot-2".into(), ..node };
+    let unknown = |progress: Progress| said(Progress { boot_id: None, ..progress });
+    let cases = [
+        ("finished, the same boot", said(finished()), kept),
+        ("it reports no boot", NodeView { boot_id: "".into(), ..said(finished()) }, kept),
+        ("finished, rebooted", rebooted(said(finished())), back),
+        ("begun by an older version", unknown(finished()), back),
+        ("no volumes were released", said(Progress { released: None, ..finished() }), back),
+        ("in the middle, the same boot", said(middle()), kept),
+        ("in the middle, rebooted", rebooted(with(middle(), "NodeReturned")), end),
+        (
+            "in the middle, by an older version",
+            NodeView { condition: Some("NodeReturned".into()), ..unknown(middle()) },
+            end,
+        ),
+        ("first seen", with(finished(), "Finished"), "Act NotRebooted: ReportEviction"),
+        ("not Ready", NodeView { ready: Ready::Unknown, ..with(finished(), "Finished") }, "Ignore Finished"),
+        (
+            "Ready, and silent",
+            NodeView { lease: lease(0), ..with(finished(), "Finished") },
+            "Ignore Finished",
+        ),
+        (
+            "a person took the taint off",
+            NodeView { taints: vec![], ..said(finished()) },
+            "Act Forgotten: EndEviction",
+        ),
+        (
+            "and the trigger is still there",
+            NodeView { taints: vec![taint(SHUTDOWN, "", "NoSchedule")], ..said(finished()) },
+            back,
+        ),
+    ];
+    for (case, node, expected) in cases {
+        assert_eq!(say(&judge_node(&node, &[], &[], 101)), expected, "{case}");
+    }
+    let judge = |node: &NodeView, setting: &str| {
+        let policy = policy(&TRIGGERS.replace("{triggers", &format!("{{removeTaint: {setting}, triggers")));
+        let (pods, attachments) = (Some(vec![]), Some(vec![]));
+        say(&decide_node(&Scene { node, pods, attachments, zone: NodeCounts::default() }, &policy, at(101)))
+    };
+    assert_eq!(judge(&said(finished()), "WhenReady"), back);
+    assert_eq!(judge(&said(finished()), "WhenEvicted"), "Act TaintRemoved: EndEviction, EmitEvent");
+    // It may be back after days, and what a person can do is said where they look.
+    let untold = NodeView { told: BTreeSet::new(), ..said(finished()) };
+    let scene =
+        Scene { node: &untold, pods: Some(vec![]), attachments: Some(vec![]), zone: NodeCounts::default() };
+    let late = NodeView { lease: lease(900_000), ..untold.clone() };
+    let judged = decide_node(&Scene { node: &late, ..scene }, &policy(TRIGGERS), at(900_001));
+    let [Step::EmitEvent(event)] = judged.verdict.actions() else { panic!("{judged:?}") };
+    for words in
+        ["may still run", "Reboot the machine", "kubectl taint node node-a salvor.dev/force-eviction-"]
+    {
+        assert!(event.message.contains(words), "{}", event.message);
+    }
+}
+
+#[test]
+fn the_boot_is_remembered_when_an_eviction_begins() {
+    for (boot, remembered) in [("boot-1", Some("boot-1")), ("", None), ("b".repeat(129).as_str(), None)] {
+        let judged = judge_node(&NodeView { boot_id: boot.into(), ..node() }, &[], &[], 0);
+        let [Step::StartEviction { progress, .. }, ..] = judged.verdict.actions() else {
+            panic!("{judged:?}")
+        };
+        assert_eq!(progress.boot_id.as_deref(), remembered);
+    }
+}
+
 #[test]
 fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let finished =

@@ -123,6 +123,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
             taint: out_of_service(),
             mark: "zombie.salvor.dev/out-of-service-since",
             since: at(200),
+            boot: Some("boot-1".into()),
         }
     );
     assert!(taint.needs_a_second_look() && taint.is_disruptive());
@@ -139,7 +140,7 @@ fn the_write_is_guarded_marked_and_irreversible() {
 fn ours() -> NodeView {
     NodeView {
         out_of_service: vec![out_of_service()],
-        out_of_service_mark: Some(OutOfServiceMark { since: Some(at(200)) }),
+        out_of_service_mark: Some(OutOfServiceMark { since: Some(at(200)), boot_id: Some("boot-1".into()) }),
         announced: true,
         ..metal()
     }
@@ -147,7 +148,13 @@ fn ours() -> NodeView {
 
 #[test]
 fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
-    let back = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
+    let back = || NodeView {
+        ready: Ready::True,
+        pulse: heard(1_000),
+        unreachable: None,
+        boot_id: "boot-2".into(),
+        ..ours()
+    };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
     let read = |renewed| Some(NodeLease::new(at(renewed), SignedDuration::from_secs(40)));
     let behind = Pulse::UNREAD.then(read(400), at(1_000));
@@ -214,8 +221,73 @@ fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
 
 #[test]
 fn a_mark_that_somebody_damaged_is_still_ours() {
-    assert_eq!(OutOfServiceMark::from_annotation("yesterday").since, None);
-    assert_eq!(OutOfServiceMark::from_annotation("2027-01-15T08:03:20Z").since, Some(at(200)));
-    let damaged = NodeView { out_of_service_mark: Some(OutOfServiceMark { since: None }), ..ours() };
+    assert_eq!(OutOfServiceMark::from_annotations("yesterday", None).since, None);
+    let read = OutOfServiceMark::from_annotations("2027-01-15T08:03:20Z", Some("boot-1"));
+    assert_eq!(read, OutOfServiceMark { since: Some(at(200)), boot_id: Some("boot-1".into()) });
+    let mark = Some(OutOfServiceMark { since: None, boot_id: None });
+    let damaged = NodeView { out_of_service_mark: mark, ..ours() };
     assert_eq!(outline(&verdict(&damaged, at(1_000))), "Ignore OutOfService");
+}
+
+/// Volumes were detached by force: a machine that was only cut off may still write to them.
+#[test]
+fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
+    let cut_off = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
+    let mark = |boot: Option<&str>| Some(OutOfServiceMark::from_annotations("2027-01-15T08:03:20Z", boot));
+    let by_others = Taint { value: "by-hand".into(), ..out_of_service() };
+    let untainted = "Act BackInService UntaintNode+EmitEvent";
+    let (told, untold) = ("Ignore NotRebooted", "Act NotRebooted EmitEvent");
+    let cases = [
+        ("the same boot", cut_off(), untold),
+        ("the same boot, told", NodeView { return_told: true, ..cut_off() }, told),
+        ("Lease not read yet", NodeView { pulse: Pulse::UNREAD, ..cut_off() }, untold),
+        ("it reports no boot", NodeView { boot_id: "".into(), ..cut_off() }, untold),
+        ("rebooted", NodeView { boot_id: "boot-2".into(), ..cut_off() }, untainted),
+        ("the boot was not known", NodeView { out_of_service_mark: mark(None), ..cut_off() }, untainted),
+        (
+            "a boot that is too long",
+            NodeView { out_of_service_mark: mark(Some(&"b".repeat(129))), ..cut_off() },
+            untainted,
+        ),
+        ("a person took the taint off", NodeView { out_of_service: vec![], ..cut_off() }, untainted),
+        ("and put one of theirs on", NodeView { out_of_service: vec![by_others], ..cut_off() }, untainted),
+        ("not Ready yet", ours(), "Ignore OutOfService"),
+    ];
+    for (case, node, expected) in cases {
+        assert_eq!(outline(&verdict(&node, at(1_001))), expected, "{case}");
+    }
+    let when_ready = policy(&format!("{RULES}eviction: {{removeTaint: WhenReady}}\n"));
+    assert_eq!(outline(&decide_node(&cut_off(), &when_ready, at(1_001)).verdict), untainted);
+    // What a person can do is said where they look.
+    let verdict = verdict(&cut_off(), at(1_001));
+    let [Step::EmitEvent(event)] = verdict.actions() else { panic!("{verdict:?}") };
+    assert_eq!((event.kind, &*event.reason), (EventType::Warning, "NodeNotRebooted"));
+    for words in [
+        "may still run",
+        "Reboot the machine",
+        "kubectl taint node node-a node.kubernetes.io/out-of-service-",
+    ] {
+        assert!(event.message.contains(words), "{}", event.message);
+    }
+}
+
+#[test]
+fn the_boot_is_written_with_the_taint_and_goes_with_it() {
+    let annotations = |verdict: &Verdict<NodeWhy, Step>| {
+        let step = &verdict.actions()[0];
+        let read = serde_json::json!({"metadata": {"uid": "node-uid", "resourceVersion": "3"}});
+        let write = step.write(&[Some(read)]).unwrap();
+        format!("{write:?}")
+    };
+    let tainted = annotations(&verdict(&metal(), at(200)));
+    assert!(
+        tainted.contains("zombie.salvor.dev/out-of-service-boot") && tainted.contains("boot-1"),
+        "{tainted}"
+    );
+    let back = NodeView { ready: Ready::True, pulse: heard(1_000), boot_id: "boot-2".into(), ..ours() };
+    let untainted = annotations(&verdict(&back, at(1_001)));
+    assert!(
+        untainted.contains("zombie.salvor.dev/out-of-service-boot") && !untainted.contains("boot-1"),
+        "{untainted}"
+    );
 }

@@ -121,7 +121,8 @@ fn any_node() -> impl Strategy<Value = NodeView> {
         effect: "NoExecute".into(),
     };
     let taints = select(vec![vec![], vec![], vec![taint]]);
-    let mark = option::weighted(0.3, option::of(time()).prop_map(|since| OutOfServiceMark { since }));
+    let mark =
+        option::weighted(0.3, option::of(time()).prop_map(|since| OutOfServiceMark { since, boot_id: None }));
     (some_labels(), unreachable, ready, any_pulse(), taints, mark, any::<bool>()).prop_map(
         |(labels, unreachable, ready, pulse, out_of_service, out_of_service_mark, announced)| NodeView {
             labels,

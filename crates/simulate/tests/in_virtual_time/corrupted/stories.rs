@@ -161,6 +161,7 @@ impl OutOfService {
     async fn begin() -> (Self, Process) {
         let stage = Stage::new(1).await;
         stage.node("node").await;
+        stage.boots("node", "first").await;
         let rule = "{nodeSelector: {matchLabels: {pool: batch}}, unreachableNodeTimeout: 1m}";
         let rules = format!("failureRecoveryPolicy: {{rules: [{{taintNodeOutOfService: {rule}}}]}}\n");
         let process = start(&stage, &format!("controllers: [zombie]\n{rules}"));
@@ -184,6 +185,7 @@ impl Story for OutOfService {
     }
 
     async fn mended(&mut self) {
+        self.stage.boots("node", "second").await;
         self.stage.comes_back("node").await;
         self.is_back = true;
     }
@@ -191,7 +193,8 @@ impl Story for OutOfService {
     async fn is_over(&self) -> bool {
         let node = self.stage.nodes().get("node").await.unwrap();
         let left = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-        left.is_empty() && !node.annotations().contains_key(annotations::OUT_OF_SERVICE_SINCE)
+        let ours = [annotations::OUT_OF_SERVICE_SINCE, annotations::OUT_OF_SERVICE_BOOT];
+        left.is_empty() && !ours.iter().any(|mark| node.annotations().contains_key(*mark))
     }
 
     async fn end(&self) -> Value {
@@ -205,6 +208,7 @@ pub(super) fn of_nodes_out_of_service() -> Vec<Vec<Spot>> {
     vec![vec![
         // The value is for people. That the annotation is there says that the taint is ours.
         Spot::annotation(NODE, annotations::OUT_OF_SERVICE_SINCE),
+        Spot::annotation(NODE, annotations::OUT_OF_SERVICE_BOOT),
         Spot::field(NODE, taints::OUT_OF_SERVICE, &taint),
     ]]
 }
