@@ -74,6 +74,8 @@ pub fn glance(
     let unread = |error: kube::Error| serde::de::Error::custom(error);
     let mut pod = parse_pod(seen.pod).map_err(unread)?;
     (pod.announced, pod.wait_told) = (true, true);
+    // Its Job was not read here.
+    pod.job = None;
     let mut node = seen.node.map(|text| see_at_first_sight(text, now)).transpose().map_err(unread)?;
     if let Some(view) = &mut node {
         let lease = seen.node_lease.map(live::read_node_lease).transpose()?.flatten();
@@ -120,6 +122,11 @@ pub fn glance(
             | PodWhy::GraceRunning { .. }
             | PodWhy::UnreachableTooBriefly { .. }
             | PodWhy::KubeletAlive { .. }
+            | PodWhy::JobUnread { .. }
+            | PodWhy::JobUnreadable { .. }
+            | PodWhy::JobWouldFail { .. }
+            | PodWhy::RaisesBackoffLimit { .. }
+            | PodWhy::AwaitsBackoffLimit { .. }
             | PodWhy::Zombie(_)
             | PodWhy::HalfRecovered(_) => Next::Nothing,
         },
