@@ -95,6 +95,7 @@ app.kubernetes.io/name: salvor
 {{- range dig "failureRecoveryPolicy" "rules" (list) $config }}{{ if hasKey . "taintNodeOutOfService" }}{{ $taints = true }}{{ end }}{{ end -}}
 {{- $chosen := dict
   "taintNodeOutOfService" (toString $taints)
+  "lostPods" (dig "failureRecoveryPolicy" "jobs" "lostPods" "RaiseLimit" $config)
   "deleteFinishedJobs" (toString (dig "job" "deleteFinishedJobs" false $config))
   "resetWhenNodeUnreachable" (toString (dig "appwrapper" "resetWhenNodeUnreachable" false $config))
   "userRBACAdmissionCheck" (toString (and (dig "appwrapper" "userRBACAdmissionCheck" true $config) (dig "webhooks" "enabled" true $config)))

@@ -10,6 +10,8 @@ pub mod annotations {
     pub const CONSENT: &str = "true";
     /// The wait after an opted-in pod's own grace period, as a Go duration. Salvor's own.
     pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
+    /// On a Job: by how much Salvor raised its `backoffLimit`, and for which pods, as JSON. Salvor's own.
+    pub const BACKOFF_LIMIT_RAISED: &str = "salvor.dev/backoff-limit-raised";
     /// On a Node: Salvor put the out-of-service taint there, at the time in the value. Salvor's own.
     pub const OUT_OF_SERVICE_SINCE: &str = "zombie.salvor.dev/out-of-service-since";
     /// On a node that Salvor tainted out-of-service: the boot of its machine then.
@@ -82,6 +84,12 @@ pub mod reasons {
     pub const TERMINATION_BY_SALVOR: &str = "TerminationBySalvor";
     /// The value of the annotation `salvor.dev/termination-grace-after` cannot be read. Salvor's own.
     pub const INVALID_TERMINATION_GRACE_AFTER: &str = "InvalidTerminationGraceAfter";
+    /// The `backoffLimit` of a Job was raised because of its lost pods. Salvor's own.
+    pub const BACKOFF_LIMIT_RAISED: &str = "BackoffLimitRaised";
+    /// A pod is not recovered because its Job would fail. Salvor's own.
+    pub const JOB_WOULD_FAIL: &str = "JobWouldFail";
+    /// A pod is not recovered because its Job cannot be read. Salvor's own.
+    pub const JOB_UNREADABLE: &str = "JobUnreadable";
     /// A node was tainted out-of-service. Salvor's own.
     pub const NODE_OUT_OF_SERVICE: &str = "NodeOutOfService";
     /// The out-of-service taint was removed again. Salvor's own.
@@ -110,6 +118,8 @@ pub mod events {
     pub const POD_TERMINATION_CONTROLLER: &str = "pod-termination-controller";
     /// The action of an event on a recovered pod. As Kueue 0.18 writes it.
     pub const FORCEFUL_TERMINATION: &str = "ForcefulTermination";
+    /// The action of an event on a Job whose limit was raised. Salvor's own.
+    pub const RAISE_BACKOFF_LIMIT: &str = "RaiseBackoffLimit";
     /// The action of an event about the brake. Salvor's own.
     pub const HOLD_RECOVERIES: &str = "HoldRecoveries";
     /// The action of an event on a tainted node. Salvor's own.

@@ -23,6 +23,14 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
     }
 }
 
+/// The object at a path; `None` when the API server itself says that there is none. A 404 of anything else in between is no answer.
+pub(crate) async fn get_if_there(client: &Client, path: &str) -> kube::Result<Option<String>> {
+    match ask(client, path).await {
+        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => Ok(None),
+        other => other.map(Some),
+    }
+}
+
 /// The object at a path, or the server's refusal.
 async fn ask(client: &Client, path: &str) -> kube::Result<String> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
@@ -151,13 +159,7 @@ const LEASE_LASTS_AT_MOST: i64 = 600;
 /// A node's Lease; `None` when it has none, or one that was never renewed.
 pub(crate) async fn node_lease(client: &Client, node: &NodeName) -> kube::Result<Option<NodeLease>> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
-    let text = match ask(client, &path).await {
-        // Only the API server itself knows that there is none: a 404 of anything else in between is no answer.
-        Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => {
-            return Ok(None);
-        }
-        other => other?,
-    };
+    let Some(text) = get_if_there(client, &path).await? else { return Ok(None) };
     read_node_lease(&text).map_err(kube::Error::SerdeError)
 }
 

@@ -52,9 +52,9 @@ impl Sight {
     }
 }
 
-/// The last live read of each node, by name. Clones share it.
+/// The last live read of each node, by name, or of each object of another kind. Clones share it.
 #[derive(Debug)]
-pub(crate) struct Looks<T>(Arc<Mutex<BTreeMap<NodeName, Arc<Look<T>>>>>);
+pub(crate) struct Looks<T, K = NodeName>(Arc<Mutex<BTreeMap<K, Arc<Look<T>>>>>);
 
 /// A live read, and the right to read again.
 #[derive(Debug)]
@@ -88,23 +88,23 @@ impl<T: Clone> Look<T> {
     }
 }
 
-impl<T> Default for Looks<T> {
+impl<T, K> Default for Looks<T, K> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<T> Clone for Looks<T> {
+impl<T, K> Clone for Looks<T, K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Clone> Looks<T> {
-    /// The live node, read now or within the last moment.
+impl<T: Clone, K: Clone + Ord> Looks<T, K> {
+    /// The live object, read now or within the last moment.
     pub(crate) async fn at(
         &self,
-        name: &NodeName,
+        name: &K,
         sight: &mut Sight,
         read: impl Future<Output = kube::Result<Option<T>>>,
     ) -> kube::Result<Option<T>> {
@@ -137,12 +137,17 @@ impl<T: Clone> Looks<T> {
         Ok(seen)
     }
 
+    /// Our own write has changed the object: whoever asks next reads it.
+    pub(crate) fn forget(&self, name: &K) {
+        self.looks().remove(name);
+    }
+
     fn forget_old(&self) {
         let is_used = |look: &Arc<Look<T>>| look.counts() || look.turn.try_lock().is_err();
         self.looks().retain(|_, look| is_used(look));
     }
 
-    fn looks(&self) -> MutexGuard<'_, BTreeMap<NodeName, Arc<Look<T>>>> {
+    fn looks(&self) -> MutexGuard<'_, BTreeMap<K, Arc<Look<T>>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -144,6 +144,43 @@ pub struct Owner {
     pub controller: bool,
 }
 
+impl Owner {
+    /// True if it is a Job.
+    pub(crate) fn is_job(&self) -> bool {
+        self.kind == "Job" && self.api_version == "batch/v1"
+    }
+}
+
+/// A container of a pod, as its status has it.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ContainerStatus {
+    pub(crate) name: String,
+    pub(crate) restart_count: u32,
+    pub(crate) state: State,
+}
+
+/// The state of a container.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+pub(crate) struct State {
+    pub(crate) terminated: Option<Terminated>,
+}
+
+/// The end of a container.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Terminated {
+    exit_code: i32,
+    pub(crate) finished_at: Option<Timestamp>,
+}
+
+/// Containers that ended badly, with their exit codes.
+pub(crate) fn bad_exits<'a>(all: impl Iterator<Item = &'a ContainerStatus>) -> Vec<(String, i32)> {
+    let ended = all.filter_map(|it| it.state.terminated.as_ref().map(|end| (it.name.clone(), end.exit_code)));
+    ended.filter(|(_, code)| *code != 0).collect()
+}
+
 /// A condition of an object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]

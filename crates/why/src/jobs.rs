@@ -1,7 +1,11 @@
 //! Jobs, and what makes Jobs.
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::{Controller, names::job as names};
+use salvor_api::{
+    Controller,
+    config::DisruptedPods,
+    names::{conditions::DISRUPTION_TARGET, job as names},
+};
 use serde_json::Value;
 
 use crate::{
@@ -15,6 +19,7 @@ use crate::{
     kinds::{CRON_JOB, JOB, Kind, POD},
     owners::{Creation, add_up, out_of_sight},
     salvor::Presence,
+    words::counted,
 };
 
 /// A controller that lives has written something by then.
@@ -33,7 +38,10 @@ impl Rules<'_> {
             let of = should_run(job, 0).unwrap_or(1);
             return match of {
                 0 => Diagnosis::default(),
-                of => Diagnosis::of(Missing::Pods { missing: of, of }, vec![failed_job(job, failed)]),
+                of => {
+                    let findings = vec![failed_job(job, failed, self.disruptions(job, failed))];
+                    Diagnosis::of(Missing::Pods { missing: of, of }, findings)
+                }
             };
         }
         let of = should_run(job, failed_indexes(job));
@@ -53,7 +61,7 @@ impl Rules<'_> {
             return Diagnosis::of(missing, Vec::new());
         }
         if let Some(failed) = holds(job, "FailureTarget") {
-            return Diagnosis::of(missing, vec![failed_job(job, failed)]);
+            return Diagnosis::of(missing, vec![failed_job(job, failed, self.disruptions(job, failed))]);
         }
         if is_true(job, "/spec/suspend") {
             return Diagnosis::of(missing, vec![self.suspended(&JOB, "jobs", job)]);
@@ -157,11 +165,35 @@ impl Rules<'_> {
         is_true(above, "/spec/suspend").then(|| self.suspended(&kind, &kind.kind.to_lowercase(), above))
     }
 
+    /// The number of failures of a failed Job, if all of them that can be seen were disruptions.
+    pub(crate) fn disruptions(&self, job: &Value, failed: &Value) -> Option<usize> {
+        let labels = selector(job.pointer("/spec/selector/matchLabels"));
+        let pods = self.world.owned(&POD, namespace(job), uid(job), &labels)?;
+        let end = since(holds(job, "FailureTarget").unwrap_or(failed));
+        // What is deleted because the Job has failed is no reason for that.
+        let ended_with_it = |pod: &&Value| {
+            let deleted = time(pod, "/metadata/deletionTimestamp").filter(|_| !is_disrupted(pod));
+            deleted.is_some_and(|at| end.is_none_or(|end| at >= end))
+        };
+        let failures = pods.into_iter().filter(|pod| text(pod, "/status/phase") == "Failed");
+        let failures: Vec<&Value> = failures.filter(|pod| !ended_with_it(pod)).collect();
+        (!failures.is_empty() && failures.iter().all(|pod| is_disrupted(pod))).then_some(failures.len())
+    }
+
+    /// True if Salvor runs a Job and makes another pod at once in place of a disrupted one.
+    fn spares_disrupted(&self, job: &Value) -> bool {
+        text(job, "/spec/managedBy") == names::CONTROLLER_NAME
+            && matches!(self.judge.presence(self.world), Presence::Here(installed)
+                if installed.configuration.job.disrupted_pods == DisruptedPods::Ignore)
+    }
+
     /// A Job that waits before it replaces a failed pod.
     pub(crate) fn backoff(&self, job: &Value, pods: &[&Value]) -> Option<Finding> {
         let succeeded = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
         let last_success = succeeded.filter_map(|pod| ended_at(pod)).max();
+        let spares = self.spares_disrupted(job);
         let failed = pods.iter().filter(|pod| text(pod, "/status/phase") == "Failed");
+        let failed = failed.filter(|pod| !(spares && is_disrupted(pod)));
         let mut ends: Vec<Timestamp> = failed
             .filter_map(|pod| ended_at(pod))
             .filter(|at| last_success.is_none_or(|success| *at > success))
@@ -174,7 +206,10 @@ impl Rules<'_> {
         if self.world.now > until {
             return None;
         }
-        let message = format!("{} of its pods failed, and the next one is made at {until:.0}", ends.len());
+        let message = format!(
+            "{} of its pods failed, so that the Job waits {wait:#} since the last failure, and the next one is made at {until:.0}",
+            ends.len()
+        );
         let finding = Finding::new(Code::BackoffRunning, named("Job", job), message)
             .since(Some(last))
             .until(Some(until))
@@ -289,7 +324,13 @@ pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
     }
 }
 
-pub(crate) fn failed_job(job: &Value, failed: &Value) -> Finding {
+/// True if a pod was disrupted from outside.
+fn is_disrupted(pod: &Value) -> bool {
+    holds(pod, DISRUPTION_TARGET).is_some()
+}
+
+/// A Job that has failed. `disruptions` is the number of its failures, if all of them were disruptions.
+pub(crate) fn failed_job(job: &Value, failed: &Value, disruptions: Option<usize>) -> Finding {
     let reason = text(failed, "/reason");
     let code = match reason {
         names::reasons::BACKOFF_LIMIT_EXCEEDED => Code::BackoffLimitExceeded,
@@ -297,6 +338,11 @@ pub(crate) fn failed_job(job: &Value, failed: &Value) -> Finding {
         _ => Code::JobFailed,
     };
     let message = format!("Job {} has failed: {reason}: {}", name(job), text(failed, "/message"));
+    let message = message.trim_end_matches(": ").to_owned();
+    let message = match disruptions {
+        Some(pods) => format!("{message} ({} ended by lost nodes)", counted(pods, "pod")),
+        None => message,
+    };
     let limit = number(job, "/spec/backoffLimit").unwrap_or(6);
     let advice = match code {
         Code::DeadlineExceeded => {
@@ -305,6 +351,10 @@ pub(crate) fn failed_job(job: &Value, failed: &Value) -> Finding {
                 "Make the Job anew with a longer activeDeadlineSeconds than {seconds}: a failed Job does not run again"
             )
         }
+        Code::BackoffLimitExceeded | Code::JobFailed if disruptions.is_some() => format!(
+            "Its pods were ended by lost nodes and not by what they did: make the Job anew, with a podFailurePolicy that ignores \
+             DisruptionTarget or a higher backoffLimit than {limit}. A failed Job does not run again"
+        ),
         Code::BackoffLimitExceeded => {
             format!(
                 "Put right what failed, then make the Job anew (backoffLimit was {limit}): a failed Job does not run again"
@@ -312,17 +362,16 @@ pub(crate) fn failed_job(job: &Value, failed: &Value) -> Finding {
         }
         _ => "Put right what failed, then make the Job anew: a failed Job does not run again".to_owned(),
     };
-    Finding::new(code, named("Job", job), message.trim_end_matches(": "))
-        .since(since(failed))
-        .advice(advice)
-        .remedy(Remedy::command(
+    Finding::new(code, named("Job", job), message).since(since(failed)).advice(advice).remedy(
+        Remedy::command(
             "Read what its pods said",
             format!(
                 "kubectl logs -n {} -l batch.kubernetes.io/job-name={} --all-containers --tail=50",
                 namespace(job),
                 name(job)
             ),
-        ))
+        ),
+    )
 }
 
 /// When a pod's last container ended.

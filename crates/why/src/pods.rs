@@ -179,7 +179,8 @@ impl Rules<'_> {
         let job = job.filter(|job| is_owned_by(pod, uid(job)));
         match job.and_then(|job| Some((job, holds(job, "Failed").or_else(|| holds(job, "FailureTarget"))?))) {
             Some((job, failed)) => {
-                failed_job(job, failed).waiting(me.clone()).under(me, "has failed, and its Job makes no more")
+                let finding = failed_job(job, failed, self.disruptions(job, failed));
+                finding.waiting(me.clone()).under(me, "has failed, and its Job makes no more")
             }
             None => failed(pod, job.is_some_and(|job| holds(job, "Complete").is_some())),
         }

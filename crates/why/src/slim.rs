@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use salvor_api::names::annotations;
+use salvor_api::names::{annotations, conditions::DISRUPTION_TARGET};
 
 use crate::{
     all::ROOTS,
@@ -160,6 +160,10 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
         if !list(pod, "/status/containerStatuses").iter().any(told) {
             slim["metadata"]["creationTimestamp"] = text(pod, "/metadata/creationTimestamp").into();
             slim["status"]["conditions"] = condition(pod, "Ready").into_iter().cloned().collect();
+        }
+        if let Some(disrupted) = condition(pod, DISRUPTION_TARGET) {
+            let known = slim["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            slim["status"]["conditions"] = known.into_iter().chain([disrupted.clone()]).collect();
         }
     }
     if phase == "Pending" {

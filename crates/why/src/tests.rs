@@ -579,6 +579,48 @@ fn a_job_waits_before_it_replaces_a_failed_pod() {
     assert_eq!(answer.root_causes[0].until, at("2026-11-16T10:00:10Z"));
 }
 
+#[test]
+fn a_job_whose_pods_were_all_disrupted_was_ended_by_lost_nodes() {
+    let failed = |name: &str, conditions: Value| {
+        pod(name, "job", json!({"status": {"phase": "Failed", "conditions": conditions}}))
+    };
+    let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    let spec = json!({"parallelism": 2, "completions": 2});
+    let end = json!([{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": NOW}]);
+    let dead = job(json!({"spec": spec, "status": {"conditions": end}}));
+    let says = |third: Option<Value>| {
+        let pods = ["a", "b"].map(|name| failed(name, disrupted.clone()));
+        let pods = pods.into_iter().chain(third);
+        let all = pods.fold(cluster().with(&JOB, dead.clone()), |cluster, pod| cluster.with(&POD, pod));
+        let answer = all.why(&JOB, "train");
+        format!("{} {}", answer.root_causes[0].message, answer.remedies[0].text)
+    };
+    let lost = says(None);
+    assert!(lost.contains("2 pods ended by lost nodes") && !lost.contains("Put right"), "{lost}");
+    // What was deleted because the Job has failed says nothing; what failed by itself does.
+    let mut deleted = failed("c", json!([]));
+    merge(&mut deleted, json!({"metadata": {"deletionTimestamp": NOW}}));
+    assert_eq!(says(Some(deleted)), lost);
+    let mixed = says(Some(failed("d", json!([]))));
+    assert!(mixed.contains("Put right what failed") && !mixed.contains("lost nodes"), "{mixed}");
+}
+
+#[test]
+fn eight_failures_at_once_make_a_job_wait_for_ten_minutes() {
+    let failed = |number: usize| {
+        let ended =
+            json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-16T09:59:00Z"}]);
+        pod(&format!("p{number}"), "job", json!({"status": {"phase": "Failed", "conditions": ended}}))
+    };
+    let one = job(json!({"spec": {"parallelism": 8, "completions": 8, "backoffLimit": 14}}));
+    let all = (0..8).fold(cluster().with(&JOB, one), |cluster, number| cluster.with(&POD, failed(number)));
+    let answer = all.why(&JOB, "train");
+    first(&answer, Code::BackoffRunning, ("Job", "train"), "8 of 8 pods");
+    assert_eq!(answer.root_causes[0].until, at("2026-11-16T10:09:00Z"));
+    let says = &answer.root_causes[0].message;
+    assert!(says.contains("8 of its pods failed") && says.contains("10m"), "{says}");
+}
+
 fn pending(more: Value) -> Value {
     let mut pod = pod("p", "x", json!({"status": {"phase": "Pending"}}));
     merge(&mut pod, more);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::Kind::{Bool, Duration, Integer, Object};
+use super::fields::Kind::{Bool, Choice, Duration, Integer, Object};
 use super::fields::Presence::{self, Parent};
 use super::fields::{Field, field};
 use super::problem::Path;
@@ -33,6 +33,18 @@ pub struct JobSettings {
     pub backoff_base: GoDuration,
     /// The longest wait after a failure of a pod.
     pub backoff_max: GoDuration,
+    /// The count of pods that failed because they were disrupted.
+    pub disrupted_pods: DisruptedPods,
+}
+
+/// The count of pods that failed with the condition `DisruptionTarget=True`, where no rule of a podFailurePolicy says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DisruptedPods {
+    /// They do not count, and are replaced at once.
+    #[default]
+    Ignore,
+    /// They count as any failure.
+    Count,
 }
 
 impl Default for JobSettings {
@@ -46,6 +58,7 @@ impl Default for JobSettings {
             batch_period: GoDuration::from_secs(1),
             backoff_base: GoDuration::from_secs(10),
             backoff_max: GoDuration::from_secs(600),
+            disrupted_pods: DisruptedPods::Ignore,
         }
     }
 }
@@ -112,6 +125,14 @@ const FIELDS: &[Field] = &[
         Duration,
         Presence::Default("10m0s"),
         "The longest such wait. At least backoffBase.",
+    ),
+    field(
+        "job.disruptedPods",
+        Choice(&["Ignore", "Count"]),
+        Presence::Default("Ignore"),
+        "Whether pods that failed with the condition DisruptionTarget=True, such as those of lost nodes, count towards a Job's \
+         backoffLimit. With Ignore they neither count nor delay their replacement. Count is what Kubernetes' own controller does. A \
+         rule of the Job's podFailurePolicy that matches goes first, and what was counted before stays counted.",
     ),
 ];
 

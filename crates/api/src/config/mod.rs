@@ -26,12 +26,12 @@ pub use appwrapper::{
 pub use at_most_one::AtMostOne;
 pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
 pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
-pub use job::JobSettings;
+pub use job::{DisruptedPods, JobSettings};
 pub use problem::{ConfigError, Path, Problem, Segment};
 pub use repair::{ClusterApiRepair, RepairProvider, RepairSettings};
 pub use zombie::{
-    AnnotatedPods, FailureRecoveryPolicy, FailureRecoveryRule, TaintNodeOutOfService, TerminateAction,
-    TerminatePod,
+    AnnotatedPods, FailureRecoveryPolicy, FailureRecoveryRule, LostPods, PodsOfJobs, TaintNodeOutOfService,
+    TerminateAction, TerminatePod,
 };
 
 use self::validate::Found;

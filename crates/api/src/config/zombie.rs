@@ -23,6 +23,8 @@ pub struct FailureRecoveryPolicy {
     pub minimum_unreachable_duration: GoDuration,
     /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
+    /// The settings for pods of Jobs.
+    pub jobs: PodsOfJobs,
     /// Rules for pods and nodes without annotation; the first that matches counts.
     pub rules: Vec<FailureRecoveryRule>,
 }
@@ -45,6 +47,26 @@ impl Default for AnnotatedPods {
             minimum_forceful_termination_grace_period: GoDuration::ZERO,
         }
     }
+}
+
+/// The settings for pods of Jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct PodsOfJobs {
+    /// The treatment of a Job that would fail because of its lost pods.
+    pub lost_pods: LostPods,
+}
+
+/// The treatment of a Job that would fail because its lost pods become `Failed`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LostPods {
+    /// Its `backoffLimit` is raised first, by the number of pods that are given up.
+    #[default]
+    RaiseLimit,
+    /// They count, and the Job fails.
+    Count,
+    /// Its pods wait.
+    Hold,
 }
 
 /// One rule of zombie recovery.
@@ -125,6 +147,17 @@ const FIELDS: &[Field] = &[
         Presence::Default("0s"),
         "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; if a pod asks for \
          less, Salvor waits this long. At most forcefulTerminationGracePeriod.",
+    ),
+    field("failureRecoveryPolicy.jobs", Object, Parent, "The treatment of Jobs whose pods are recovered."),
+    field(
+        "failureRecoveryPolicy.jobs.lostPods",
+        Choice(&["RaiseLimit", "Count", "Hold"]),
+        Presence::Default("RaiseLimit"),
+        "The treatment of a Job that would fail because its lost pods become Failed and exceed its backoffLimit. RaiseLimit \
+         first raises spec.backoffLimit by the number of pods that are given up, and records it in the annotation \
+         salvor.dev/backoff-limit-raised. Count lets the Job fail, as KEP-6757 does. Hold waits (JobWouldFail). Salvor reads the \
+         Job unless this is Count, and patches it only with RaiseLimit. Failures that a podFailurePolicy ignores do not count. An index \
+         whose backoffLimitPerIndex would be exceeded waits with RaiseLimit too, because that limit cannot be changed.",
     ),
     field(
         "failureRecoveryPolicy.rules",

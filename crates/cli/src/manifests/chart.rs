@@ -37,6 +37,12 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        recovery: Controller::Zombie,
+        name: "lostPods",
+        field: "/failureRecoveryPolicy/jobs/lostPods",
+        values: || ["RaiseLimit", "Count", "Hold"].map(|value| (value, json!(value))).to_vec(),
+    },
+    Setting {
         recovery: Controller::Job,
         name: "deleteFinishedJobs",
         field: "/job/deleteFinishedJobs",

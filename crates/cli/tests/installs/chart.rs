@@ -152,6 +152,8 @@ const INSTALLATIONS: &[(&str, &str)] = &[
     ("appwrapper", "webhooks: {enabled: false}\n"),
     ("appwrapper", "webhooks: {certDir: /certificates, bind: '0.0.0.0:7443'}\n"),
     ("appwrapper", "appwrapper: {resetWhenNodeUnreachable: true}\ndryRun: true\n"),
+    ("zombie", "failureRecoveryPolicy: {jobs: {lostPods: Count}}\n"),
+    ("zombie", "failureRecoveryPolicy: {jobs: {lostPods: Hold}}\n"),
     ("repair", "repair: {clusterAPI: Delete}\n"),
     ("job repair", "repair: {clusterAPI: Delete}\ndryRun: true\n"),
 ];

@@ -21,8 +21,8 @@ const BLOCK: &str = "fake.example.com/block-deletion";
 /// The node whose kubelet the test plays.
 const NODE: &str = "its-kubelet-is-the-test";
 
-/// As quick as the integration tests of the built-in controller.
-pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms}\n";
+/// As quick as the integration tests of the built-in controller, and counting as it does.
+pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms, disruptedPods: Count}\n";
 
 /// Starts `salvor run` as somebody with this configuration; it elects if that says how.
 pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {

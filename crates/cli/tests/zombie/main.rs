@@ -7,6 +7,7 @@ mod brake;
 mod events;
 mod gauges;
 mod health;
+mod jobs;
 mod kubelets;
 mod pressure;
 mod rules;

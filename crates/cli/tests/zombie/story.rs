@@ -29,12 +29,12 @@ fn training() -> ListParams {
     ListParams::default().labels("app=train")
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-fn node_of(pod: &Pod) -> String {
+pub(crate) fn node_of(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default()
 }
 
@@ -42,14 +42,14 @@ fn index(pod: &Pod) -> Option<String> {
     pod.annotations().get("batch.kubernetes.io/job-completion-index").cloned()
 }
 
-fn finished(job: &Job, kind: &str) -> bool {
+pub(crate) fn finished(job: &Job, kind: &str) -> bool {
     let conditions = job.status.as_ref().and_then(|s| s.conditions.as_ref());
     conditions.into_iter().flatten().any(|c| c.type_ == kind && c.status == "True")
 }
 
-/// The controller that runs Jobs in a cluster without a Job controller of its own.
-fn job_controller(stage: &Stage) -> Salvor {
-    let settings = "controllers: [job]\njob: {unmanagedJobs: true}\n";
+/// The controller that runs Jobs in a cluster without a Job controller of its own, and counts as Kubernetes' does.
+pub(crate) fn job_controller(stage: &Stage) -> Salvor {
+    let settings = "controllers: [job]\njob: {unmanagedJobs: true, disruptedPods: Count}\n";
     Salvor::start(SALVOR, &stage.plane.admin(), settings, &["--leader-elect=false"], &[])
 }
 

@@ -3,6 +3,7 @@
 mod entry;
 mod explain;
 pub(crate) mod glance;
+mod jobs;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -19,16 +20,20 @@ use std::{
 use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
-use salvor_api::names::reasons;
+use salvor_api::{config::LostPods, names::reasons};
 use salvor_recovery::{
     Judgement,
     ids::{NodeName, Uid},
     liveness::{Lease, Pulse},
-    objects::{PodRef, Ready},
-    zombie::{AskedWait, NodeView, NodeWhy, PodView, PodWhy, Step, ZombiePolicy, decide_node, decide_pod},
+    objects::{JobRef, PodRef, Ready},
+    zombie::{
+        AskedWait, JobSight, NodeView, NodeWhy, PodView, PodWhy, Relative, Stage, Step, ZombiePolicy,
+        decide_node, decide_pod, is_due,
+    },
 };
 
 use self::{
+    jobs::Jobs,
     strangers::Strangers,
     wire::{DeletedPods, PodWire, SeenNode, SeenPod},
 };
@@ -77,12 +82,13 @@ impl Subject {
 /// Why a pod or a node is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// A change of a pod or of a node, or what a node's Lease says.
+/// A change of a pod or of a node, or what a node's Lease or a Job says.
 #[derive(Debug)]
 pub(crate) enum News {
     Pod(Change<SeenPod>),
     Node(Change<SeenNode>),
     Lease { node: NodeName, lease: Option<NodeLease> },
+    Job { job: JobRef, sight: JobSight },
 }
 
 /// The pods that might be zombies, and the nodes.
@@ -91,6 +97,10 @@ pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
     pods: BTreeMap<Uid, PodView>,
     pods_of_node: BTreeMap<NodeName, BTreeSet<Uid>>,
+    pods_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
+    jobs: Jobs,
+    /// Pods whose wait because of their Job has an event.
+    job_told: BTreeSet<Uid>,
     /// Pods that nobody may recover.
     strangers: Strangers,
     nodes: BTreeMap<NodeName, NodeView>,
@@ -115,6 +125,9 @@ impl Zombies {
             policy,
             pods: BTreeMap::new(),
             pods_of_node: BTreeMap::new(),
+            pods_of_job: BTreeMap::new(),
+            jobs: Jobs::default(),
+            job_told: BTreeSet::new(),
             strangers: Strangers::default(),
             nodes: BTreeMap::new(),
             looks: Looks::default(),
@@ -148,12 +161,23 @@ impl Zombies {
         pod.announced = self.announced.contains(&pod.pod.uid);
         // A dry run tells nothing, and must not wait for that.
         pod.wait_told = self.policy.dry_run || self.wait_told.get(&pod.pod.uid) == Some(&pod.consent.wait);
+        if self.policy.lost_pods == LostPods::Count {
+            pod.job = None;
+        }
+        if let Some(of) = &mut pod.job {
+            of.told = self.policy.dry_run || self.job_told.contains(&pod.pod.uid);
+            self.pods_of_job.entry(of.job.uid.clone()).or_default().insert(pod.pod.uid.clone());
+        }
         let subject = Subject::pod(&pod.pod);
         let node = pod.node_name.clone();
         if let Some(node) = &node {
             self.pods_of_node.entry(node.clone()).or_default().insert(pod.pod.uid.clone());
         }
-        self.pods.insert(pod.pod.uid.clone(), pod);
+        let (uid, job) = (pod.pod.uid.clone(), pod.job.as_ref().map(|of| of.job.uid.clone()));
+        let before = self.pods.insert(uid.clone(), pod).and_then(|before| before.job);
+        if let Some(before) = before.filter(|of| Some(&of.job.uid) != job.as_ref()) {
+            self.leave_job(&uid, &before.job.uid);
+        }
         if let Some(node) = &node {
             self.see_to_lease(node, now);
         }
@@ -188,7 +212,11 @@ impl Zombies {
     fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         self.announced.remove(uid);
         self.wait_told.remove(uid);
+        self.job_told.remove(uid);
         let pod = self.pods.remove(uid)?;
+        if let Some(of) = &pod.job {
+            self.leave_job(uid, &of.job.uid);
+        }
         let node = pod.node_name.unwrap_or_default();
         if let Some(pods) = self.pods_of_node.get_mut(&node) {
             pods.remove(uid);
@@ -197,6 +225,16 @@ impl Zombies {
             }
         }
         Some(Subject::pod(&pod.pod))
+    }
+
+    /// A pod is gone, or is another Job's.
+    fn leave_job(&mut self, pod: &Uid, job: &Uid) {
+        let Some(pods) = self.pods_of_job.get_mut(job) else { return };
+        pods.remove(pod);
+        if pods.is_empty() {
+            self.pods_of_job.remove(job);
+            self.jobs.forget(job);
+        }
     }
 
     fn insert_node(&mut self, seen: SeenNode, now: Timestamp) -> Vec<Subject> {
@@ -223,8 +261,64 @@ impl Zombies {
     }
 
     fn pods_on(&self, node: &NodeName) -> Vec<Subject> {
-        let uids = self.pods_of_node.get(node).into_iter().flatten();
+        self.subjects_of(self.pods_of_node.get(node))
+    }
+
+    fn subjects_of(&self, uids: Option<&BTreeSet<Uid>>) -> Vec<Subject> {
+        let uids = uids.into_iter().flatten();
         uids.filter_map(|uid| self.pods.get(uid)).map(|p| Subject::pod(&p.pod)).collect()
+    }
+
+    /// A node with the pulse of its kubelet.
+    fn node_of(&self, pod: &PodView) -> Option<NodeView> {
+        let node = pod.node_name.as_ref().and_then(|name| self.nodes.get(name))?;
+        Some(NodeView { pulse: self.pulses.of(&node.node), ..node.clone() })
+    }
+
+    /// A pod with all that is known of its Job, if that matters now.
+    fn in_its_family(&self, pod: &PodView, node: Option<&NodeView>, now: Timestamp) -> PodView {
+        let mut pod = pod.clone();
+        let due = node.is_some_and(|node| is_due(&pod, node, &self.policy, now));
+        if let Some(of) = pod.job.as_mut().filter(|_| due) {
+            of.sight = self.jobs.of(&of.job);
+            of.family = self.family(&of.job.uid, now);
+        }
+        pod
+    }
+
+    /// The pods of a Job that are being deleted and may be recovered, and how far they are.
+    fn family(&self, job: &Uid, now: Timestamp) -> Vec<Relative> {
+        let mut nodes: BTreeMap<&NodeName, Option<NodeView>> = BTreeMap::new();
+        let pods = self.pods_of_job.get(job).into_iter().flatten().filter_map(|uid| self.pods.get(uid));
+        let relative = |pod: &PodView, node: Option<&NodeView>| {
+            let stage = if pod.phase.is_terminal() {
+                Stage::Ended(pod.phase)
+            } else if node.is_some_and(|node| is_due(pod, node, &self.policy, now)) {
+                Stage::Due
+            } else {
+                Stage::Waits
+            };
+            Some(Relative { uid: pod.pod.uid.clone(), member: pod.job.as_ref()?.member.clone(), stage })
+        };
+        let mut family = Vec::new();
+        for pod in pods {
+            let node = match &pod.node_name {
+                Some(name) => nodes.entry(name).or_insert_with(|| self.node_of(pod)).as_ref(),
+                None => None,
+            };
+            family.extend(relative(pod, node));
+        }
+        family
+    }
+
+    /// Has the Job of a pod read if the verdict on the pod asks for that.
+    fn see_to_job(&self, pod: &PodView, why: &PodWhy, now: Timestamp) {
+        let Some(of) = &pod.job else { return };
+        let waits = matches!(why, PodWhy::JobWouldFail { .. } | PodWhy::JobUnreadable { .. });
+        let is_outdated = || of.sight.outdated_at().is_none_or(|at| at <= now);
+        if matches!(why, PodWhy::JobUnread { .. }) || (waits && is_outdated()) {
+            self.jobs.want(&of.job, now);
+        }
     }
 }
 
@@ -243,14 +337,20 @@ impl Recovery for Zombies {
         let pods = WatchHealth::new("pods");
         let deleted = DeletedPods(self.policy.clone());
         let leases = self.leases.clone();
-        Some(vec![
+        let jobs = self.jobs.clone();
+        let tell_job = |job, sight| News::Job { job, sight };
+        let reads_jobs = self.policy.lost_pods != LostPods::Count;
+        let jobs =
+            reads_jobs.then(|| Feed::reads("jobs", move |client, news| jobs.read_on(client, news, tell_job)));
+        let feeds = [
             Feed::watch(bound_pods(), deleted, &pods, News::Pod),
             Feed::nodes(None, |node| SeenNode::from(&node.wire), News::Node),
             Feed::reads("leases", |client, news| {
                 let tell = |node, lease| News::Lease { node, lease };
                 leases::read(Self::NAME, client, leases, news, tell)
             }),
-        ])
+        ];
+        Some(feeds.into_iter().chain(jobs).collect())
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
@@ -262,6 +362,8 @@ impl Recovery for Zombies {
             }
             News::Pod(Change::Reset { all: pods, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.pods.values().map(|p| Subject::pod(&p.pod)).collect();
+                // Revisions may have gone backwards.
+                self.jobs.forget_all();
                 let present: BTreeSet<Uid> = pods.iter().map(|p| p.uid().clone()).collect();
                 self.strangers.retain(&present);
                 let gone: Vec<Uid> =
@@ -307,6 +409,13 @@ impl Recovery for Zombies {
                 woken.into_iter().collect()
             }
             News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
+            News::Job { job, sight } => {
+                let woken = self.subjects_of(self.pods_of_job.get(&job.uid));
+                if !woken.is_empty() {
+                    self.jobs.note(&job, sight);
+                }
+                woken
+            }
         }
     }
 
@@ -315,9 +424,14 @@ impl Recovery for Zombies {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
                 let pod = self.pods.get(uid)?;
-                let node = pod.node_name.as_ref().and_then(|n| self.nodes.get(n));
-                let node = node.map(|node| NodeView { pulse: self.pulses.of(&node.node), ..node.clone() });
-                Some(decide_pod(pod, node.as_ref(), &self.policy, now).map_why(Why::Pod))
+                let node = self.node_of(pod);
+                if pod.job.is_none() {
+                    return Some(decide_pod(pod, node.as_ref(), &self.policy, now).map_why(Why::Pod));
+                }
+                let pod = self.in_its_family(pod, node.as_ref(), now);
+                let judgement = decide_pod(&pod, node.as_ref(), &self.policy, now);
+                self.see_to_job(&pod, judgement.verdict.why(), now);
+                Some(judgement.map_why(Why::Pod))
             }
             Subject::Node { name } => {
                 let mut node = self.nodes.get(name)?.clone();
@@ -339,13 +453,14 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
+    fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
         let (uid, pod, observed) = match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
                 let pod = self.pods.get(uid);
                 let node = pod.and_then(|p| p.node_name.as_ref());
-                (uid.clone(), pod.cloned(), node.and_then(|n| self.nodes.get(n)))
+                let pod = pod.map(|pod| self.in_its_family(pod, self.node_of(pod).as_ref(), judged));
+                (uid.clone(), pod, node.and_then(|n| self.nodes.get(n)))
             }
             Subject::Node { name } => {
                 let node = self.nodes.get(name);
@@ -361,6 +476,7 @@ impl Recovery for Zombies {
             policy: self.policy.clone(),
             looks: self.looks.clone(),
             pulses: self.pulses.clone(),
+            jobs: self.jobs.clone(),
         }
     }
 
@@ -371,7 +487,11 @@ impl Recovery for Zombies {
 
 impl Zombies {
     /// A step was carried out.
-    fn done(&mut self, subject: &Subject, action: &Step, _: &Written, _: Timestamp) -> View {
+    fn done(&mut self, subject: &Subject, action: &Step, answer: &Written, now: Timestamp) -> View {
+        if let (Step::RaiseBackoffLimit { job, .. }, Written::Object(answer)) = (action, answer) {
+            self.jobs.written(job, answer, now);
+            return View::Shows;
+        }
         if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
             // Events from now on are about this incident, not about an earlier one.
@@ -381,7 +501,14 @@ impl Zombies {
                 self.returns_told.remove(&node.node.uid);
             }
         }
-        if let (Subject::Pod(subject), Step::Mention(_)) = (subject, action) {
+        if let (Subject::Pod(subject), Step::Mention(note)) = (subject, action) {
+            if note.reason != reasons::INVALID_TERMINATION_GRACE_AFTER {
+                if let Some(of) = self.pods.get_mut(&subject.uid).and_then(|pod| pod.job.as_mut()) {
+                    of.told = true;
+                    self.job_told.insert(subject.uid.clone());
+                }
+                return View::Shows;
+            }
             if let Some(pod) = self.pods.get_mut(&subject.uid) {
                 pod.wait_told = true;
                 self.wait_told.insert(subject.uid.clone(), pod.consent.wait.clone());
@@ -389,6 +516,9 @@ impl Zombies {
             return View::Shows;
         }
         let Step::EmitEvent(note) = action else { return View::Lags };
+        if note.reason == reasons::BACKOFF_LIMIT_RAISED {
+            return View::Shows;
+        }
         match subject {
             Subject::Node { name } if note.reason == reasons::NODE_NOT_REBOOTED => {
                 if let Some(node) = self.nodes.get_mut(name) {
@@ -426,6 +556,7 @@ pub(crate) struct Inquiry {
     policy: Arc<ZombiePolicy>,
     looks: Looks<NodeView>,
     pulses: Pulses,
+    jobs: Jobs,
 }
 
 impl Inquiry {
@@ -466,6 +597,15 @@ impl LiveInquiry for Inquiry {
                     Some(name) => self.looks.at(name, sight, self.node(client, name, now)).await?,
                     None => None,
                 };
+                let asks = !pod.phase.is_terminal() && self.policy.lost_pods != LostPods::Count;
+                if let Some(of) = pod.job.as_mut().filter(|_| asks) {
+                    of.sight = self.jobs.look(client, &of.job, now, sight).await?;
+                    self.jobs.note_again(&of.job, &of.sight);
+                    if let Some(judged) = self.pod.as_ref().and_then(|pod| pod.job.as_ref()) {
+                        of.family.clone_from(&judged.family);
+                        of.told = judged.told;
+                    }
+                }
                 Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
             }
             Subject::Node { name } => {

@@ -13,28 +13,51 @@ pub(super) struct Matched {
 
 /// The first rule that matches, if there is a policy and one does.
 pub(super) fn matched(policy: Option<&PodFailurePolicy>, pod: &PodView) -> Option<Matched> {
-    let rules = policy?.rules.iter().enumerate();
-    let mut found = rules.filter_map(|(position, rule)| {
-        let action = rule.action;
-        let by_code = rule.on_exit_codes.as_ref().and_then(|codes| by_exit_code(codes, pod));
+    let has = |kind: &str, status: &str| pod.conditions.iter().any(|(k, s)| k == kind && s == status);
+    let (position, action, by) = first_match(policy?, &pod.exit_codes, has)?;
+    let pod = &pod.pod;
+    let message = match by {
+        By::Code(container, code) => format!(
+            "Container {container} for pod {pod} failed with exit code {code} matching {action} rule at index {position}"
+        ),
+        By::Condition(kind) => {
+            format!("Pod {pod} has condition {kind} matching {action} rule at index {position}")
+        }
+    };
+    Some(Matched { action, message })
+}
+
+/// The action of the first rule that matches a failed pod with these exit codes and conditions.
+pub fn failure_rule(
+    policy: &PodFailurePolicy,
+    exit_codes: &[(String, i32)],
+    has: impl Fn(&str, &str) -> bool,
+) -> Option<FailureAction> {
+    first_match(policy, exit_codes, has).map(|(_, action, _)| action)
+}
+
+/// What a rule matched by.
+enum By<'a> {
+    /// A container and its exit code.
+    Code(&'a str, i32),
+    /// The type of a condition.
+    Condition(&'a str),
+}
+
+fn first_match<'a>(
+    policy: &'a PodFailurePolicy,
+    exit_codes: &'a [(String, i32)],
+    has: impl Fn(&str, &str) -> bool,
+) -> Option<(usize, FailureAction, By<'a>)> {
+    policy.rules.iter().enumerate().find_map(|(position, rule)| {
+        let by_code = rule.on_exit_codes.as_ref().and_then(|codes| by_exit_code(codes, exit_codes));
         let by_condition = || {
-            let patterns = rule.on_pod_conditions.iter();
-            let has = |kind: &str, status: &str| pod.conditions.iter().any(|(k, s)| k == kind && s == status);
-            patterns.into_iter().find(|pattern| has(&pattern.kind, &pattern.status))
+            let pattern = rule.on_pod_conditions.iter().find(|it| has(&it.kind, &it.status));
+            pattern.map(|pattern| By::Condition(&pattern.kind))
         };
-        let pod = &pod.pod;
-        let message = match by_code {
-            Some((container, code)) => format!(
-                "Container {container} for pod {pod} failed with exit code {code} matching {action} rule at index {position}"
-            ),
-            None => {
-                let kind = &by_condition()?.kind;
-                format!("Pod {pod} has condition {kind} matching {action} rule at index {position}")
-            }
-        };
-        Some(Matched { action, message })
-    });
-    found.next()
+        let by = by_code.map(|(container, code)| By::Code(container, code)).or_else(by_condition)?;
+        Some((position, rule.action, by))
+    })
 }
 
 /// The verdict of the Job's pod failure policy on a failed pod; none if no rule matches.
@@ -43,9 +66,8 @@ pub fn failure_action(job: &JobView, pod: &PodView) -> Option<FailureAction> {
     matched(job.spec.pod_failure_policy.as_ref().filter(|_| failed), pod).map(|rule| rule.action)
 }
 
-fn by_exit_code<'p>(codes: &OnExitCodes, pod: &'p PodView) -> Option<(&'p str, i32)> {
-    let ended_badly = pod.exit_codes.iter();
-    let mut found = ended_badly.filter(|(container, code)| {
+fn by_exit_code<'p>(codes: &OnExitCodes, ended_badly: &'p [(String, i32)]) -> Option<(&'p str, i32)> {
+    let mut found = ended_badly.iter().filter(|(container, code)| {
         let asked = codes.container_name.as_ref().is_none_or(|name| name == container);
         let listed = codes.values.contains(code);
         asked

@@ -43,7 +43,11 @@ impl Lack {
         // The lowest indexes first, even if they must wait: as in the built-in controller, later ones wait with them.
         let turn = |index| Turn {
             index,
-            rests_until: tally.awaiting_replacement.get(&index).map(|pod| index_over_at(pod, policy)),
+            rests_until: tally
+                .awaiting_replacement
+                .get(&index)
+                .filter(|pod| !tally.is_spared(pod))
+                .map(|pod| index_over_at(pod, policy)),
         };
         let turns = spec.is_indexed().then(|| match room {
             0 => Vec::new(),

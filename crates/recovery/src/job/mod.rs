@@ -28,7 +28,7 @@ mod waiting;
 
 pub use backoff::BackoffRecord;
 pub use decide::{decide, decide_leftovers, decide_once_pods_are_found};
-pub use failure_policy::failure_action;
+pub use failure_policy::{failure_action, failure_rule};
 pub use indexes::{Indexes, NoIndexes};
 pub use names::{UsedNames, remember_names};
 pub use notes::{created_note, refused_note, undeleted_note};

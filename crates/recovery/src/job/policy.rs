@@ -1,7 +1,7 @@
 //! The administrator's settings.
 
 use jiff::SignedDuration;
-use salvor_api::config::Configuration;
+use salvor_api::config::{Configuration, DisruptedPods};
 use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME};
 use salvor_api::{Controller, Gate};
 
@@ -26,6 +26,8 @@ pub struct JobPolicy {
     pub backoff_base: SignedDuration,
     /// The longest wait.
     pub backoff_max: SignedDuration,
+    /// The count of pods that failed because they were disrupted.
+    pub disrupted_pods: DisruptedPods,
 }
 
 impl JobPolicy {
@@ -43,6 +45,7 @@ impl JobPolicy {
             batch_period: job.batch_period.into(),
             backoff_base: job.backoff_base.into(),
             backoff_max: job.backoff_max.into(),
+            disrupted_pods: job.disrupted_pods,
         }
     }
 

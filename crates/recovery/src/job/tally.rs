@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use salvor_api::config::DisruptedPods;
+use salvor_api::names::conditions::DISRUPTION_TARGET;
 use salvor_api::names::job::conditions::{FAILURE_TARGET, SUCCESS_CRITERIA_MET};
 
 use super::backoff::BackoffRecord;
@@ -20,6 +22,8 @@ pub(super) struct Tally<'a> {
     pub(super) pods: &'a [PodView],
     /// True if a pod is replaced only once it has failed.
     pub(super) only_failed: bool,
+    /// True if failures by disruption do not count.
+    ignores_disrupted: bool,
     /// Neither ended nor being deleted.
     pub(super) active: Vec<&'a PodView>,
     /// Being deleted and not ended yet.
@@ -73,6 +77,7 @@ impl<'a> Tally<'a> {
             job,
             pods,
             only_failed: replaces_only_failed(job, policy),
+            ignores_disrupted: policy.disrupted_pods == DisruptedPods::Ignore,
             active: Vec::new(),
             terminating: Vec::new(),
             succeeded: count(job.status.succeeded),
@@ -99,7 +104,9 @@ impl<'a> Tally<'a> {
                 tally.succeeded = tally.succeeded.saturating_add(1);
                 completed.extend(pod.index.filter(|_| job.spec.is_indexed()));
             } else if tally.is_failed(pod) {
-                tally.backoff.failed(pod);
+                if !tally.is_spared(pod) {
+                    tally.backoff.failed(pod);
+                }
                 if !tally.is_ignored(pod) {
                     tally.failed = tally.failed.saturating_add(1);
                 }
@@ -152,7 +159,13 @@ impl<'a> Tally<'a> {
     }
 
     fn is_ignored(&self, pod: &PodView) -> bool {
-        self.matched(pod).is_some_and(|rule| rule.action == FailureAction::Ignore)
+        self.is_spared(pod) || self.matched(pod).is_some_and(|rule| rule.action == FailureAction::Ignore)
+    }
+
+    /// True if the failure does not even delay a replacement.
+    pub(super) fn is_spared(&self, pod: &PodView) -> bool {
+        let rule = self.matched(pod).map(|rule| rule.action);
+        self.ignores_disrupted && is_disruption(rule, pod)
     }
 
     /// The count of a pod with our finalizer, given the end of the Job.
@@ -262,6 +275,18 @@ pub(super) fn replaces_only_failed(job: &JobView, policy: &JobPolicy) -> bool {
     job.spec.pod_failure_policy.is_some() || (policy.replacement_policy && asked)
 }
 
+/// True if a failure counts as a disruption from outside: the pod says so, and no rule of its Job's policy counts it otherwise.
+fn is_disruption(rule: Option<FailureAction>, pod: &PodView) -> bool {
+    let disrupted = pod.conditions.iter().any(|(kind, status)| kind == DISRUPTION_TARGET && status == "True");
+    disrupted && matches!(rule, None | Some(FailureAction::Ignore))
+}
+
+/// The same of a pod that is remembered.
+fn is_spared(job: &JobView, pod: &PodView, policy: &JobPolicy) -> bool {
+    let rule = failure_policy::matched(job.spec.pod_failure_policy.as_ref(), pod).map(|rule| rule.action);
+    policy.disrupted_pods == DisruptedPods::Ignore && is_disruption(rule, pod)
+}
+
 fn is_failed(pod: &PodView, only_failed: bool) -> bool {
     match pod.phase {
         PodPhase::Failed => true,
@@ -278,7 +303,7 @@ pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobP
     }
     if pod.phase == PodPhase::Succeeded {
         memory.backoff.succeeded(pod);
-    } else if is_failed(pod, replaces_only_failed(job, policy)) {
+    } else if is_failed(pod, replaces_only_failed(job, policy)) && !is_spared(job, pod, policy) {
         memory.backoff.failed(pod);
     }
 }
@@ -296,7 +321,10 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     for pod in pods {
         if pod.phase == PodPhase::Succeeded {
             memory.backoff.succeeded(pod);
-        } else if is_failed(pod, only_failed) && (pod.is_tracked() || any_counted) {
+        } else if is_failed(pod, only_failed)
+            && (pod.is_tracked() || any_counted)
+            && !is_spared(job, pod, policy)
+        {
             memory.backoff.failed(pod);
             failures += u32::from(pod.is_tracked() && !listed.contains(&pod.pod.uid));
         }

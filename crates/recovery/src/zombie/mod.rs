@@ -4,6 +4,7 @@
 //! ([`PodView`], [`NodeView`]), what the administrator allows ([`ZombiePolicy`]) and what they say ([`PodWhy`],
 //! [`NodeWhy`]).
 
+mod jobs;
 mod node;
 mod pod;
 mod policy;
@@ -11,8 +12,9 @@ mod reasons;
 mod steps;
 mod views;
 
+pub use jobs::{Doom, JobFacts, JobSight, Member, OfJob, Raised, Relative, Stage};
 pub use node::decide_node;
-pub use pod::decide_pod;
+pub use pod::{decide_pod, is_due};
 pub use policy::{Consent, ConsentSource, Disabled, WaitBy, ZombiePolicy};
 pub use reasons::{NodeWhy, PodWhy, Terms, ZombieFacts};
 pub use steps::Step;

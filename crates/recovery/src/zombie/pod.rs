@@ -5,6 +5,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::annotations::{SAFE_TO_FORCEFULLY_DELETE, SAFE_TO_FORCEFULLY_TERMINATE};
 use salvor_api::names::{conditions, events, reasons, taints};
 
+use super::jobs::ask_the_job;
 use super::policy::{Consent, WaitBy, ZombiePolicy};
 use super::reasons::{PodWhy, Terms, ZombieFacts};
 use super::steps::Step;
@@ -81,6 +82,9 @@ pub fn decide_pod(
             },
         )?;
 
+        let fails_now = missing.mark && !pod.phase.is_terminal();
+        let job_event = if fails_now { ask_the_job(ask, pod, policy, now)? } else { None };
+
         let facts = facts(pod, deletion, consent);
         let patch = missing.mark.then(|| mark_failed(pod, consent, &facts, now));
         let event = missing.event.then(|| event(pod, consent, &facts));
@@ -89,7 +93,7 @@ pub fn decide_pod(
             resource_version: pod.resource_version.clone(),
         });
         Ok(Verdict::Act {
-            actions: [patch, event, delete].into_iter().flatten().collect(),
+            actions: [patch, event, delete, job_event].into_iter().flatten().collect(),
             why: if missing.mark { PodWhy::Zombie(facts) } else { PodWhy::HalfRecovered(facts) },
         })
     })
@@ -120,10 +124,7 @@ fn wait(
     lost: Unreachable,
     policy: &ZombiePolicy,
 ) -> (Timestamp, PodWhy) {
-    let due = after(deletion.timestamp, consent.wait);
-    // A force delete that was cut short has moved the deletionTimestamp; but the pod had had its time when it was marked.
-    let due = earlier_recovery(pod, consent).and_then(|mark| mark.since).map_or(due, |since| due.min(since));
-    let trusted = policy.trusts_taint_from(lost.since);
+    let (due, trusted) = waits(pod, deletion, consent, lost, policy);
     if trusted > due {
         let minimum = policy.minimum_unreachable;
         let node = node.clone();
@@ -131,6 +132,34 @@ fn wait(
     } else {
         (due, PodWhy::GraceRunning { due, consent: consent.source, terms: Terms::of(pod, consent) })
     }
+}
+
+/// When the pod has had its time, and from when on its node counts as lost.
+fn waits(
+    pod: &PodView,
+    deletion: Deletion,
+    consent: Consent,
+    lost: Unreachable,
+    policy: &ZombiePolicy,
+) -> (Timestamp, Timestamp) {
+    let due = after(deletion.timestamp, consent.wait);
+    // A force delete that was cut short has moved the deletionTimestamp; but the pod had had its time when it was marked.
+    let due = earlier_recovery(pod, consent).and_then(|mark| mark.since).map_or(due, |since| due.min(since));
+    (due, policy.trusts_taint_from(lost.since))
+}
+
+/// True if a pod that has not ended is given up now. The same as [`decide_pod`] asks up to its Job, of which many pods are asked at once.
+pub fn is_due(pod: &PodView, node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> bool {
+    let consent = policy.consent(&pod.consent, &pod.labels);
+    let (Some(deletion), Some(consent), Some(lost)) = (pod.deletion, consent, node.unreachable) else {
+        return false;
+    };
+    let (due, trusted) = waits(pod, deletion, consent, lost, policy);
+    policy.disabled.is_none()
+        && !pod.phase.is_terminal()
+        && node.ready != Ready::True
+        && now >= due.max(trusted)
+        && node.pulse.alive_until(now).is_none()
 }
 
 /// Says once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for the telling.

@@ -4,12 +4,14 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::{
-    Configuration, FailureRecoveryRule, RemoveTaint, TaintNodeOutOfService, TerminateAction, TerminatePod,
+    Configuration, DisruptedPods, FailureRecoveryRule, LostPods, RemoveTaint, TaintNodeOutOfService,
+    TerminateAction, TerminatePod,
 };
 use salvor_api::names::annotations;
 use salvor_api::{Controller, Gate, Labels};
 
 use super::views::{AskedWait, ConsentAnnotations};
+use crate::job::JobPolicy;
 use crate::moments::after;
 use crate::one_actor::NodeActors;
 
@@ -22,6 +24,10 @@ pub struct ZombiePolicy {
     pub minimum_unreachable: SignedDuration,
     /// True if nothing is written at all.
     pub dry_run: bool,
+    /// The treatment of Jobs that would fail because of their lost pods.
+    pub lost_pods: LostPods,
+    /// The settings of our own Job controller.
+    job: JobPolicy,
     /// The wait for annotated pods that ask for none.
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
@@ -117,6 +123,8 @@ impl ZombiePolicy {
             disabled,
             minimum_unreachable: policy.minimum_unreachable_duration.into(),
             dry_run: configuration.dry_run,
+            lost_pods: policy.jobs.lost_pods,
+            job: JobPolicy::new(configuration),
             annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
             shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
             wants_reboot: configuration.eviction.remove_taint == RemoveTaint::BootChanged,
@@ -170,6 +178,11 @@ impl ZombiePolicy {
             .iter()
             .find(|(_, rule)| rule.node_selector.matches(labels))
             .map(|(index, rule)| (*index, rule))
+    }
+
+    /// True if our own Job controller runs a Job with this `managedBy`, and does not count disrupted pods.
+    pub(super) fn job_ignores_disrupted(&self, managed_by: Option<&str>) -> bool {
+        self.job.enabled && self.job.manages(managed_by) && self.job.disrupted_pods == DisruptedPods::Ignore
     }
 
     /// From when on the taint of a node lost since then counts. Without a minimum it counts at once, whatever the clock of

@@ -7,11 +7,12 @@ use salvor_api::GoDuration;
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, taints};
 
+use super::jobs::Doom;
 use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
 use super::views::{AskedWait, PodView, WaitDefect};
 use crate::ids::NodeName;
 use crate::liveness::Pulse;
-use crate::objects::PodPhase;
+use crate::objects::{JobRef, PodPhase};
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
@@ -82,6 +83,39 @@ pub enum PodWhy {
         node: NodeName,
         /// The pulse of its Lease.
         pulse: Box<Pulse>,
+    },
+    /// What the pod's Job makes of its failure is not known yet.
+    JobUnread {
+        /// The Job.
+        job: Box<JobRef>,
+    },
+    /// What the pod's Job makes of its failure cannot be known.
+    JobUnreadable {
+        /// The Job.
+        job: Box<JobRef>,
+        /// Why.
+        error: Box<str>,
+    },
+    /// The pod's Job would fail for good.
+    JobWouldFail {
+        /// The Job.
+        job: Box<JobRef>,
+        /// Why it would.
+        doom: Doom,
+    },
+    /// The limit of the pod's Job is raised first, because the Job would fail otherwise.
+    RaisesBackoffLimit {
+        /// The Job.
+        job: Box<JobRef>,
+        /// Its limit.
+        from: u32,
+        /// Its limit afterwards.
+        to: u32,
+    },
+    /// Another pod has the limit of their Job raised first.
+    AwaitsBackoffLimit {
+        /// The Job.
+        job: Box<JobRef>,
     },
     /// The pod is stuck.
     Zombie(ZombieFacts),
@@ -209,6 +243,23 @@ impl fmt::Display for PodWhy {
             Self::KubeletAlive { node, pulse } => {
                 write!(f, "The kubelet of node {node} may be alive and can end the pod: {pulse}.")
             }
+            Self::JobUnread { job } => {
+                write!(f, "Job {job} is read first, because it may fail if the pod is marked Failed.")
+            }
+            Self::JobUnreadable { job, error } => {
+                write!(f, "Whether Job {job} would fail if the pod were marked Failed is not known: {error}.")
+            }
+            Self::JobWouldFail { job, doom } => {
+                write!(f, "Job {job} would fail if the pod were marked Failed: {doom}.")
+            }
+            Self::RaisesBackoffLimit { job, from, to } => write!(
+                f,
+                "Job {job} would fail because of its lost pods. Its backoffLimit is raised from {from} to {to} first."
+            ),
+            Self::AwaitsBackoffLimit { job } => write!(
+                f,
+                "Job {job} would fail because of its lost pods. Its backoffLimit is raised first, for all of them."
+            ),
             Self::Zombie(facts) => write!(f, "{facts}"),
             Self::HalfRecovered(facts) => write!(f, "{facts}; an earlier attempt was interrupted"),
         }
@@ -232,6 +283,11 @@ impl Reason for PodWhy {
             Self::GraceRunning { .. } => "GraceRunning",
             Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
             Self::KubeletAlive { .. } => "KubeletAlive",
+            Self::JobUnread { .. } => "JobUnread",
+            Self::JobUnreadable { .. } => "JobUnreadable",
+            Self::JobWouldFail { .. } => "JobWouldFail",
+            Self::RaisesBackoffLimit { .. } => "RaisesBackoffLimit",
+            Self::AwaitsBackoffLimit { .. } => "AwaitsBackoffLimit",
             Self::Zombie(_) => "Zombie",
             Self::HalfRecovered(_) => "HalfRecovered",
         }
@@ -281,6 +337,24 @@ impl Reason for PodWhy {
                 "Time. If the taint {} is removed from the node before, or the pod ends, nothing is done.",
                 taints::UNREACHABLE
             ),
+            Self::JobUnread { .. } | Self::RaisesBackoffLimit { .. } | Self::AwaitsBackoffLimit { .. } => {
+                "Time. The Job is asked for at once.".into()
+            }
+            Self::JobUnreadable { .. } => {
+                "Salvor may get jobs.batch, and the Job is as its controller writes it; or an administrator sets \
+                 failureRecoveryPolicy.jobs.lostPods to Count."
+                    .into()
+            }
+            Self::JobWouldFail { doom: Doom::Limit { .. }, .. } => {
+                "A higher spec.backoffLimit of the Job; or an administrator sets failureRecoveryPolicy.jobs.lostPods to \
+                 RaiseLimit, or to Count to let it fail; or the node is Ready again."
+                    .into()
+            }
+            Self::JobWouldFail { doom: Doom::Index { .. } | Doom::Rule(_), .. } => {
+                "The node is Ready again; or an administrator sets failureRecoveryPolicy.jobs.lostPods to Count to let it fail. \
+                 A podFailurePolicy that ignores DisruptionTarget, in the next Job, avoids it."
+                    .into()
+            }
             Self::Zombie(_) | Self::HalfRecovered(_) => {
                 "Only if, before it is done, the node is Ready again, the owner withdraws the consent, or the brake blocks it.".into()
             }

@@ -5,14 +5,15 @@ use std::{borrow::Cow, fmt};
 use jiff::Timestamp;
 use salvor_api::names::annotations;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::jobs::Raised;
 use crate::event::{Condition, EventNote};
 use crate::ids::ResourceVersion;
-use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
+use crate::objects::{JobRef, NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, MENTION, SecondLook, Tells, Verb, Write,
+    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, MENTION, Patch, SecondLook, Tells, Verb, Write,
 };
 use crate::taints::Taints;
 
@@ -30,6 +31,17 @@ pub enum Step {
         phase: Option<PodPhase>,
         /// The conditions to set.
         conditions: Vec<Condition>,
+    },
+    /// Raises the `backoffLimit` of a Job and records for which pods, if the Job is still exactly as it was judged.
+    RaiseBackoffLimit {
+        /// The Job.
+        job: JobRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The new limit.
+        backoff_limit: u32,
+        /// The record.
+        raised: Raised,
     },
     /// Records an event.
     EmitEvent(EventNote),
@@ -74,6 +86,7 @@ impl crate::step::Step for Step {
     fn name(&self) -> &'static str {
         match self {
             Self::PatchPodStatus { .. } => "PatchPodStatus",
+            Self::RaiseBackoffLimit { .. } => "RaiseBackoffLimit",
             Self::EmitEvent(_) => EMIT_EVENT,
             Self::Mention(_) => MENTION,
             Self::ForceDeletePod { .. } => "ForceDeletePod",
@@ -85,6 +98,7 @@ impl crate::step::Step for Step {
     fn object(&self) -> Object<'_> {
         match self {
             Self::PatchPodStatus { pod, .. } | Self::ForceDeletePod { pod, .. } => pod.object(),
+            Self::RaiseBackoffLimit { job, .. } => job.object(),
             Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => node.object(),
             Self::EmitEvent(note) | Self::Mention(note) => note.regarding.as_object(),
         }
@@ -95,6 +109,11 @@ impl crate::step::Step for Step {
             // A phase of Failed is never taken back, and the node that it rests on may have healed unseen.
             Self::PatchPodStatus { .. } => {
                 Effect { second_look: SecondLook::AllButTheObject, ..Effect::takes(Disrupts::Pods(1)) }
+            }
+            // The limit is never lowered again, so an outage that holds the pods holds this too. They count with their status patches.
+            // What was judged is the pod, and not the Job.
+            Self::RaiseBackoffLimit { .. } => {
+                Effect { changes_what_was_judged: false, ..Effect::takes(Disrupts::WhatWasBegun) }
             }
             // The pod counts with its status patch.
             Self::ForceDeletePod { .. } => Effect::takes(Disrupts::WhatWasBegun),
@@ -111,6 +130,7 @@ impl crate::step::Step for Step {
             // Its name may hold a time that another judgement puts differently.
             Self::EmitEvent(note) | Self::Mention(note) => Cow::Borrowed(&note.reason),
             Self::PatchPodStatus { .. }
+            | Self::RaiseBackoffLimit { .. }
             | Self::ForceDeletePod { .. }
             | Self::TaintNode { .. }
             | Self::UntaintNode { .. } => Cow::Borrowed(""),
@@ -122,6 +142,7 @@ impl crate::step::Step for Step {
             Self::EmitEvent(note) => Some(Tells::Recorded(note)),
             Self::Mention(note) => Some(Tells::InPassing(note)),
             Self::PatchPodStatus { .. }
+            | Self::RaiseBackoffLimit { .. }
             | Self::ForceDeletePod { .. }
             | Self::TaintNode { .. }
             | Self::UntaintNode { .. } => None,
@@ -131,6 +152,7 @@ impl crate::step::Step for Step {
     fn headline(&self) -> Option<&'static str> {
         match self {
             Self::PatchPodStatus { .. } => Some("marked Failed"),
+            Self::RaiseBackoffLimit { .. } => Some("backoffLimit raised"),
             Self::ForceDeletePod { .. } => Some("force deleted"),
             Self::TaintNode { .. } => Some("tainted out-of-service"),
             Self::UntaintNode { .. } => Some("untainted"),
@@ -142,6 +164,7 @@ impl crate::step::Step for Step {
         match self {
             Self::TaintNode { node, .. } | Self::UntaintNode { node, .. } => vec![node.object()],
             Self::PatchPodStatus { .. }
+            | Self::RaiseBackoffLimit { .. }
             | Self::ForceDeletePod { .. }
             | Self::EmitEvent(_)
             | Self::Mention(_) => Vec::new(),
@@ -153,6 +176,13 @@ impl crate::step::Step for Step {
             Self::PatchPodStatus { pod, resource_version, phase, conditions } => {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };
                 pod_writes::patch_status(self, guard, *phase, conditions)
+            }
+            Self::RaiseBackoffLimit { job, resource_version, backoff_limit, raised } => {
+                let guard = Guard::Judged { uid: &job.uid, resource_version };
+                let record = serde_json::to_string(raised).map_err(|_| Changed)?;
+                let patch = Patch::spec(&json!({ "backoffLimit": backoff_limit }))?
+                    .annotated(annotations::BACKOFF_LIMIT_RAISED, Some(record));
+                Ok(Write::of(self, guard, Verb::Patch(patch)))
             }
             Self::ForceDeletePod { pod, resource_version } => {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };
@@ -182,6 +212,9 @@ impl fmt::Display for Step {
         match self {
             Self::PatchPodStatus { pod, phase, conditions, .. } => {
                 pod_writes::tell_patch(f, pod, *phase, conditions)
+            }
+            Self::RaiseBackoffLimit { job, backoff_limit, .. } => {
+                write!(f, "raise the backoffLimit of job {job} to {backoff_limit}")
             }
             Self::EmitEvent(note) | Self::Mention(note) => note.fmt(f),
             Self::ForceDeletePod { pod, .. } => write!(f, "delete pod {pod} with no grace"),

@@ -7,6 +7,7 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, reasons, taints};
 use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
+use super::jobs::OfJob;
 use crate::ids::{NodeName, ResourceVersion};
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint, boot_to_remember};
@@ -40,6 +41,8 @@ pub struct PodView {
     pub announced: bool,
     /// True if it was told, or need not be, that its wait cannot be read.
     pub wait_told: bool,
+    /// The Job that controls it, if one does.
+    pub job: Option<Box<OfJob>>,
 }
 
 /// The values of the annotations, as far as they matter.

@@ -19,6 +19,8 @@ enum Flow {
     Delete,
     /// The same with a finalizer that holds it.
     DeleteHeld,
+    /// Its Job would fail, so the Job's limit is raised first.
+    OfJob,
     /// The node is declared out of service, and taken back when it is heard again.
     OutOfService,
 }
@@ -30,6 +32,8 @@ impl Flow {
             Self::Terminate => 2,
             // Status, event and delete.
             Self::Delete | Self::DeleteHeld => 3,
+            // Limit and event; then status, and both events.
+            Self::OfJob => 5,
             // Taint and event; later the other way round.
             Self::OutOfService => 4,
         }
@@ -63,6 +67,14 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Endin
             held["metadata"]["finalizers"] = json!(["test.salvor.dev/hold"]);
             stage.terminating("zombie", "node", held).await;
         }
+        Flow::OfJob => {
+            let job = stage.job("train", json!({"backoffLimit": 0, "podReplacementPolicy": "Failed"})).await;
+            let mut owned = annotated(TERMINATE);
+            let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job, "controller": true});
+            owned["metadata"]["ownerReferences"] = json!([owner]);
+            owned["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
+            stage.terminating("zombie", "node", owned).await;
+        }
         Flow::OutOfService => {}
     }
     let line = crash.map(Line::dying).unwrap_or_default();
@@ -84,7 +96,8 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Endin
 
 fn all_points_of(flow: Flow) {
     let (undisturbed, _) = in_virtual_time(play(flow, None, Trouble::None));
-    assert_eq!(undisturbed.events(), if flow == Flow::OutOfService { 2 } else { 1 }, "{undisturbed:#?}");
+    let events = if matches!(flow, Flow::OutOfService | Flow::OfJob) { 2 } else { 1 };
+    assert_eq!(undisturbed.events(), events, "{undisturbed:#?}");
     play_all(flow, flow.writes(), &TROUBLES, |crash, trouble| {
         let (ending, lives) = in_virtual_time(play(flow, crash, trouble));
         // With the taint goes our mark, and with that all that tells of the incident: a process that dies right then, or
@@ -112,6 +125,11 @@ fn a_pod_that_is_failed_and_deleted() {
 #[test]
 fn a_pod_that_is_failed_and_deleted_and_held_by_a_finalizer() {
     all_points_of(Flow::DeleteHeld);
+}
+
+#[test]
+fn a_pod_whose_job_would_fail() {
+    all_points_of(Flow::OfJob);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
+    batch::v1::Job,
     coordination::v1::Lease,
     core::v1::{Namespace, Node, Pod},
 };
@@ -125,6 +126,18 @@ impl Stage {
             .collect();
         let patch = Patch::Merge(json!({"spec": {"taints": all}}));
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A Job that nobody runs; its UID.
+    pub(crate) async fn job(&self, name: &str, spec: Value) -> String {
+        let mut job = json!({
+            "metadata": {"name": name},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}}},
+        });
+        merge(&mut job, json!({"spec": spec}));
+        let job: Job = serde_json::from_value(job).unwrap();
+        let jobs: Api<Job> = Api::default_namespaced(self.client.clone());
+        jobs.create(&PostParams::default(), &job).await.unwrap().metadata.uid.unwrap()
     }
 
     /// A pod with a grace of a second, for the scheduler to place.

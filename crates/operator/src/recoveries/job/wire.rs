@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use crate::{
     revision::Revision,
-    wire::{Condition, Object, Owner, condition},
+    wire::{Condition, ContainerStatus, Object, bad_exits, condition},
 };
 
 /// A pod, by what it may be to our Jobs.
@@ -99,27 +99,6 @@ pub(super) struct PodStatus {
     init_container_statuses: Vec<ContainerStatus>,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct ContainerStatus {
-    name: String,
-    restart_count: u32,
-    state: State,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct State {
-    terminated: Option<Terminated>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Terminated {
-    exit_code: i32,
-    finished_at: Option<Timestamp>,
-}
-
 pub(super) fn read_job(object: &str) -> Result<JobView, serde_json::Error> {
     serde_json::from_str::<JobWire>(object).map(JobView::from)
 }
@@ -144,14 +123,10 @@ impl PodWire {
         let Some(owner) = self.metadata.controller() else { return true };
         match Tracking::of(&self.metadata.finalizers, true) {
             Some(Tracking::Ours) => true,
-            Some(Tracking::BuiltIn) => is_job(owner) && stands_in,
-            None => is_job(owner),
+            Some(Tracking::BuiltIn) => owner.is_job() && stands_in,
+            None => owner.is_job(),
         }
     }
-}
-
-fn is_job(owner: &Owner) -> bool {
-    owner.kind == "Job" && owner.api_version == "batch/v1"
 }
 
 /// Reads a pod, as who stands in for the built-in controller or does not.
@@ -162,7 +137,7 @@ pub(super) fn read_pod(object: &str, stands_in: bool) -> Result<SeenPod, serde_j
 impl SeenPod {
     pub(super) fn new(wire: PodWire, stands_in: bool) -> Self {
         let controller = wire.metadata.controller();
-        match controller.filter(|owner| is_job(owner)) {
+        match controller.filter(|owner| owner.is_job()) {
             Some(owner) => {
                 let (name, uid) = (owner.name.clone(), owner.uid.clone());
                 let owner = Arc::new(JobRef { namespace: wire.metadata.namespace.clone(), name, uid });
@@ -217,10 +192,7 @@ fn pod_view(PodWire { metadata, spec, status }: PodWire, stands_in: bool) -> Pod
         unreadable,
         restarts: all().map(|c| c.restart_count).fold(0, u32::saturating_add),
         finished: finished(&spec, &status),
-        exit_codes: all()
-            .filter_map(|c| c.state.terminated.as_ref().map(|end| (c.name.clone(), end.exit_code)))
-            .filter(|(_, code)| *code != 0)
-            .collect(),
+        exit_codes: bad_exits(all()),
         conditions: if phase == PodPhase::Failed || metadata.deletion_timestamp.is_some() {
             status.conditions.into_iter().map(|c| (c.kind, c.status)).collect()
         } else {

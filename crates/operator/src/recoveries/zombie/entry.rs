@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use salvor_api::{
     Controller, Gate,
-    config::{Configuration, FailureRecoveryPolicy, FailureRecoveryRule},
+    config::{Configuration, FailureRecoveryPolicy, FailureRecoveryRule, LostPods},
     names::events::POD_TERMINATION_CONTROLLER,
 };
 use salvor_recovery::zombie::ZombiePolicy;
@@ -35,6 +35,8 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
     prepare,
 };
 
+const JOBS: Resource = Resource::of("batch", "jobs");
+
 fn settings(configuration: &Configuration) -> Option<String> {
     let policy = &configuration.failure_recovery_policy;
     if *policy == FailureRecoveryPolicy::default() {
@@ -54,8 +56,17 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         // A node is lost only if its Lease is silent, too.
         node_leases(),
     ];
+    let lost_pods = configuration.failure_recovery_policy.jobs.lost_pods;
+    match lost_pods {
+        // Whether a Job would fail is read from the Job.
+        LostPods::RaiseLimit | LostPods::Hold => rights.push(JOBS.everywhere(&[Verb::Get])),
+        LostPods::Count => {}
+    }
     if configuration.dry_run {
         return rights;
+    }
+    if lost_pods == LostPods::RaiseLimit {
+        rights.push(JOBS.everywhere(&[Verb::Patch]));
     }
     rights.extend([
         Resource::EVENTS.everywhere(&[Verb::Create]),

@@ -1,15 +1,21 @@
 //! The verdicts of zombie recovery for `salvor explain`.
 
+use std::collections::BTreeMap;
+
 use futures::FutureExt;
-use salvor_api::Controller;
+use salvor_api::{Controller, config::LostPods};
 use salvor_recovery::{
     brake::Outage,
+    ids::NodeName,
     liveness::Pulse,
-    zombie::{NodeView, ZombiePolicy, decide_node, decide_pod},
+    zombie::{NodeView, OfJob, Relative, Stage, ZombiePolicy, decide_node, decide_pod, is_due},
 };
 
-use super::{node_at_first_sight, parse_pod, pulse_at_first_sight, see_at_first_sight};
-use crate::explain::{Answering, ExplainError, Question, cannot_read};
+use super::{jobs, node_at_first_sight, parse_pod, pulse_at_first_sight, see_at_first_sight, wire::PodWire};
+use crate::{
+    explain::{Answering, ExplainError, Question, cannot_read},
+    live,
+};
 
 pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
@@ -30,10 +36,56 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
             }
         };
         let policy = ZombiePolicy::new(question.configuration);
+        let is_due = node.as_ref().is_some_and(|node| is_due(&pod, node, &policy, now()));
+        match pod.job.take().filter(|_| is_due && policy.lost_pods != LostPods::Count) {
+            Some(mut of) => {
+                let read = jobs::read(question.client, &of.job, now()).await;
+                of.sight = read.map_err(|e| cannot_read(&format!("job {}", of.job), e))?;
+                of.family = family(question, &of, &policy).await;
+                of.told = true;
+                pod.job = Some(of);
+            }
+            None => pod.job = None,
+        }
         let judgement = decide_pod(&pod, node.as_ref(), &policy, now());
         Ok(Some(question.reviewed(Controller::Zombie, judgement, Outage::Holds).await.into()))
     }
     .boxed()
+}
+
+/// The other pods of the same Job, as far as they can be read: without them the pod is judged as the only one that is lost.
+async fn family(question: &Question<'_>, of: &OfJob, policy: &ZombiePolicy) -> Vec<Relative> {
+    let now = question.time.server();
+    let path = format!("/api/v1/namespaces/{}/pods", of.job.namespace);
+    let selector = live::percent_encode(&format!("batch.kubernetes.io/controller-uid={}", of.job.uid));
+    let keep = |wire: PodWire| Some(wire.view()).filter(|pod| pod.deletion.is_some());
+    let pods = live::list(question.client, &path, &format!("&labelSelector={selector}"), keep).await;
+    let mut nodes: BTreeMap<NodeName, Option<NodeView>> = BTreeMap::new();
+    let mut family = Vec::new();
+    for pod in pods.unwrap_or_default() {
+        let Some(member) = pod.job.as_ref().filter(|it| it.job.uid == of.job.uid).map(|it| it.member.clone())
+        else {
+            continue;
+        };
+        let name = pod.node_name.clone().unwrap_or_default();
+        if !nodes.contains_key(&name) {
+            let mut node = node_at_first_sight(question.client, &name, now).await.ok().flatten();
+            if let Some(node) = &mut node {
+                node.pulse = pulse(question, node).await.unwrap_or(node.pulse);
+            }
+            nodes.insert(name.clone(), node);
+        }
+        let node = nodes.get(&name).and_then(Option::as_ref);
+        let stage = if pod.phase.is_terminal() {
+            Stage::Ended(pod.phase)
+        } else if node.is_some_and(|node| is_due(&pod, node, policy, now)) {
+            Stage::Due
+        } else {
+            Stage::Waits
+        };
+        family.push(Relative { uid: pod.pod.uid, member, stage });
+    }
+    family
 }
 
 pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {

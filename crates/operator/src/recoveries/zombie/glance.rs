@@ -107,6 +107,8 @@ pub fn glance(
     let unread = |error: kube::Error| serde::de::Error::custom(error);
     let mut pod = parse_pod(seen.pod).map_err(unread)?;
     (pod.announced, pod.wait_told) = (true, true);
+    // Its Job was not read here.
+    pod.job = None;
     let node = seen.node.map(|node| see_with_pulse(node, seen.node_lease, now)).transpose()?;
     let off = why_off(configuration);
     let mut policy = ZombiePolicy::new(configuration);
@@ -145,6 +147,11 @@ pub fn glance(
             | PodWhy::GraceRunning { .. }
             | PodWhy::UnreachableTooBriefly { .. }
             | PodWhy::KubeletAlive { .. }
+            | PodWhy::JobUnread { .. }
+            | PodWhy::JobUnreadable { .. }
+            | PodWhy::JobWouldFail { .. }
+            | PodWhy::RaisesBackoffLimit { .. }
+            | PodWhy::AwaitsBackoffLimit { .. }
             | PodWhy::Zombie(_)
             | PodWhy::HalfRecovered(_) => Next::Nothing,
         },

@@ -5,14 +5,22 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use salvor_api::{
     Labels,
-    names::{conditions, taints},
+    names::{
+        conditions,
+        job::{COMPLETION_INDEX, INDEX_FAILURE_COUNT},
+        taints,
+    },
 };
 use salvor_recovery::{
     ids::{NodeName, ResourceVersion, Uid},
+    job::Tracking,
     liveness::{NodeLease, Pulse},
-    objects::{NodeRef, PodPhase, PodRef, Ready, Taint},
+    objects::{JobRef, NodeRef, PodPhase, PodRef, Ready, Taint},
     one_actor::EvictionSign,
-    zombie::{ConsentAnnotations, Mark, NodeView, OutOfServiceMark, PodView, Unreachable, ZombiePolicy},
+    zombie::{
+        ConsentAnnotations, JobSight, Mark, Member, NodeView, OfJob, OutOfServiceMark, PodView, Unreachable,
+        ZombiePolicy,
+    },
 };
 use serde::Deserialize;
 
@@ -20,7 +28,7 @@ use super::strangers::Stranger;
 use crate::{
     nodes::NodeWire,
     watch::Project,
-    wire::{Condition, Object, condition, node_ready},
+    wire::{Condition, ContainerStatus, Object, bad_exits, condition, node_ready},
 };
 
 /// Keeps a pod only while it is being deleted: all others cost nothing. Of one that nobody may recover little is kept.
@@ -71,10 +79,12 @@ pub(super) struct PodSpec {
 }
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {
     phase: String,
     conditions: Vec<Condition>,
+    container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
 }
 
 impl PodWire {
@@ -83,7 +93,28 @@ impl PodWire {
         let of_kind = |kind| condition(&status.conditions, kind);
         let mark = of_kind(conditions::KUEUE_FAILURE_RECOVERY)
             .and_then(|c| Mark::from_condition(&c.status, &c.reason, c.last_transition_time));
+        let job = metadata.controller().filter(|owner| owner.is_job()).map(|owner| {
+            let number = |key| metadata.annotations.get(key).and_then(|text| text.parse().ok());
+            let member = Member {
+                index: number(COMPLETION_INDEX),
+                earlier_failures: number(INDEX_FAILURE_COUNT).unwrap_or(0),
+                tracked: Tracking::of(&metadata.finalizers, true).is_some(),
+                exit_codes: bad_exits(
+                    status.container_statuses.iter().chain(&status.init_container_statuses),
+                ),
+                conditions: status.conditions.iter().map(|c| (c.kind.clone(), c.status.clone())).collect(),
+            };
+            let (namespace, name) = (metadata.namespace.clone(), owner.name.clone());
+            Box::new(OfJob {
+                job: JobRef { namespace, name, uid: owner.uid.clone() },
+                member: Arc::new(member),
+                sight: JobSight::Unread,
+                family: Vec::new(),
+                told: false,
+            })
+        });
         PodView {
+            job,
             consent: ConsentAnnotations::from_annotations(&metadata.annotations),
             phase: PodPhase::from_api(&status.phase),
             deletion: metadata.pod_deletion(),

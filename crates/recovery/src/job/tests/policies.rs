@@ -1,5 +1,6 @@
 //! Pod failure policies, success policies and limits per index.
 
+use salvor_api::config::DisruptedPods;
 use serde_json::{Value, json};
 
 use super::world::World;
@@ -131,6 +132,7 @@ fn an_ignored_failure_delays_the_next_pod() {
         json!({}),
     );
     world.policy.backoff_base = jiff::SignedDuration::from_secs(10);
+    world.policy.disrupted_pods = DisruptedPods::Count;
     world.settle();
     world.pod(0).conditions = vec![("DisruptionTarget".into(), "True".into())];
     world.end(0, PodPhase::Failed);
@@ -138,6 +140,50 @@ fn an_ignored_failure_delays_the_next_pod() {
     assert_eq!(world.counts(), "A0 R0 S0 F0 T0");
     world.later(8).later(2);
     assert_eq!(world.counts(), "A1 R0 S0 F0 T0");
+}
+
+/// Eight pods of a Job with a limit of 6 fail at once because their node is lost.
+#[test]
+fn disrupted_pods_neither_count_nor_delay_unless_the_administrator_or_a_rule_says_so() {
+    let count_rule = json!([{"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]}]);
+    let lost = |mut world: World, setting| {
+        world.policy.backoff_base = jiff::SignedDuration::from_secs(10);
+        world.policy.disrupted_pods = setting;
+        world.settle();
+        for position in 0..8 {
+            world.pod(position).conditions = vec![("DisruptionTarget".into(), "True".into())];
+            world.end(position, PodPhase::Failed);
+        }
+        world.later(2).later(2);
+        (world.counts(), world.conditions())
+    };
+    let nine = json!({"parallelism": 9, "completions": 9, "podReplacementPolicy": "Failed"});
+    let plain = || World::new(nine.clone());
+    assert_eq!(lost(plain(), DisruptedPods::Ignore), ("A9 R0 S0 F0 T0".into(), String::new()));
+    assert!(lost(plain(), DisruptedPods::Count).1.contains("BackoffLimitExceeded"));
+    let counts = failure_policy(count_rule, json!({"parallelism": 9, "completions": 9}));
+    assert!(
+        lost(counts, DisruptedPods::Ignore).1.contains("BackoffLimitExceeded"),
+        "its own rule goes first"
+    );
+    let by_index = json!({"completionMode": "Indexed", "backoffLimitPerIndex": 0, "podReplacementPolicy": "Failed",
+        "parallelism": 9, "completions": 9});
+    assert_eq!(lost(World::new(by_index), DisruptedPods::Ignore), ("A9 R0 S0 F0 T0".into(), String::new()));
+}
+
+/// What was written down as failed stays so, whatever the setting becomes.
+#[test]
+fn what_was_counted_stays_counted_when_the_setting_changes() {
+    let mut world = World::new(json!({"parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed"}));
+    world.policy.disrupted_pods = DisruptedPods::Count;
+    world.settle();
+    world.pod(0).conditions = vec![("DisruptionTarget".into(), "True".into())];
+    world.end(0, PodPhase::Failed);
+    world.later(2).later(2);
+    assert_eq!(world.job.status.failed, 1);
+    world.policy.disrupted_pods = DisruptedPods::Ignore;
+    world.later(60).later(60);
+    assert_eq!(world.job.status.failed, 1, "{}", world.counts());
 }
 
 fn success_policy(rules: Value, completions: i32, more: Value) -> World {

@@ -24,7 +24,7 @@ fn time() -> impl Strategy<Value = Timestamp> {
 }
 
 /// Times at which somebody may ask.
-fn present() -> impl Strategy<Value = Timestamp> {
+pub(super) fn present() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         8 => (-300i64..300).prop_map(at),
         4 => (-300_000_000_000i64..300_000_000_000)
@@ -53,7 +53,7 @@ fn any_mark() -> impl Strategy<Value = Mark> {
     (action, option::of(time())).prop_map(|(action, since)| Mark { action, since })
 }
 
-fn any_pod() -> impl Strategy<Value = PodView> {
+pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
     use PodPhase::{Failed, Pending, Running, Succeeded, Unknown};
     let phase = select(vec![Pending, Running, Running, Succeeded, Failed, Unknown]);
     let deletion = option::weighted(0.9, any_deletion());
@@ -112,7 +112,7 @@ fn any_wait() -> impl Strategy<Value = AskedWait> {
         .prop_map(|value| if value.is_empty() { AskedWait::Unset } else { AskedWait::of(value) })
 }
 
-fn any_node() -> impl Strategy<Value = NodeView> {
+pub(super) fn any_node() -> impl Strategy<Value = NodeView> {
     let ready = select(vec![Ready::True, Ready::False, Ready::Unknown, Ready::Unknown]);
     let unreachable = option::weighted(0.8, time().prop_map(|since| Unreachable { since }));
     let taint = Taint {

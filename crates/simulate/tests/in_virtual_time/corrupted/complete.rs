@@ -14,6 +14,10 @@ const ONLY_WRITTEN: [&str; 3] = ["reasons", "events", "configuration"];
 /// Names that are not corrupted, and why.
 const EXCUSED: &[(&str, &str)] = &[
     (annotations::CONSENT, "a value, not a place"),
+    (
+        annotations::BACKOFF_LIMIT_RAISED,
+        "read only while a Job's pods are lost, and unreadable it holds them: see zombie/tests/jobs.rs",
+    ),
     (labels::EXCLUDE_DISRUPTION, "Kubernetes' own: whether it is there counts, not its value"),
     (taints::UNREACHABLE, "Kubernetes' own: clocks that are wrong are tested in clocks.rs and waits.rs"),
     (taints::NOT_READY, "Kubernetes' own, and never read"),
