@@ -4,7 +4,7 @@ mod render;
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let survey = desk.survey(&args.node, &args.incident).await.map_err(failed)?;
         if args.output == Form::Text {
             output::print(&render::survey(&survey))?;
-            talk(&operator(&cluster.config).await);
+            output::talk(&operator(&cluster.config).await);
         }
         if args.dry_run {
             if args.output == Form::Json {
@@ -96,12 +96,12 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
             let consents = tokio::select! {
                 consents = consents(&args.node, args.despite_zone_outage) => consents?,
                 _ = interrupt.recv() => {
-                    talk("\nNothing was done.\n");
+                    output::talk("\nNothing was done.\n");
                     return Ok(ExitCode::from(INTERRUPTED));
                 }
             };
             if !consents {
-                talk("Nothing was done.\n");
+                output::talk("Nothing was done.\n");
                 return Ok(ExitCode::FAILURE);
             }
         }
@@ -116,7 +116,7 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let (last, places) = tokio::select! {
             followed = followed => followed.map_err(failed)?,
             _ = interrupt.recv() => {
-                talk(&render::interrupted(&args.node, is_asked.get()));
+                output::talk(&render::interrupted(&args.node, is_asked.get()));
                 return Ok(ExitCode::from(INTERRUPTED));
             }
         };
@@ -159,7 +159,9 @@ async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliErro
         return Err(CliError::NobodyToAsk);
     }
     let despite = if despite_zone_outage { ", although other nodes are unreachable, too" } else { "" };
-    talk(&format!("Is the machine of node {node} really switched off? Evict the node{despite}? [y/N] "));
+    output::talk(&format!(
+        "Is the machine of node {node} really switched off? Evict the node{despite}? [y/N] "
+    ));
     let answer = tokio::task::spawn_blocking(|| {
         let mut answer = String::new();
         io::stdin().read_line(&mut answer).map(|_| answer)
@@ -181,7 +183,11 @@ async fn follow(
         let standing = desk.standing(survey, asked).await.inspect_err(|_| end_line(moving))?;
         if shown.as_ref() != Some(&standing) {
             let line = render::bar(survey, &standing);
-            talk(&if moving { format!("\r\x1b[K{line}") } else { format!("{line}\n") });
+            if moving {
+                output::talk_over(&line);
+            } else {
+                output::talk(&format!("{line}\n"));
+            }
         }
         if standing.end.is_some() {
             end_line(moving);
@@ -192,7 +198,7 @@ async fn follow(
             // A failed read is no reason to stop.
             let said = desk.last_word(survey).await.ok().flatten();
             end_line(moving);
-            talk(&render::not_begun(survey.node.as_str(), said.as_deref()));
+            output::talk(&render::not_begun(survey.node.as_str(), said.as_deref()));
         }
         shown = Some(standing);
         tokio::time::sleep(PERIOD).await;
@@ -202,16 +208,11 @@ async fn follow(
 /// Leaves the bar as it is.
 fn end_line(moving: bool) {
     if moving {
-        talk("\n");
+        output::talk("\n");
     }
 }
 
 fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
     output::print(&(text + "\n"))
-}
-
-fn talk(text: &str) {
-    // There is nobody left to tell if this fails.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
 }

@@ -62,10 +62,10 @@ pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
     at(&args.place, async |desk, _| {
         let paused = desk.pause(&person(), &args.reason).await?;
         if paused.already {
-            tell(&format!("it was {} already", paused.pause));
+            tell(&format!("it was {} already", output::one_line(&paused.pause.to_string())));
         }
         if wait.is_zero() {
-            return Ok((format!("{}\n", paused.pause), ExitCode::SUCCESS));
+            return Ok((format!("{}\n", output::one_line(&paused.pause.to_string())), ExitCode::SUCCESS));
         }
         Ok(match desk.acknowledged(&paused, wait).await {
             Some(leader) => (format!("paused: {leader} has stopped\n"), ExitCode::SUCCESS),
@@ -85,7 +85,8 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
     at(&args.place, async |desk, configuration| {
         let text = match desk.resume().await? {
             Some(pause) => format!(
-                "resumed: it was {pause}\nthe leader goes on within {}\n",
+                "resumed: it was {}\nthe leader goes on within {}\n",
+                output::one_line(&pause.to_string()),
                 configuration.leader_election.retry_period
             ),
             None => "nobody has paused Salvor\n".to_owned(),
@@ -115,5 +116,5 @@ fn at(
 
 /// Prints a remark on standard error.
 fn tell(text: &str) {
-    eprintln!("{text}");
+    output::talk(&format!("{text}\n"));
 }

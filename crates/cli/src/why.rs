@@ -97,8 +97,7 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
             let one = async {
                 let text = answer(args, &mut reader, &judge, &namespace).await?.map_err(failed)?;
                 if text != shown {
-                    let clear = if clears { "\x1b[H\x1b[2J" } else { "" };
-                    output::print(&format!("{clear}{text}"))?;
+                    if clears { output::print_anew(&text) } else { output::print(&text) }?;
                     shown = text;
                 }
                 tokio::time::sleep(PERIOD).await;

@@ -515,15 +515,15 @@ impl<R: Recovery> Engine<R> {
         }
         self.pending(&subject).heard = false;
         self.in_flight.insert(subject.clone());
+        let reads_back = R::LANE.reads_back() && self.pending(&subject).unanswered > 0;
         let attempt = Attempt {
             executor: self.shared.executor.clone(),
             lane: R::LANE,
             time: self.shared.time.clone(),
             gate: self.gate(&subject, now),
             term,
-            inquiry: actions
-                .iter()
-                .any(Step::needs_a_second_look)
+            reads_back,
+            inquiry: (reads_back || actions.iter().any(Step::needs_a_second_look))
                 .then(|| self.recovery.inquiry(&subject, now)),
             look: tokio::sync::Mutex::default(),
             actions,
@@ -576,6 +576,7 @@ impl<R: Recovery> Engine<R> {
             Outcome::Failed(step, failure) => Some((&**step, failure)),
             Outcome::Done | Outcome::Changed(..) | Outcome::HeldBack => None,
         };
+        let unanswered = matches!(&outcome, Outcome::Failed(_, failure) if failure.is_unanswered());
         let is_current = epoch == self.epoch();
         let end = Ended { done: &done, is_current, refused, failed, worked, took: local - began };
         let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
@@ -594,6 +595,8 @@ impl<R: Recovery> Engine<R> {
         if told || untold.is_some() {
             self.pending(&subject).untold = untold.map(Box::new);
         }
+        let pending = self.pending(&subject);
+        pending.unanswered = if unanswered { pending.unanswered.saturating_add(1) } else { 0 };
         if let Outcome::Failed(step, failure) = &outcome
             && judged_again
             && self.pending(&subject).may_go_on_at_once(local)
@@ -638,6 +641,7 @@ impl<R: Recovery> Engine<R> {
             Outcome::Failed(_, failure) => {
                 let wait = match &failure {
                     Failure::Throttled(pause) => pending.next_retry().max(*pause),
+                    _ if unanswered && R::LANE.reads_back() => pending.next_retry().max(pending.next_look()),
                     _ => pending.next_retry(),
                 };
                 let attempts = pending.attempts;

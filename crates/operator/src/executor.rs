@@ -46,6 +46,8 @@ pub(crate) use self::failure::{Failure, Refusal};
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Events that are recorded by themselves, in flight at once: they must not hold up the work that they tell of.
 const EVENTS_AT_ONCE: usize = 2;
+/// Writes that were not answered before and are sent again, under way at once.
+const AGAIN_AT_ONCE: usize = 2;
 /// Objects that are read at once for one write.
 const READS_AT_ONCE: usize = 8;
 
@@ -69,6 +71,17 @@ pub(crate) enum Lane {
     AppWrappers,
     /// Events that are told by themselves, and not as a step of some work.
     Events,
+}
+
+impl Lane {
+    /// True if a write that was not answered is looked for before it is sent again. An AppWrapper may be large: a server that is sent the
+    /// same again and again while it still works on it runs out of memory.
+    pub(crate) fn reads_back(self) -> bool {
+        match self {
+            Self::AppWrappers => true,
+            Self::Recovery | Self::Jobs | Self::Events => false,
+        }
+    }
 }
 
 /// The conditions of a write. It is not sent if one of them does not hold any more.
@@ -107,6 +120,7 @@ struct Inner {
     jobs: Limits,
     appwrappers: Limits,
     events: Limits,
+    again: Semaphore,
     mentions: Mutex<Mentions>,
     crash: CrashPoint,
 }
@@ -164,6 +178,7 @@ impl Executor {
             jobs: Limits::new(writes),
             appwrappers: Limits::new(writes),
             events: Limits::new(EVENTS_AT_ONCE),
+            again: Semaphore::new(AGAIN_AT_ONCE),
             mentions: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
@@ -178,6 +193,11 @@ impl Executor {
         let held = self.limits(lane).permits.acquire().await.map_err(|_| Failure::NotLeading)?;
         self.0.leadership.time_left(term).ok_or(Failure::NotLeading)?;
         Ok(Permit { executor: self, lane, _held: held })
+    }
+
+    /// Waits for the turn to send again what was not answered.
+    pub(crate) async fn turn_again(&self) -> Result<SemaphorePermit<'_>, Failure> {
+        self.0.again.acquire().await.map_err(|_| Failure::NotLeading)
     }
 
     fn limits(&self, lane: Lane) -> &Limits {

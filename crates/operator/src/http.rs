@@ -43,11 +43,15 @@ impl Endpoints {
         serve(listener, router, Limits::default(), stop).await;
     }
 
-    /// Ready when every watch has its first list and has heard from the server lately, and the API server can call
+    /// Ready when every watch of what the server serves has its first list and has heard from the server lately, and the API server can call
     /// our webhooks. A follower is ready too.
     fn readiness(&self) -> (StatusCode, String) {
         let mut problems = String::new();
         for watch in self.watches.all() {
+            // A recovery whose definition is missing waits for it, alone: the others, and the webhooks, work.
+            if watch.is_not_served() {
+                continue;
+            }
             if !watch.is_synced() {
                 problems.push_str(&format!(
                     "watch of {}: not listed yet, or not since revisions went backwards\n",
@@ -86,6 +90,7 @@ fn liveness(pulse: &Pulse) -> (StatusCode, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::WatchHealth;
 
     #[tokio::test(start_paused = true)]
     async fn a_process_whose_work_stands_still_says_so_and_is_not_alive_for_ever() {
@@ -98,6 +103,29 @@ mod tests {
         assert_eq!(says(&pulse), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
         assert_eq!(says(&Pulse::of_this_thread()).0, 200);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_is_missing_is_not_waited_for() {
+        let (missing, awaited) = (WatchHealth::new("appwrappers"), WatchHealth::new("pods"));
+        let endpoints = Endpoints {
+            metrics: Metrics::new(&crate::time::Time::system()),
+            watches: vec![missing.clone(), awaited.clone()].into(),
+            ready_limit: Duration::from_secs(1),
+            pulse: Pulse::of_this_thread(),
+            webhooks: None,
+        };
+        let problems = || endpoints.readiness().1.lines().count();
+        assert_eq!(problems(), 2);
+        missing.told_not_served();
+        assert_eq!(problems(), 1);
+        awaited.is_up_to_date();
+        assert_eq!(endpoints.readiness().0, StatusCode::OK);
+        missing.is_up_to_date();
+        assert_eq!(problems(), 0);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(problems(), 2, "it is served now, and counts");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn nobody_is_ready_whose_webhooks_cannot_be_called() {
         let webhooks = Readiness::new();

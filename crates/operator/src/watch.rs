@@ -346,6 +346,11 @@ pub(crate) async fn follow_with<P: Project>(
         {
             return given_up;
         }
+        if matches!(&result, Err(WatchEnd::Api(kube::Error::Api(status))) if status.code == 404)
+            && follower.is_defined()
+        {
+            follower.health.told_not_served();
+        }
         match result {
             Ok(()) => continue,
             Err(WatchEnd::Unheard) => return GivenUp::Unheard,
@@ -422,6 +427,11 @@ impl Heard {
 }
 
 impl<P: Project> Follower<P> {
+    /// True if a definition in the cluster decides whether the resource is there: it is not in the core group.
+    fn is_defined(&self) -> bool {
+        self.target.path.starts_with("/apis/")
+    }
+
     /// Reads everything page by page and hands it on as one; the revision to watch from.
     async fn list(&mut self, mut size: PageSize) -> Result<ResourceVersion, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! `salvor config import-appwrapper`: from the configuration of CodeFlare's AppWrapper controller to ours.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::Path;
 
 use salvor_api::Controller;
@@ -33,10 +32,8 @@ pub(super) fn execute(path: &Path) -> Result<(), CliError> {
         error.problems.iter_mut().for_each(|problem| problem.line = None);
         CliError::Config { path: path.into(), error }
     })?;
-    let mut stderr = io::stderr().lock();
     for note in notes {
-        // There is nobody left to tell if this fails.
-        let _ = writeln!(stderr, "salvor: {note}");
+        output::note(&note);
     }
     output::print(&output::yaml(&Value::Object(whole_file(&configuration)))?)
 }

@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use salvor_api::GoDuration;
 use salvor_operator::{Detail, DetailLine, Explanation, RecoveryReport};
 
+use crate::output;
+
 /// So many lines of a detail are shown: a Job may have a hundred thousand indexes that wait.
 const MOST_LINES: usize = 20;
 
@@ -80,11 +82,12 @@ struct Page {
 impl Page {
     fn line(&mut self, text: impl Display) {
         // Writing to a string does not fail.
-        let _ = writeln!(self.text, "{text}");
+        let _ = writeln!(self.text, "{}", output::one_line(&text.to_string()));
     }
 
     fn section(&mut self, title: impl Display) {
-        self.line(format_args!("\n{title}:"));
+        self.text.push('\n');
+        self.line(format_args!("{title}:"));
     }
 
     fn headline(&mut self, subject: &str, of: &RecoveryReport) {

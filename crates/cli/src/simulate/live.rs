@@ -50,7 +50,7 @@ pub(super) fn scenario(args: &LiveArgs) -> Result<(Scenario, String), CliError> 
         let client = Client::try_from(cluster.config.clone()).map_err(failed)?;
         read(&client).await.map_err(failed)
     })?;
-    let names = if args.hash_names { Names::Hashed } else { Names::Plain };
+    let names = if args.hash_names { Names::hashed().map_err(CliError::Start)? } else { Names::Plain };
     let Captured { scenario, notes } = capture(&objects, names);
     let text = output::yaml(&scenario)?;
     for note in &notes {

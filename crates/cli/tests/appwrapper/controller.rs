@@ -9,7 +9,7 @@ use salvor_testkit::{
 };
 use serde_json::{Value, json};
 
-const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
+pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 const VARIABLE: &str = "SALVOR_APPWRAPPER";
 
 /// Who passes a case.
@@ -193,7 +193,7 @@ impl Controller {
 }
 
 /// The custom resource as Salvor's own manifests bring it.
-async fn install_ours(access: &Access) {
+pub(crate) async fn install_ours(access: &Access) {
     let output =
         std::process::Command::new(SALVOR).args(["manifests", "--controllers", "appwrapper"]).output();
     let output = output.unwrap();

@@ -4,6 +4,7 @@
 // A case that cannot set its stage has failed.
 #![allow(clippy::unwrap_used)]
 
+mod bounds;
 mod causes;
 mod changes;
 mod controller;

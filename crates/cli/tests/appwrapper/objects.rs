@@ -12,6 +12,7 @@ kinds! {
     RayCluster = OfRayCluster, NamespaceResourceScope, "ray.io", "v1", "rayclusters";
     RayJob = OfRayJob, NamespaceResourceScope, "ray.io", "v1", "rayjobs";
     LeaderWorkerSet = OfLeaderWorkerSet, NamespaceResourceScope, "leaderworkerset.x-k8s.io", "v1", "leaderworkersets";
+    Widget = OfWidget, NamespaceResourceScope, "example.com", "v1", "widgets";
     Workload = OfWorkload, NamespaceResourceScope, "kueue.x-k8s.io", "v1beta2", "workloads";
     ClusterQueue = OfClusterQueue, NamespaceResourceScope, "kueue.x-k8s.io", "v1beta2", "clusterqueues";
     LocalQueue = OfLocalQueue, NamespaceResourceScope, "kueue.x-k8s.io", "v1beta2", "localqueues";
@@ -28,6 +29,7 @@ pub(crate) trait Namespaced: Kind<Scope = NamespaceResourceScope> {}
 impl<K: Kind<Scope = NamespaceResourceScope>> Namespaced for K {}
 
 pub(crate) type AppWrapper = Object<OfAppWrapper>;
+pub(crate) type Widget = Object<OfWidget>;
 pub(crate) type Workload = Object<OfWorkload>;
 pub(crate) type ClusterQueue = Object<OfClusterQueue>;
 pub(crate) type LocalQueue = Object<OfLocalQueue>;

@@ -84,7 +84,9 @@ pub(super) struct Attempt<I: LiveInquiry> {
     pub(super) time: Time,
     pub(super) gate: Gate,
     pub(super) term: Term,
-    /// There if some step needs a second look.
+    /// True if a write of the last attempt was not answered: what came of it is read before anything is sent again.
+    pub(super) reads_back: bool,
+    /// There if some step needs a second look, or all do.
     pub(super) inquiry: Option<I>,
     /// The last look, which steps share while it counts.
     pub(super) look: tokio::sync::Mutex<Option<Look<I::Step>>>,
@@ -214,11 +216,13 @@ impl<I: LiveInquiry> Attempt<I> {
             self.executor.mention(note.clone(), self.term);
             return Ok((step.clone(), Written::Nothing));
         }
+        let _turn = if self.reads_back { Some(self.executor.turn_again().await?) } else { None };
         let permit = self.executor.permit(self.lane, self.term).await?;
         let reads = step.reads();
         let read = permit.read(step.name(), &reads).await?;
         for looks in 0..LOOKS {
-            let (step, looked) = if step.needs_a_second_look() {
+            let is_looked_at = step.needs_a_second_look() || (self.reads_back && step.tells().is_none());
+            let (step, looked) = if is_looked_at {
                 let (step, taken) = self.look_again(step, written, looks).await?;
                 (step, Some(taken))
             } else {

@@ -490,6 +490,69 @@ async fn failures_are_tried_again_at_growing_distances() {
     assert!(bench.metrics.render().contains("salvor_retries_total{recovery=\"told\"} 14\n"));
 }
 
+/// The same recovery for objects that may be large.
+struct Large(Told);
+
+impl Recovery for Large {
+    const NAME: &'static str = "large";
+    const LANE: Lane = Lane::AppWrappers;
+    type Subject = &'static str;
+    type Why = AsTold;
+    type Step = AnyStep;
+    type News = News;
+    type Inquiry = Look;
+
+    fn watches(&mut self) -> Option<Vec<Feed<News>>> {
+        self.0.watches()
+    }
+
+    fn hear(&mut self, news: News, now: Timestamp) -> Vec<&'static str> {
+        self.0.hear(news, now)
+    }
+
+    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold, AnyStep>> {
+        self.0.judge(subject, now)
+    }
+
+    fn subjects(&self) -> Vec<&'static str> {
+        self.0.subjects()
+    }
+
+    fn inquiry(&self, subject: &&'static str, judged: Timestamp) -> Look {
+        self.0.inquiry(subject, judged)
+    }
+
+    fn ended(&mut self, subject: &&'static str, end: Ended<'_, AnyStep>, now: Timestamp) -> After {
+        self.0.ended(subject, end, now)
+    }
+}
+
+/// A server that has too much to do is not sent the same again and again: the wait doubles, each time there is a look before, and what the
+/// look finds to be done is not sent.
+#[tokio::test(start_paused = true)]
+async fn what_was_not_answered_is_looked_for_and_sent_again_after_seconds_that_double() {
+    let bench = Bench::new(|asked| if asked.method == Method::PATCH { Answer::Never } else { Answer::ok() });
+    let (feeds, inbox) = feeds(&bench.api, &bench.keeper, &[]);
+    let news = feeds.outbox();
+    let recovery = Large(Told::new(&bench.live, &Arc::default()));
+    let looks = recovery.0.looking.looks.clone();
+    tokio::spawn(Engine::new(recovery, bench.shared.clone(), feeds).run(inbox, bench.stop.clone()));
+    assert!(news.send(News::Pod("a", Want::Steps(&[Patch]))).await.is_ok());
+    pass(80.0).await;
+    let times = bench.api.times(&Method::PATCH);
+    let gaps: Vec<u64> = times.windows(2).map(|w| (w[1] - w[0]).as_secs()).collect();
+    // An answer is waited for for ten seconds.
+    assert_eq!(gaps, [11, 12, 14, 18], "{gaps:?}");
+    assert_eq!(looks.load(Ordering::Relaxed), times.len());
+    bench.live.lock().unwrap().insert("a", Want::Nothing);
+    pass(600.0).await;
+    assert_eq!(
+        bench.api.times(&Method::PATCH).len(),
+        times.len() + 1,
+        "one was under way, and then it is found done"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_conflict_waits_for_news_and_not_for_ever() {
     let bench = Bench::new(fails_at(Method::PATCH, 409));
@@ -1209,6 +1272,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
     let inquiry = Arc::new(Job(actions.clone(), Instant::now(), AtomicUsize::new(0)));
     let limits = BrakeLimits::default();
     let attempt = Attempt {
+        reads_back: false,
         executor,
         lane: Lane::Jobs,
         time: time.clone(),

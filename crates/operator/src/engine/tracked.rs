@@ -27,6 +27,8 @@ pub(super) struct Pending {
     /// When it became due.
     pub(super) due: Option<Timestamp>,
     pub(super) attempts: u32,
+    /// So many attempts in a row ended in a write that was not answered.
+    pub(super) unanswered: u32,
     pub(super) not_before: Option<Instant>,
     /// When the brake let it through; as long as that counts, a retry of the same is not counted again.
     pub(super) admitted: Option<Timestamp>,
@@ -70,6 +72,11 @@ impl Pending {
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
         FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
+    }
+
+    /// The wait after one more write that was not answered, where it is looked for before it is sent again.
+    pub(super) fn next_look(&self) -> Duration {
+        Duration::from_secs(1u64 << self.unanswered.saturating_sub(1).min(10)).min(LONGEST_RETRY)
     }
 
     /// Until when it must not be acted on, whatever its verdict.

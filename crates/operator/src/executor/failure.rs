@@ -77,6 +77,29 @@ impl Failure {
         }
     }
 
+    /// True if nobody knows whether it was done: there was no answer.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        match self {
+            Self::Unanswered(_) => true,
+            Self::Api(error) => match error {
+                kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
+                // The server's word, or a request that never was one.
+                _ => false,
+            },
+            Self::Stale
+            | Self::Gone
+            | Self::NotLeading
+            | Self::LookTooOld
+            | Self::DryRun
+            | Self::Throttled(_)
+            | Self::Forbidden { .. }
+            | Self::NamespaceTerminating(_)
+            | Self::Paused
+            | Self::ClockUnsettled
+            | Self::JustRestored => false,
+        }
+    }
+
     pub(super) fn of(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) if status.code == 429 => {

@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::FutureExt;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{CHANGES, Feed, Health, Key, Stage, in_turn, relay};
 use crate::{
-    discovery::{Kind, Served},
+    discovery::{Kind, Lookup, Served, Versions},
     live,
     watch::{Change, GivenUp, Patience, Project, Target, follow_with},
 };
@@ -16,11 +16,15 @@ use crate::{
 pub(super) const KIND_PATIENCE: Duration = Duration::from_secs(90);
 /// A kind that is not served, or was given up, is tried again after this.
 const KIND_AGAIN_AFTER: Duration = Duration::from_secs(10);
+/// Two answers that a kind is not served mean that it is not, if they are so far apart: a definition that is changed, and an API server that
+/// starts, answer so for a moment.
+const NOT_SERVED_FOR: Duration = Duration::from_secs(60);
 
 /// The objects of a kind that is known only at run time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindTarget {
     pub(crate) kind: Kind,
+    pub(crate) versions: Versions,
     /// All namespaces if none is given.
     pub(crate) namespace: Option<String>,
     pub(crate) field_selector: Option<String>,
@@ -41,7 +45,9 @@ pub(crate) enum OfKind<T> {
 /// Why nothing is known of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KindLost {
-    /// The server does not serve it.
+    /// The server does not serve it now. It may again in a moment.
+    Unserved,
+    /// The server does not serve it: it has said so twice, a minute apart.
     NotServed,
     /// The kind may not or cannot be read; with the server's message.
     Failed(String),
@@ -50,6 +56,7 @@ pub(crate) enum KindLost {
 impl fmt::Display for KindLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unserved => f.write_str("the API server does not serve this kind now"),
             Self::NotServed => f.write_str("the API server does not serve this kind"),
             Self::Failed(words) => f.write_str(words),
         }
@@ -80,20 +87,27 @@ async fn follow_kind<P: Project, News: Send + 'static>(
     wrap: impl Fn(OfKind<P::Kept>) -> News + Send + Sync,
 ) {
     let mut told: Option<KindLost> = None;
+    // The first of the answers that it is not served, since it was last served.
+    let mut missing: Option<Instant> = None;
     loop {
-        let lost = match stage.hub.discovery.find(&target.kind).await {
-            Ok(Some(served)) => {
+        let lost = match stage.hub.discovery.find(&target.kind, target.versions).await {
+            Ok(Lookup { served: Some(served), .. }) => {
+                missing = None;
                 let ended = follow_served(&stage, name, &target, served, &projection, &wrap, &mut told).await;
                 match ended {
                     None | Some(GivenUp::Unheard) => return,
                     Some(GivenUp::NotServed) => {
                         stage.hub.discovery.forget(&target.kind);
-                        KindLost::NotServed
+                        KindLost::Unserved
                     }
                     Some(GivenUp::Failed(words)) => KindLost::Failed(words),
                 }
             }
-            Ok(None) => KindLost::NotServed,
+            Ok(Lookup { served: None, asked }) => {
+                let first = *missing.get_or_insert(asked);
+                let is_certain = asked.duration_since(first) >= NOT_SERVED_FOR;
+                if is_certain { KindLost::NotServed } else { KindLost::Unserved }
+            }
             Err(error) => KindLost::Failed(live::brief(&error)),
         };
         if told.as_ref() != Some(&lost) {

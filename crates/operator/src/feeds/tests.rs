@@ -18,7 +18,7 @@ use super::{
     *,
 };
 use crate::{
-    discovery::Kind,
+    discovery::{Kind, Versions},
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
@@ -119,6 +119,7 @@ fn of_kind(told: OfKind<String>) -> String {
     match told {
         OfKind::Served(served) => format!("served at {}", served.path(None)),
         OfKind::Change(change) => self::told("kind")(change),
+        OfKind::Lost(KindLost::Unserved) => "unserved".to_owned(),
         OfKind::Lost(KindLost::NotServed) => "not served".to_owned(),
         OfKind::Lost(KindLost::Failed(words)) => format!("failed: {words}"),
     }
@@ -126,8 +127,13 @@ fn of_kind(told: OfKind<String>) -> String {
 
 fn widgets() -> Feed<String> {
     let kind = Kind { group: "example.com".into(), version: "v1".into(), kind: "Widget".into() };
-    let target =
-        KindTarget { kind, namespace: None, field_selector: None, label_selector: Some("app=x".into()) };
+    let target = KindTarget {
+        kind,
+        versions: Versions::Any,
+        namespace: None,
+        field_selector: None,
+        label_selector: Some("app=x".into()),
+    };
     Feed::kind("children", target, 0, Names, of_kind)
 }
 
@@ -187,6 +193,29 @@ async fn first_lists_of_many_take_turns_and_one_that_hangs_holds_up_no_other_for
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resource_whose_definition_is_missing_is_known_not_to_be_served_until_it_is() {
+    let served = Arc::new(AtomicBool::new(false));
+    let serves = served.clone();
+    let mut bench = Bench::new(move |asked| match serves.load(Ordering::Relaxed) {
+        false => Answer::Refused(404, "the server could not find the requested resource"),
+        true if is_watch(asked) => Answer::Never,
+        true => list(&["x"]),
+    });
+    let (defined, core) = (WatchHealth::new("defined"), WatchHealth::new("core"));
+    let feed = |health: &Arc<WatchHealth>, path| {
+        Feed::watch(Target::all(health.resource, path), Names, health, told(health.resource))
+    };
+    bench.feeds.declare(vec![feed(&defined, "/apis/example.com/v1/things"), feed(&core, "/api/v1/pods")]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(defined.is_not_served() && !defined.is_synced());
+    assert!(!core.is_not_served(), "every server has those");
+    served.store(true, Ordering::Relaxed);
+    let both = BTreeSet::from([bench.next().await, bench.next().await]);
+    assert_eq!(both, BTreeSet::from(["defined: x".to_owned(), "core: x".to_owned()]));
+    assert!(!defined.is_not_served());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_not_served_is_told_and_holds_nothing_up_until_it_is() {
     let served = Arc::new(AtomicBool::new(false));
     let serves = served.clone();
@@ -207,6 +236,9 @@ async fn a_kind_that_is_not_served_is_told_and_holds_nothing_up_until_it_is() {
         _ => Answer::Refused(404, "the server could not find the requested resource"),
     });
     bench.feeds.declare(vec![widgets()]);
+    assert_eq!(bench.next().await, "unserved");
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert!(bench.inbox.is_empty(), "two answers are a minute apart");
     assert_eq!(bench.next().await, "not served");
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(bench.inbox.is_empty(), "it is told once");
@@ -216,7 +248,16 @@ async fn a_kind_that_is_not_served_is_told_and_holds_nothing_up_until_it_is() {
     assert_eq!(bench.next().await, "kind: w");
     assert!(!bench.all.is_stale(Duration::from_secs(60)));
     served.store(false, Ordering::Relaxed);
+    assert_eq!(bench.next().await, "unserved");
+    // A moment later it is served again: it was never gone.
+    served.store(true, Ordering::Relaxed);
+    assert_eq!(bench.next().await, "served at /apis/example.com/v1/widgets");
+    assert_eq!(bench.next().await, "kind: w");
+    served.store(false, Ordering::Relaxed);
+    let lost = tokio::time::Instant::now();
+    assert_eq!(bench.next().await, "unserved");
     assert_eq!(bench.next().await, "not served");
+    assert!(lost.elapsed() >= Duration::from_secs(60));
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(!bench.all.is_stale(Duration::from_secs(60)), "other kinds go on");
     served.store(true, Ordering::Relaxed);

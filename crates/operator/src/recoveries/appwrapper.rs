@@ -223,8 +223,8 @@ impl AppWrappers {
         self.app_named(&pod.view.pod.namespace, &pod.app)
     }
 
-    fn hear_kind(&mut self, kind: &Kind, news: OfKind<FoundComponent>) -> Vec<AppWrapperRef> {
-        let Turn { owners, gone, all } = self.kinds.hear(kind, news);
+    fn hear_kind(&mut self, kind: &Kind, news: OfKind<FoundComponent>, now: Timestamp) -> Vec<AppWrapperRef> {
+        let Turn { owners, gone, all } = self.kinds.hear(kind, news, now);
         for last in gone {
             let object = &last.object;
             let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
@@ -285,6 +285,14 @@ impl AppWrappers {
         Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
     }
 
+    /// What is remembered of an AppWrapper, and what is known of the kinds of its components.
+    fn memory(&self, known: &Known) -> Memory {
+        let since = |part: &wire::Part| self.kinds.get(&part.kind)?.unserved_since();
+        let parts = known.app.parts.iter().enumerate();
+        let unserved = parts.filter_map(|(index, part)| Some((index, since(part)?))).collect();
+        Memory { unserved, ..known.memory.clone() }
+    }
+
     fn unwatched(&self, part: &wire::Part) -> Seen {
         if part.is_unreadable() {
             return Seen::NoSuchKind;
@@ -343,7 +351,7 @@ impl AppWrappers {
             kind: object.kind.kind.clone().into_owned(),
         };
         let found = answered(&kind, &object.kind.resource, text)?;
-        if let Some(store) = self.kinds.get_mut(&kind) {
+        if let Some(store) = self.kinds.of_written(&kind) {
             store.take(found.clone(), Told::Alone);
         }
         Some(found)
@@ -427,7 +435,7 @@ impl Recovery for AppWrappers {
             News::Node(Change::Applied(node)) => self.see_node(node, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
             News::Node(Change::Reset { all, .. }) => self.list_nodes(all, now),
-            News::Component(kind, news) => self.hear_kind(&kind, news),
+            News::Component(kind, news) => self.hear_kind(&kind, news, now),
             News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
         }
     }
@@ -437,8 +445,7 @@ impl Recovery for AppWrappers {
             return None;
         }
         let known = self.apps.get(&subject.uid)?;
-        let judgement =
-            decide(&view(&known.app, self.around(known), known.memory.clone()), &self.policy, now);
+        let judgement = decide(&view(&known.app, self.around(known), self.memory(known)), &self.policy, now);
         // Only the log can say so: a status that nobody understands is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
@@ -465,11 +472,15 @@ impl Recovery for AppWrappers {
             | Step::AtOnce { .. } => false,
         });
         let known = self.apps.get(&subject.uid);
+        // What came of a creation that was not answered is read before it is sent again.
+        let unanswered =
+            known.is_some_and(|known| known.memory.creation.values().any(|failure| failure.unanswered));
+        let only_creates = only_creates && !unanswered;
         Inquiry {
             appwrapper: subject.clone(),
             policy: self.policy.clone(),
             rules: self.rules.clone(),
-            memory: known.map(|known| known.memory.clone()).unwrap_or_default(),
+            memory: known.map(|known| self.memory(known)).unwrap_or_default(),
             last: known.map(|known| known.last.clone()).unwrap_or_default(),
             places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
             around: known.map(|known| self.around(known)).unwrap_or_default(),

@@ -30,7 +30,7 @@ use self::{
     wire::{Policies, Pools, Reader, SeenPool},
 };
 use crate::{
-    discovery::Kind,
+    discovery::{Kind, Versions},
     executor::Failure,
     feeds::{Feed, KindTarget, OfKind},
     nodes::Needs,
@@ -170,6 +170,7 @@ impl Repairs {
 /// A kind whose objects are watched wherever it is served.
 fn target(group: &str, version: &str, kind: &str) -> KindTarget {
     KindTarget {
+        versions: Versions::Named,
         kind: Kind { group: group.to_owned(), version: version.to_owned(), kind: kind.to_owned() },
         namespace: None,
         field_selector: None,

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc, Mutex, OnceLock, PoisonError, Weak,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -36,6 +36,8 @@ pub struct WatchHealth {
     /// The number of lists that had been asked for when the last one was read that is taken in.
     taken_in: AtomicU64,
     pub(super) bell: Notify,
+    /// True if the server does not serve the resource.
+    not_served: AtomicBool,
 }
 
 impl WatchHealth {
@@ -93,6 +95,7 @@ impl WatchHealth {
             asked: AtomicU64::new(0),
             taken_in: AtomicU64::new(0),
             bell: Notify::new(),
+            not_served: AtomicBool::new(false),
         }
     }
 
@@ -184,7 +187,17 @@ impl WatchHealth {
         self.heard();
     }
 
+    /// True if the server last said that it does not serve the resource: its definition is not installed, and there is nothing to know of it.
+    pub(crate) fn is_not_served(&self) -> bool {
+        self.not_served.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn told_not_served(&self) {
+        self.not_served.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn heard(&self) {
+        self.not_served.store(false, Ordering::Relaxed);
         let now = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.last_word.store(now, Ordering::Relaxed);
     }

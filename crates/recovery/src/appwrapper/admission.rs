@@ -16,6 +16,7 @@ use salvor_api::names::appwrapper as names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::bounds::Size;
 use super::podsets::{FieldError, FieldErrorKind, TemplateKind};
 
 /// What is done to an AppWrapper.
@@ -340,7 +341,9 @@ fn questions(object: &Value, policy: &AdmissionPolicy) -> Vec<Question> {
 pub fn refusal_without_webhook(object: &Value, policy: &AdmissionPolicy) -> Option<Refusal> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let mut errors = rules::creation(object, namespace, policy);
-    errors.extend(rules::unasked_kinds(object, policy));
+    if Size::of(object).excess().is_none() {
+        errors.extend(rules::unasked_kinds(object, policy));
+    }
     (!errors.is_empty()).then_some(Refusal(errors))
 }
 

@@ -5,6 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::bounds::{LONGEST_MESSAGE, shortened};
 use super::health::Counts;
 use super::names::conditions::{
     ANNOTATIONS_VALID, COMPONENTS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED,
@@ -21,8 +22,6 @@ use crate::moments::{after, to_the_second};
 const SUSPEND_IS_FALSE: &str = "Suspend is false";
 const SUSPEND_IS_TRUE: &str = "Suspend is true";
 const NOTHING_DEPLOYED: &str = "No resources deployed";
-/// The longest message that the API server takes is 32768 bytes; nobody reads as much.
-const LONGEST_MESSAGE: usize = 1024;
 
 /// The first whole second that is not before a time.
 pub(super) fn up_to_the_second(time: Timestamp) -> Timestamp {
@@ -56,7 +55,7 @@ fn set(
     message: impl AsRef<str>,
     now: Timestamp,
 ) {
-    let message: String = message.as_ref().chars().take(LONGEST_MESSAGE).collect();
+    let message = shortened(message.as_ref(), LONGEST_MESSAGE);
     let status = holds.as_str();
     match conditions.iter_mut().find(|it| it.kind == kind) {
         Some(known) => {

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::health::deployed_since;
 use super::steps::Step;
-use super::views::{AppWrapperView, FoundComponent, Seen};
+use super::views::{AppWrapperView, ComponentKind, FoundComponent, Seen};
 use crate::ids::Uid;
 use crate::moments::after;
 use crate::objects::ObjectRef;
@@ -27,8 +27,8 @@ pub(super) enum Creation {
         index: usize,
         /// Why not.
         error: String,
-        /// When to try again; none if something must change before.
-        retry_at: Option<Timestamp>,
+        /// What it waits for.
+        hindrance: Hindrance,
     },
     /// These can be created now, in this order.
     Due {
@@ -40,6 +40,19 @@ pub(super) enum Creation {
         /// When the last of them was created.
         since: Timestamp,
     },
+}
+
+/// What the creation of a component waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hindrance {
+    /// The server refused it, and is asked again at that time.
+    Refused(Timestamp),
+    /// The server did not answer, so that it may have been created. What came of it is read at that time.
+    Unanswered(Timestamp),
+    /// The server has not served its kind since then.
+    Unserved(Timestamp),
+    /// Something else must change.
+    Other,
 }
 
 impl fmt::Display for Creation {
@@ -58,7 +71,7 @@ impl fmt::Display for Creation {
 enum One {
     Exists(Timestamp),
     Missing,
-    Waits { error: String, retry_at: Option<Timestamp> },
+    Waits { error: String, hindrance: Hindrance },
     Never { error: String },
 }
 
@@ -74,8 +87,8 @@ impl Creation {
                 // Each is created only when those before it are.
                 One::Missing if hindered.is_none() => due.push(index),
                 One::Missing => {}
-                One::Waits { error, retry_at } => {
-                    hindered.get_or_insert(Self::Hindered { index, error, retry_at });
+                One::Waits { error, hindrance } => {
+                    hindered.get_or_insert(Self::Hindered { index, error, hindrance });
                 }
             }
         }
@@ -90,21 +103,26 @@ impl Creation {
 fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
     let component = &view.components[index];
     let what = format!("{} {}", component.kind, view.name_of(index).unwrap_or(&component.name));
+    let no_match = || {
+        let kind = &component.kind;
+        format!("no matches for kind {:?} in version {:?}", kind.kind, kind.api_version())
+    };
+    let unserved = view.memory.unserved.get(&index).copied();
     match &component.seen {
         Seen::Found(found) if !view.owns(found) => {
             One::Never { error: format!("{what} exists and is not owned by this AppWrapper") }
         }
         Seen::Found(found) if found.is_deleting() => {
-            One::Waits { error: format!("{what} is still being deleted"), retry_at: None }
+            One::Waits { error: format!("{what} is still being deleted"), hindrance: Hindrance::Other }
         }
         Seen::Found(found) => One::Exists(found.created),
-        Seen::NoSuchKind => {
-            let kind = &component.kind;
-            One::Never {
-                error: format!("no matches for kind {:?} in version {:?}", kind.kind, kind.api_version()),
-            }
-        }
-        Seen::Unknown(why) => One::Waits { error: format!("{what}: {why}"), retry_at: None },
+        Seen::NoSuchKind | Seen::Unknown(_) if unserved.is_some() => One::Waits {
+            error: no_match(),
+            hindrance: unserved.map_or(Hindrance::Other, Hindrance::Unserved),
+        },
+        // Its template names no kind.
+        Seen::NoSuchKind => One::Never { error: no_match() },
+        Seen::Unknown(why) => One::Waits { error: format!("{what}: {why}"), hindrance: Hindrance::Other },
         // It may have ended already, and its own time to live with it. Running tells how it ended.
         Seen::Absent { last: Some(last) } if is_of_this_attempt(view, &last.object) => {
             One::Exists(last.object.created)
@@ -112,7 +130,8 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
         Seen::Absent { .. } => match view.memory.creation.get(&index) {
             Some(failure) if failure.fatal => One::Never { error: failure.message.clone() },
             Some(failure) if now < failure.retry_at() => {
-                One::Waits { error: failure.message.clone(), retry_at: Some(failure.retry_at()) }
+                let kind = if failure.unanswered { Hindrance::Unanswered } else { Hindrance::Refused };
+                One::Waits { error: failure.message.clone(), hindrance: kind(failure.retry_at()) }
             }
             Some(_) | None => One::Missing,
         },
@@ -157,7 +176,9 @@ pub(super) fn adoptable<'a>(
     };
     let mut found = (0..view.components.len()).filter(|index| nameless(*index)).filter_map(|index| {
         let kind = &view.components[index].kind;
-        let mut same = strays.iter().filter(|it| it.object.kind == *kind && !it.is_deleting());
+        // Its version may be another one than the template's.
+        let is_same = |it: &ComponentKind| it.group == kind.group && it.kind == kind.kind;
+        let mut same = strays.iter().filter(|it| is_same(&it.object.kind) && !it.is_deleting());
         let only = same.next().filter(|_| same.next().is_none());
         only.map(|only| (index, *only))
     });

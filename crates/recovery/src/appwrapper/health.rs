@@ -155,7 +155,9 @@ impl<'a> Picture<'a> {
         match &self.view.components[index].seen {
             Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
             // Somebody else's object has the name: ours is gone.
-            Seen::Found(_) | Seen::NoSuchKind | Seen::Absent { last: None } => Some(Loss::Unexplained),
+            Seen::Found(_) | Seen::Absent { last: None } => Some(Loss::Unexplained),
+            // While a pod may be its own, it may be there all the same.
+            Seen::NoSuchKind => (!self.may_have_pods(index)).then_some(Loss::Unexplained),
             Seen::Absent { last: Some(Last { object, end }) } => Some(match (end, explain(object)) {
                 // It may have ended, or have been evicted, after it was last seen.
                 (End::Missed, Loss::Deleted) if !object.is_deleting() => Loss::Unexplained,
@@ -163,6 +165,11 @@ impl<'a> Picture<'a> {
             }),
             Seen::Unknown(_) => None,
         }
+    }
+
+    /// Whether a pod with the AppWrapper's label may belong to a component.
+    fn may_have_pods(&self, index: usize) -> bool {
+        own_pods(self.view).any(|pod| pod.component.is_none_or(|of| of == index))
     }
 
     /// The failure that a component tells, or told when it was last seen: its own time to live may have deleted it since.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 
 use super::conditions::Gone;
-use super::creation::{self, Creation};
+use super::creation::{self, Creation, Hindrance};
 use super::deletion;
 use super::health::{Picture, deployed_since, own_pods};
 use super::moves::{Machine, Turn, Turned};
@@ -75,7 +75,7 @@ impl Machine<'_> {
 
     /// It is new: its PodSets are recorded, for Kueue to read.
     fn empty(&mut self, ask: &mut Inquiry) -> Turned {
-        self.next.init_components(&self.view.components);
+        self.record_pod_sets();
         if self.view.suspend {
             ask.that("Is it to run?", "spec.suspend is true", false);
             self.next.phase = Phase::Suspended;
@@ -88,6 +88,7 @@ impl Machine<'_> {
     fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
         self.nothing_left_over(ask)?;
         // While it waits, the configuration may be put right again, or a change be taken back.
+        self.record_pod_sets();
         let refused = self.not_as_it_must_be();
         let waits = refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message });
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
@@ -126,17 +127,30 @@ impl Machine<'_> {
                 self.errored(index);
                 Err(self.reset_or_fail(evidence))
             }
-            Creation::Hindered { index, error, retry_at } => {
+            Creation::Hindered { index, error, hindrance } => {
                 let why = Why::CreationFailed { error: error.clone() };
-                let until = retry_at.map_or(give_up, |retry_at| retry_at.min(give_up));
                 ask.that("Can its components be created?", seen, false);
+                let grace = self.timers.admission_grace;
+                let (give_up, until) = match hindrance {
+                    Hindrance::Refused(retry_at) | Hindrance::Unanswered(retry_at) => {
+                        (give_up, retry_at.min(give_up))
+                    }
+                    // Its kind has the whole grace to be served.
+                    Hindrance::Unserved(since) => {
+                        let give_up = give_up.max(after(since, grace));
+                        (give_up, give_up)
+                    }
+                    Hindrance::Other => (give_up, give_up),
+                };
                 if self.now >= give_up {
                     self.errored(index);
-                    return Err(self.reset_or_fail(create_failed(&error)));
+                    let mut evidence = create_failed(&error);
+                    evidence.terminal = matches!(hindrance, Hindrance::Unserved(_));
+                    return Err(self.reset_or_fail(evidence));
                 }
-                // The server has refused it for now.
-                if retry_at.is_some() {
-                    self.errored(index);
+                match hindrance {
+                    Hindrance::Refused(_) => self.errored(index),
+                    Hindrance::Unanswered(_) | Hindrance::Unserved(_) | Hindrance::Other => {}
                 }
                 Err(Turn::Wait { until, why })
             }

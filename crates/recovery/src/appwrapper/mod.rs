@@ -18,6 +18,7 @@
 
 pub mod admission;
 pub mod admitted;
+pub mod bounds;
 pub mod components;
 mod conditions;
 mod creation;

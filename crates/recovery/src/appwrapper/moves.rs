@@ -79,6 +79,13 @@ impl Machine<'_> {
         }
     }
 
+    /// Writes down the PodSets, once nothing speaks against the components: the status of what is refused stays small.
+    pub(super) fn record_pod_sets(&mut self) {
+        if self.not_as_it_must_be().is_none() {
+            self.next.init_components(&self.view.components);
+        }
+    }
+
     /// Why nothing may be created: the components were changed, or the rules of admission refuse them.
     pub(super) fn not_as_it_must_be(&self) -> Option<String> {
         self.view.admitted.refusal().or_else(|| self.view.refused.clone())

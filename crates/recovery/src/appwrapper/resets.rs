@@ -6,6 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::bounds::shortened;
 use super::conditions::up_to_the_second;
 use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
@@ -241,7 +242,7 @@ pub(super) fn record(status: &mut AppWrapperStatus, course: Course, evidence: &E
         time: Some(up_to_the_second(now)),
         phase: course.phase(),
         cause: evidence.cause.as_str().into(),
-        message: evidence.event.chars().take(LONGEST_MESSAGE).collect(),
+        message: shortened(&evidence.event, LONGEST_MESSAGE),
         counted,
         pods: evidence.pods.values().take(EVIDENCE).cloned().collect(),
         nodes: evidence.nodes.iter().take(EVIDENCE).cloned().collect(),

@@ -183,9 +183,10 @@ pub enum Seen {
         /// The object as it was last seen by this process, if it ever was and the AppWrapper owned it.
         last: Option<Last>,
     },
-    /// The API server does not serve the kind.
+    /// The API server does not serve the kind, in no version. It said so more than once: a definition that is changed is not served for a
+    /// moment.
     NoSuchKind,
-    /// Nobody can tell: its kind is not watched yet, or may not be read. With the reason.
+    /// Nobody can tell: its kind is not watched yet, may not be read, or is not served for the moment. With the reason.
     Unknown(String),
 }
 
@@ -304,6 +305,8 @@ impl NodeView {
 pub struct Memory {
     /// For each component by index: its last creation, if that failed.
     pub creation: BTreeMap<usize, CreateFailure>,
+    /// For components by index: since when the API server does not serve their kind.
+    pub unserved: BTreeMap<usize, Timestamp>,
     /// The names of the events that are known to be recorded.
     pub told: BTreeSet<String>,
     /// The moment at which the workload was found unhealthy.
@@ -358,18 +361,15 @@ impl CreateFailure {
     /// The longest time between two attempts.
     const LONGEST_PAUSE: i64 = 16;
 
-    /// An answer of the API server to the creation of a component. Another attempt is of no use if the object is invalid or
-    /// its kind is not served.
+    /// An answer of the API server to the creation of a component. Another attempt is of no use if the object is invalid. A kind that is
+    /// not served may be in a moment.
     pub fn is_fatal_answer(code: u16) -> bool {
-        matches!(code, 404 | 422)
+        code == 422
     }
 
-    /// When to try again: after 1, 2, 4, 8, then always 16 seconds. A creation without an answer is tried again at once: it may
-    /// have taken effect, and then it has not failed.
+    /// When to try again: after 1, 2, 4, 8, then always 16 seconds. That holds for a creation without an answer too: a server that has
+    /// too much to do must not be sent the same again and again.
     pub fn retry_at(&self) -> Timestamp {
-        if self.unanswered && self.attempts <= 1 {
-            return self.at;
-        }
         let seconds = 1i64.checked_shl(self.attempts.saturating_sub(1)).unwrap_or(Self::LONGEST_PAUSE);
         after(self.at, SignedDuration::from_secs(seconds.clamp(1, Self::LONGEST_PAUSE)))
     }

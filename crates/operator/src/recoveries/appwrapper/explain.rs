@@ -21,7 +21,7 @@ use super::{
     wire::{App, Rules, SeenNode},
 };
 use crate::{
-    discovery::Discovery,
+    discovery::{Discovery, Versions},
     explain::{Answer, Detail, DetailLine, ExplainError, Involved, ObjectKind, Question, cannot_read},
     live,
 };
@@ -70,10 +70,11 @@ async fn look_around(
         let place = if !rules.wraps(&part.kind) {
             Err(Seen::Unknown(format!("{} is not among appwrapper.wrappedKinds", part.kind)))
         } else {
-            match discovery.find(&part.kind).await? {
+            match discovery.find(&part.kind, Versions::Any).await?.served {
                 Some(served) if served.namespaced => Ok(served),
                 Some(_) => Err(Seen::Unknown("objects of its kind are in no namespace".into())),
-                None => Err(Seen::NoSuchKind),
+                // One answer does not tell whether it is for a moment.
+                None => Err(Seen::Unknown("the API server does not serve its kind now".into())),
             }
         };
         places.insert(part.kind.clone(), place);

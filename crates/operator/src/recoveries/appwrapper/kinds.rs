@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use jiff::Timestamp;
 use salvor_api::names::appwrapper::MEMBER_LABEL;
 use salvor_recovery::{
     appwrapper::{End, FoundComponent, Last, Seen},
@@ -10,7 +11,7 @@ use salvor_recovery::{
 
 use super::{News, wire::Components};
 use crate::{
-    discovery::{Kind, Served},
+    discovery::{Kind, Served, Versions},
     feeds::{Feed, KindLost, KindTarget, OfKind},
     revision::Told,
     watch::{Change, Moment},
@@ -40,6 +41,8 @@ pub(super) struct Store {
     number: u64,
     state: State,
     served: Option<Served>,
+    /// Since when the server does not serve the kind, as far as that is known.
+    unserved_since: Option<Timestamp>,
     objects: BTreeMap<Uid, FoundComponent>,
     names: BTreeMap<(String, String), Uid>,
     owned: BTreeMap<Uid, BTreeSet<Uid>>,
@@ -115,6 +118,7 @@ impl Kinds {
         let feed = |(kind, store): (&Kind, &Store)| {
             let target = KindTarget {
                 kind: kind.clone(),
+                versions: Versions::Any,
                 namespace: None,
                 field_selector: None,
                 label_selector: Some(MEMBER_LABEL.to_owned()),
@@ -131,8 +135,13 @@ impl Kinds {
         self.stores.get(kind)
     }
 
-    pub(super) fn get_mut(&mut self, kind: &Kind) -> Option<&mut Store> {
-        self.stores.get_mut(kind)
+    /// Where an object is kept that was written in this version, which may be another one than components name.
+    pub(super) fn of_written(&mut self, kind: &Kind) -> Option<&mut Store> {
+        let is_it = |of: &Kind, store: &Store| {
+            let version = store.served.as_ref().map_or(&of.version, |served| &served.version);
+            of.group == kind.group && of.kind == kind.kind && *version == kind.version
+        };
+        self.stores.iter_mut().find(|(of, store)| is_it(of, store)).map(|(_, store)| store)
     }
 
     /// The objects of all kinds that an AppWrapper owns.
@@ -143,14 +152,22 @@ impl Kinds {
         })
     }
 
-    pub(super) fn hear(&mut self, kind: &Kind, news: OfKind<FoundComponent>) -> Turn {
+    pub(super) fn hear(&mut self, kind: &Kind, news: OfKind<FoundComponent>, now: Timestamp) -> Turn {
         let Some(store) = self.stores.get_mut(kind) else { return Turn::default() };
         match news {
             OfKind::Served(served) => {
                 store.served = Some(served);
+                store.unserved_since = None;
                 Turn::default()
             }
             OfKind::Lost(lost) => {
+                match lost {
+                    KindLost::Unserved | KindLost::NotServed => {
+                        store.unserved_since.get_or_insert(now);
+                    }
+                    // It may be served all the while.
+                    KindLost::Failed(_) => store.unserved_since = None,
+                }
                 store.state = State::Lost(lost);
                 Turn { all: true, ..Turn::default() }
             }
@@ -167,6 +184,7 @@ impl Store {
             number,
             state: State::Awaited,
             served: None,
+            unserved_since: None,
             objects: BTreeMap::new(),
             names: BTreeMap::new(),
             owned: BTreeMap::new(),
@@ -179,6 +197,11 @@ impl Store {
         self.served.as_ref().filter(|_| matches!(self.state, State::Listed(_)))
     }
 
+    /// Since when the server does not serve the kind.
+    pub(super) fn unserved_since(&self) -> Option<Timestamp> {
+        self.unserved_since
+    }
+
     /// The resource as paths have it; empty if it is not known.
     pub(super) fn resource(&self) -> &str {
         self.served.as_ref().map_or("", |served| &served.resource)
@@ -189,6 +212,7 @@ impl Store {
         match &self.state {
             State::Awaited => Seen::Unknown("objects of its kind are not listed yet".into()),
             State::Lost(KindLost::NotServed) => Seen::NoSuchKind,
+            State::Lost(KindLost::Unserved) => Seen::Unknown(KindLost::Unserved.to_string()),
             State::Lost(KindLost::Failed(words)) => Seen::Unknown(words.clone()),
             State::Listed(listed) if *listed != epoch => {
                 Seen::Unknown("objects of its kind are listed anew".into())
@@ -214,7 +238,11 @@ impl Store {
         if old || self.gone.contains(&uid) {
             return Turn::default();
         }
-        self.resource().clone_into(&mut object.object.kind.resource);
+        if let Some(served) = &self.served {
+            // Writes go where it is served.
+            object.object.kind.resource.clone_from(&served.resource);
+            object.object.kind.version.clone_from(&served.version);
+        }
         let mut owners: BTreeSet<Uid> = object.owner_uid.iter().cloned().collect();
         if let Some(before) = self.forget(&uid) {
             owners.extend(before.owner_uid);

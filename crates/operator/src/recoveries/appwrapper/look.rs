@@ -167,7 +167,8 @@ pub(super) async fn read_around(
             let is_whole = names.len() > READ_BY_NAME;
             let query = if is_whole { "" } else { labelled };
             let size = PageSize::expecting(names.len());
-            let read = |whole: Whole| Listed::new(kind, &place.resource, &whole.object, name, names);
+            let read =
+                |whole: Whole| Listed::new(&place.of(kind), &place.resource, &whole.object, name, names);
             let all = live::list_from(client, &place.path(Some(namespace)), query, size, read).await?;
             let objects: Result<Vec<Listed>, _> = all.into_iter().collect();
             let objects = objects.map_err(kube::Error::SerdeError)?;
@@ -256,7 +257,7 @@ async fn read_part(
     let seen = match live::get(client, &path).await? {
         Some(text) => {
             let object: Value = read(&text)?;
-            let object = found(&part.kind, &resource, &object).map_err(kube::Error::SerdeError)?;
+            let object = found(&place.of(&part.kind), &resource, &object).map_err(kube::Error::SerdeError)?;
             Seen::Found(Box::new(object))
         }
         None => absent(),

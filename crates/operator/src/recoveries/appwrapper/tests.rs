@@ -18,6 +18,7 @@ use crate::{
     watch::Project,
 };
 
+mod bounds;
 mod changed;
 mod many;
 
@@ -90,7 +91,7 @@ fn job(uid: &str, revision: u64, owner: &str) -> Value {
 }
 
 fn app(recovery: &AppWrappers, object: &Value) -> App {
-    App::read(object, &recovery.rules).unwrap()
+    App::parse(&object.to_string(), &recovery.rules).unwrap().0
 }
 
 fn seen(object: &Value) -> FoundComponent {

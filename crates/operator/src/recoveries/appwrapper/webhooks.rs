@@ -12,8 +12,11 @@ use salvor_api::{
         GROUP, MUTATING_PATH, MUTATING_WEBHOOK, VALIDATING_PATH, VALIDATING_WEBHOOK, VERSION,
     },
 };
-use salvor_recovery::appwrapper::admission::{self, Access, AdmissionPolicy, Questions, User};
-use serde_json::Value;
+use salvor_recovery::appwrapper::{
+    admission::{self, Access, AdmissionPolicy, Questions, User},
+    bounds::Size,
+};
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     live,
@@ -66,7 +69,17 @@ pub(super) fn handlers(configuration: &Configuration, client: &Client) -> Vec<Re
     declared(configuration).into_iter().map(register).collect()
 }
 
+/// Refuses what is too large before it is read: in memory it is many times as large as its text.
+fn of_bounded_size(request: &AdmissionRequest) -> Result<(), Answer> {
+    let size = |object: &Option<Box<RawValue>>| {
+        object.as_deref().and_then(|object| Size::of_text(object.get()).ok()).unwrap_or_default()
+    };
+    let (before, now) = (size(&request.old_object), size(&request.object));
+    now.excess_since(before).map_or(Ok(()), |excess| Err(Answer::denied(403, excess.to_string())))
+}
+
 fn mutate(request: &AdmissionRequest, policy: &AdmissionPolicy) -> Result<Answer, Answer> {
+    of_bounded_size(request)?;
     let object: Value = request.object()?;
     let user = user(&request.user_info);
     let asked = admission::Request {
@@ -88,6 +101,7 @@ async fn validate(
     request: &AdmissionRequest,
     policy: &AdmissionPolicy,
 ) -> Result<Answer, Answer> {
+    of_bounded_size(request)?;
     let object: Value = request.object()?;
     let user = user(&request.user_info);
     let old: Value;

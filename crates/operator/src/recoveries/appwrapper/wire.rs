@@ -1,12 +1,12 @@
 //! AppWrappers, their components, pods and nodes as the API sends them, and what is kept of each.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use salvor_api::{
     config::Configuration,
     names::{
-        appwrapper::{FINALIZER, MEMBER_LABEL},
+        appwrapper::{FINALIZER, MEMBER_LABEL, conditions::RESOURCES_DEPLOYED},
         taints::{FORCE_EVICTION, OUT_OF_SERVICE, UNREACHABLE},
     },
 };
@@ -14,8 +14,11 @@ use salvor_recovery::{
     appwrapper::{
         Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, Comparison, ComponentKind,
         ComponentState, FoundComponent, NodeView, ObjectRef, Phase, PodView,
-        admission::{AdmissionPolicy, Answer, Operation, Request, User, refusal_without_webhook, validate},
+        admission::{
+            AdmissionPolicy, Answer, Operation, Refusal, Request, User, refusal_without_webhook, validate,
+        },
         admitted::compare,
+        bounds::Size,
         components::{ORIGIN_LABELS, Waves},
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
@@ -26,16 +29,19 @@ use salvor_recovery::{
     objects::{Deletion, NodeRef, PodPhase, PodRef},
     one_actor::EvictionSign,
 };
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json, value::RawValue};
 
 use crate::{
     discovery::Kind,
     nodes::NodeWire,
     revision::Revision,
-    watch::Project,
+    watch::{Identified, Project},
     wire::{Condition, Meta, Object, Whole, condition},
 };
+
+/// So much is kept of why an AppWrapper is refused.
+const LONGEST_REFUSAL: usize = 1024;
 
 /// The configuration as far as it decides which AppWrappers are run, and what is created for them.
 #[derive(Debug)]
@@ -70,7 +76,7 @@ impl Rules {
             "spec": {"components": components},
         });
         if !self.webhooks {
-            return refusal_without_webhook(&object, &self.admission).map(|refusal| refusal.to_string());
+            return refusal_without_webhook(&object, &self.admission).map(|refusal| brief(&refusal));
         }
         let request = Request {
             operation: Operation::Create,
@@ -79,9 +85,78 @@ impl Rules {
             user: &User::default(),
         };
         match validate(&request, &self.admission) {
-            Answer::Refused(refusal) => Some(refusal.to_string()),
+            Answer::Refused(refusal) => Some(brief(&refusal)),
             Answer::Allowed | Answer::Ask(_) => None,
         }
+    }
+}
+
+fn brief(refusal: &Refusal) -> String {
+    refusal.to_string().chars().take(LONGEST_REFUSAL).collect()
+}
+
+/// An AppWrapper as it is read. Of one that breaks a bound and has nothing deployed, the components are not: nothing is done with them.
+#[derive(Deserialize, Debug)]
+#[serde(try_from = "RawApp")]
+pub(super) struct AppWire {
+    uid: Uid,
+    resource_version: ResourceVersion,
+    /// The object, without what the API server keeps for itself.
+    pub(super) object: Value,
+    /// The bound that it breaks, if its components are left out because of that.
+    excess: Option<String>,
+}
+
+/// The text of its parts.
+#[derive(Deserialize)]
+struct RawApp {
+    metadata: BTreeMap<String, Box<RawValue>>,
+    spec: Option<Box<RawValue>>,
+    status: Option<Box<RawValue>>,
+}
+
+impl TryFrom<RawApp> for AppWire {
+    type Error = serde_json::Error;
+
+    fn try_from(RawApp { mut metadata, spec, status }: RawApp) -> Result<Self, serde_json::Error> {
+        let read =
+            |text: Option<Box<RawValue>>| text.map_or(Ok(Value::Null), |it| serde_json::from_str(it.get()));
+        // As long as all the rest together.
+        metadata.remove("managedFields");
+        let text =
+            |field: &str| metadata.get(field).map_or(Ok(String::new()), |it| serde_json::from_str(it.get()));
+        let (uid, resource_version) =
+            (Uid::from(text("uid")?), ResourceVersion::from(text("resourceVersion")?));
+        let metadata: Result<Map<String, Value>, _> = metadata
+            .into_iter()
+            .map(|(field, value)| Ok((field, serde_json::from_str(value.get())?)))
+            .collect();
+        let status = read(status)?;
+        // One that was created before there were bounds is looked after until its end.
+        let excess = spec.as_deref().map(Size::of_spec).transpose()?.and_then(Size::excess);
+        let excess = excess.filter(|_| !has_deployed(&status)).map(|excess| excess.to_string());
+        let spec = match (&excess, spec) {
+            (Some(_), Some(spec)) => serde_json::to_value(serde_json::from_str::<Spec>(spec.get())?)?,
+            (_, spec) => read(spec)?,
+        };
+        let object = json!({"metadata": metadata?, "spec": spec, "status": status});
+        Ok(Self { uid, resource_version, object, excess })
+    }
+}
+
+/// True if something of it may exist.
+fn has_deployed(status: &Value) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|it| it["type"] == RESOURCES_DEPLOYED && it["status"] == "True")
+}
+
+impl Identified for AppWire {
+    fn uid(&self) -> &Uid {
+        &self.uid
+    }
+
+    fn resource_version(&self) -> &ResourceVersion {
+        &self.resource_version
     }
 }
 
@@ -114,7 +189,7 @@ pub(super) struct Part {
     pub(super) defect: Option<String>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize, Serialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Spec {
     suspend: bool,
@@ -123,7 +198,8 @@ struct Spec {
 
 impl App {
     /// Reads an AppWrapper.
-    pub(super) fn read(object: &Value, rules: &Rules) -> Result<Self, serde_json::Error> {
+    pub(super) fn read(wire: &AppWire, rules: &Rules) -> Result<Self, serde_json::Error> {
+        let AppWire { object, excess, .. } = wire;
         let metadata = Meta::<Map<String, Value>>::deserialize(&object["metadata"])?;
         let spec = Option::<Spec>::deserialize(&object["spec"])?.unwrap_or_default();
         // A status that nobody can read must not be taken for that of a new AppWrapper.
@@ -144,10 +220,12 @@ impl App {
             | Phase::Terminating
             | Phase::Unknown(_) => false,
         };
-        let admitted = compare(object, &status);
+        // Without its components nobody can compare it, and nothing is created for it.
+        let admitted = if excess.is_some() { Comparison::Same } else { compare(object, &status) };
         let is_changed = matches!(admitted, Comparison::Changed(_));
-        let is_asked = about_to_create && !is_changed;
-        let refused = is_asked.then(|| rules.refusal(&appwrapper, components)).flatten();
+        let is_asked = about_to_create && !is_changed && excess.is_none();
+        let refused =
+            is_asked.then(|| rules.refusal(&appwrapper, components)).flatten().or_else(|| excess.clone());
         let checks = is_asked && refused.is_none();
         let reading = Reading { of: &appwrapper, attempt: ATTEMPT, rules, checks };
         let parts = if is_changed && !status.component_status.is_empty() {
@@ -178,8 +256,8 @@ impl App {
 
     /// The same from the API's text.
     pub(super) fn parse(text: &str, rules: &Rules) -> Result<(Self, Value), serde_json::Error> {
-        let object: Value = serde_json::from_str(text)?;
-        Ok((Self::read(&object, rules)?, object))
+        let wire: AppWire = serde_json::from_str(text)?;
+        Ok((Self::read(&wire, rules)?, wire.object))
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -286,11 +364,11 @@ impl Part {
 pub(super) struct OurAppWrappers(pub(super) std::sync::Arc<Rules>);
 
 impl Project for OurAppWrappers {
-    type Wire = Whole;
+    type Wire = AppWire;
     type Kept = App;
 
-    fn keep(&self, wire: Whole) -> Option<App> {
-        let app = App::read(&wire.object, &self.0)
+    fn keep(&self, wire: AppWire) -> Option<App> {
+        let app = App::read(&wire, &self.0)
             .inspect_err(|error| tracing::warn!(%error, "an AppWrapper cannot be read, and is left alone"))
             .ok()?;
         let foreign = |name: &str| name != salvor_api::names::appwrapper::CONTROLLER_NAME;

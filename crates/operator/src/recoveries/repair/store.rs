@@ -27,6 +27,8 @@ pub(super) struct Store<T> {
     /// Each for itself: the leaves of such a map are half empty.
     objects: BTreeMap<Uid, Box<T>>,
     gone: VecDeque<Uid>,
+    /// True if it was ever listed.
+    was_listed: bool,
 }
 
 #[derive(Debug)]
@@ -65,14 +67,14 @@ impl<T> Turn<T> {
 
 impl<T: Kept> Store<T> {
     pub(super) fn new() -> Self {
-        Self { state: State::Awaited, objects: BTreeMap::new(), gone: VecDeque::new() }
+        Self { state: State::Awaited, objects: BTreeMap::new(), gone: VecDeque::new(), was_listed: false }
     }
 
     /// True if all its objects are known, or there can be none.
     pub(super) fn is_settled(&self) -> bool {
         match &self.state {
             State::Listed | State::Lost(KindLost::NotServed) => true,
-            State::Awaited | State::Lost(KindLost::Failed(_)) => false,
+            State::Awaited | State::Lost(KindLost::Unserved | KindLost::Failed(_)) => false,
         }
     }
 
@@ -96,7 +98,7 @@ impl<T: Kept> Store<T> {
         match &self.state {
             State::Listed | State::Lost(KindLost::NotServed) => None,
             State::Awaited => Some("they are not listed yet".to_owned()),
-            State::Lost(KindLost::Failed(words)) => Some(words.clone()),
+            State::Lost(lost @ (KindLost::Unserved | KindLost::Failed(_))) => Some(lost.to_string()),
         }
     }
 
@@ -112,6 +114,12 @@ impl<T: Kept> Store<T> {
         match news {
             OfKind::Served(_) => Turn::nothing(),
             OfKind::Lost(lost) => {
+                let lost = match lost {
+                    // What was served a moment ago may be again in a moment: its objects have not gone.
+                    KindLost::Unserved if self.was_listed => KindLost::Failed(lost.to_string()),
+                    KindLost::Unserved | KindLost::NotServed => KindLost::NotServed,
+                    KindLost::Failed(_) => lost,
+                };
                 if lost == KindLost::NotServed {
                     self.objects.clear();
                 }
@@ -174,7 +182,7 @@ impl<T: Kept> Store<T> {
             self.take(object, Told::ByListAt(moment.revision));
         }
         packed(&mut self.objects);
-        self.state = State::Listed;
+        (self.state, self.was_listed) = (State::Listed, true);
         turn
     }
 }

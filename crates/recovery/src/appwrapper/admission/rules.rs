@@ -4,6 +4,7 @@ use salvor_api::names::appwrapper as names;
 use serde_json::Value;
 
 use super::AdmissionPolicy;
+use crate::appwrapper::bounds::Size;
 use crate::appwrapper::inject::{self, Component, InjectionPolicy, Owner};
 use crate::appwrapper::podsets::{self, FieldError, PodSet, TemplateKind};
 use crate::ids::Uid;
@@ -28,6 +29,10 @@ pub(super) fn creation(object: &Value, namespace: &str, policy: &AdmissionPolicy
             names::MEMBER_LABEL
         );
         errors.push(FieldError::invalid("metadata.name", name, detail));
+    }
+    if let Some(excess) = Size::of(object).excess() {
+        errors.push(excess);
+        return errors;
     }
     let list = &object["spec"]["components"];
     if !list.is_array() && !list.is_null() {
@@ -138,7 +143,7 @@ pub(in crate::appwrapper) const IMMUTABLE: &str = "attempt to change immutable f
 
 /// What is wrong with a change.
 pub(super) fn change(old: &Value, new: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors: Vec<FieldError> = Size::of(new).excess_since(Size::of(old)).into_iter().collect();
     let mut immutable = |field: String| errors.push(FieldError::forbidden(field, IMMUTABLE));
     for label in [names::USER_LABEL, names::USER_ID_LABEL] {
         if text(&old["metadata"]["labels"][label]) != text(&new["metadata"]["labels"][label]) {

@@ -580,6 +580,37 @@ fn without_webhooks_only_the_kinds_named_for_it_are_run() {
     assert!(refusal_without_webhook(&long, &policy).is_some());
 }
 
+/// With and without webhooks, and by the one bound alone, however much else is wrong with the components.
+#[test]
+fn more_components_or_a_larger_spec_than_the_bounds_allow_are_refused() {
+    let services = |count: usize| {
+        let mut all = vec![service(); count - 1];
+        all.push(job(1, 1));
+        wrapper(&all)
+    };
+    assert!(!matches!(creation(&services(128)), Answer::Refused(_)));
+    let broken = wrapper(&vec![json!({"template": "?"}); 129]);
+    for object in [services(129), broken] {
+        let told = refusal(creation(&object));
+        assert!(
+            told.starts_with("spec.components: Invalid value: \"129 components\": must have at most 128"),
+            "{told}"
+        );
+        let policy = AdmissionPolicy::new(&AppWrapperSettings::default());
+        assert_eq!(refusal_without_webhook(&object, &policy).unwrap().to_string(), told);
+    }
+    let mut large = wrapper(&[job(1, 1)]);
+    large["spec"]["components"][0]["template"]["metadata"]["annotations"]["data"] =
+        json!("x".repeat(600_000));
+    assert!(refusal(creation(&large)).contains("must have at most 524288 bytes as JSON"));
+    // What Kueue adds to a component may change; that it grows without end is refused.
+    let (old, mut new) = (wrapper(&[job(1, 1)]), wrapper(&[job(1, 1)]));
+    new["spec"]["components"][0]["podSetInfos"] = json!([{"annotations": {"data": "x".repeat(600_000)}}]);
+    assert!(refusal(update(&old, &new)).contains("must have at most 524288 bytes as JSON"));
+    assert_eq!(update(&new, &new), Answer::Allowed, "what is too large already may be suspended and deleted");
+    assert_eq!(update(&new, &old), Answer::Allowed);
+}
+
 #[test]
 fn deep_nesting_is_no_trouble() {
     let mut deep = json!("end");

@@ -555,12 +555,12 @@ fn an_old_failure_does_not_end_a_creation() {
 
 #[test]
 fn what_can_never_be_created_fails_at_once() {
-    for case in ["fatal answer", "no such kind", "somebody else's"] {
+    for case in ["fatal answer", "a template without a kind", "somebody else's"] {
         let mut it = Cluster::job();
         it.view.suspend = false;
         match case {
             "fatal answer" => it.create_error = Some(true),
-            "no such kind" => it.view.components[0].seen = Seen::NoSuchKind,
+            "a template without a kind" => it.view.components[0].seen = Seen::NoSuchKind,
             _ => {
                 let mut taken = cluster::object("x", job(), "c0", at(-9), ComponentState::Active);
                 taken.owner_uid = Some("an AppWrapper of the same name that is gone".into());
@@ -573,6 +573,89 @@ fn what_can_never_be_created_fails_at_once() {
         assert!(!it.holds("QuotaReserved"), "{case}");
         assert!(it.deeds.is_empty(), "nothing of others is deleted: {:?}", it.deeds);
     }
+}
+
+/// A kind that is not served has the whole admission grace to be served, counted from when it was missed first.
+#[test]
+fn a_kind_that_is_not_served_has_the_whole_admission_grace() {
+    let unserved = |it: &mut Cluster, seen: Seen| {
+        it.view.components[0].seen = seen;
+        let now = it.now;
+        it.view.memory.unserved.entry(0).or_insert(now);
+    };
+    for (missed_after, fails_at) in [(0, 60), (40, 100)] {
+        let mut it = Cluster::job();
+        it.view.suspend = false;
+        it.view.components[0].seen = Seen::Unknown("not listed yet".into());
+        it.run_for(missed_after);
+        unserved(&mut it, Seen::Unknown("not served now".into()));
+        it.settle();
+        assert_eq!((it.phase(), it.code()), (Phase::Resuming, "CreationFailed"));
+        assert_eq!(it.judge().verdict.wake_at(), Some(at(fails_at)));
+        let mut back = it.clone();
+        // It is known for certain, and that changes nothing.
+        unserved(&mut it, Seen::NoSuchKind);
+        it.run_for(fails_at - missed_after - 1);
+        assert_eq!(it.phase(), Phase::Resuming);
+        it.run_for(1);
+        assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Failed, 0));
+        let message = "error creating components: no matches for kind \"Job\" in version \"batch/v1\"";
+        assert_eq!(it.condition("Unhealthy"), ("True", "CreateFailed", message));
+        assert!(!it.holds("QuotaReserved"));
+        back.run_for(20);
+        back.view.memory.unserved.clear();
+        back.view.components[0].seen = Seen::Absent { last: None };
+        back.run_for(9);
+        assert_eq!(
+            (back.phase(), back.view.status.resets.len()),
+            (Phase::Running, 0),
+            "it was served in time"
+        );
+    }
+}
+
+/// Of a component whose kind is not served nobody knows whether it is there. It is gone once that is certain, and no pod may be its own.
+#[test]
+fn a_component_whose_kind_is_not_served_is_not_gone_while_it_may_have_pods() {
+    let mut it = Cluster::of(&[(job(), 2), (deployment(), 1)]).running();
+    it.view.components[0].seen = Seen::Unknown("not served now".into());
+    it.run_for(3_600);
+    assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"));
+    it.view.components[0].seen = Seen::NoSuchKind;
+    it.run_for(3_600);
+    assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"), "its pods run");
+    for pod in &mut it.view.pods {
+        // Without their owner nobody can tell whose they are.
+        pod.component = pod.component.filter(|of| *of != 0);
+    }
+    it.run_for(3_600);
+    assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"));
+    it.view.pods.retain(|pod| pod.component == Some(1));
+    it.settle();
+    assert_eq!((it.phase(), &*it.view.status.resets[0].cause), (Phase::Resetting, "MissingComponent"));
+    assert!(it.holds("QuotaReserved"));
+}
+
+/// A status write for each attempt would be one more that may not be answered.
+#[test]
+fn a_creation_without_an_answer_is_tried_again_after_seconds_that_double_and_costs_no_status() {
+    let mut it = Cluster::job();
+    it.view.suspend = false;
+    it.create_error = Some(false);
+    it.settle();
+    let before = it.writes;
+    for (attempts, seconds) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (9, 16)] {
+        let now = it.now;
+        it.view.status.component_status[0].conditions.clear();
+        it.view.memory.creation.insert(
+            0,
+            CreateFailure { message: "no answer".into(), fatal: false, unanswered: true, at: now, attempts },
+        );
+        let verdict = it.judge().verdict;
+        assert_eq!(verdict.wake_at(), Some(crate::moments::after(now, secs(seconds))), "{attempts}");
+        assert!(verdict.actions().is_empty());
+    }
+    assert_eq!(it.writes, before);
 }
 
 #[test]

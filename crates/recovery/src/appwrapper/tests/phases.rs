@@ -287,6 +287,26 @@ fn what_is_refused_while_it_waits_is_told_so_and_may_run_when_the_configuration_
     }
 }
 
+/// Whatever is refused, and with whatever words: nothing in its status grows with it.
+#[test]
+fn the_status_of_what_is_refused_is_small() {
+    for suspend in [true, false] {
+        let mut it = Cluster::of(&vec![(job(), 1); 128]);
+        it.view.suspend = suspend;
+        it.view.refused = Some("\u{1}\"ä".repeat(10_000));
+        it.view.annotations = annotated(&[("retryLimit", &"\u{1}\"ä".repeat(10_000))]);
+        it.run_for(100);
+        assert_eq!(it.phase(), if suspend { Phase::Suspended } else { Phase::Failed });
+        let status = serde_json::to_string(&it.view.status).unwrap();
+        assert!(status.len() <= 8 * 1024, "{} bytes", status.len());
+        assert_eq!(it.condition("ComponentsValid").0, "False");
+        // Once nothing speaks against it, Kueue reads its PodSets.
+        it.view.refused = None;
+        it.settle();
+        assert_eq!(it.view.status.component_status.len(), if suspend { 128 } else { 0 });
+    }
+}
+
 #[test]
 fn writes_from_new_to_succeeded_are_few() {
     let mut it = Cluster::job();

@@ -70,6 +70,7 @@ pub fn capture(objects: &Objects, names: Names) -> Captured {
         Some(configuration) => {
             let mut config = serde_json::to_value(configuration).unwrap_or_default();
             without_nulls(&mut config);
+            names.in_configuration(&mut config);
             names.in_selectors(&mut config, &pools.of_node_pool);
             scenario["salvor"] = json!({ "config": config });
             let policies = repair_policies(objects, names, &pools);
@@ -90,6 +91,7 @@ fn repair_policies(objects: &Objects, names: Names, pools: &Pools) -> Map<String
     let policy = |policy: &Value| {
         let mut spec = policy["spec"].clone();
         without_nulls(&mut spec);
+        names.in_policy(&mut spec);
         names.in_selectors(&mut spec, &pools.of_node_pool);
         (names.of(&text(&policy["metadata"]["name"]), 60), spec)
     };

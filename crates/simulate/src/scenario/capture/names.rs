@@ -1,24 +1,104 @@
 //! Names, as they are or as hashes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
-use salvor_api::names::repair::labels::NODE_POOL;
+use ring::{
+    hmac,
+    rand::{SecureRandom, SystemRandom},
+};
+use salvor_api::{
+    Controller, GoDuration,
+    config::{Configuration, FIELDS, Kind},
+    names::repair::labels::NODE_POOL,
+};
 use serde_json::{Map, Value, json};
 
 use super::{list, text};
 
-/// Keys of labels, taints and resources under these domains are the same everywhere, so they tell nothing about a cluster. So do
-/// their values, except for the name of a NodePool.
-const PUBLIC: [&str; 9] = [
-    "kubernetes.io",
-    "k8s.io",
-    "karpenter.sh",
-    "nvidia.com",
-    "amd.com",
-    "intel.com",
-    "habana.ai",
-    "k8s.aws",
-    "azure.com",
+/// Keys of labels, taints and resources that are the same everywhere, so that they tell nothing about a cluster, and those of their values
+/// that do not either. All others are hashed: anybody may invent a key under a domain that everybody knows.
+const KNOWN: [(&str, &[&str]); 34] = [
+    ("kubernetes.io/arch", &["amd64", "arm64", "ppc64le", "s390x", "riscv64"]),
+    ("kubernetes.io/os", &["linux", "windows"]),
+    ("beta.kubernetes.io/arch", &["amd64", "arm64", "ppc64le", "s390x", "riscv64"]),
+    ("beta.kubernetes.io/os", &["linux", "windows"]),
+    ("beta.kubernetes.io/instance-type", &[]),
+    ("node.kubernetes.io/instance-type", &[]),
+    ("node.kubernetes.io/exclude-disruption", &[]),
+    ("node.kubernetes.io/exclude-from-external-load-balancers", &[]),
+    ("node-role.kubernetes.io/control-plane", &[]),
+    ("node-role.kubernetes.io/master", &[]),
+    ("node-role.kubernetes.io/worker", &["worker"]),
+    ("topology.kubernetes.io/zone", &[]),
+    ("topology.kubernetes.io/region", &[]),
+    ("failure-domain.beta.kubernetes.io/zone", &[]),
+    ("failure-domain.beta.kubernetes.io/region", &[]),
+    ("karpenter.sh/capacity-type", &["spot", "on-demand", "reserved"]),
+    ("karpenter.sh/initialized", &[]),
+    ("karpenter.sh/registered", &[]),
+    (NODE_POOL, &[]),
+    ("nvidia.com/gpu", &[]),
+    ("nvidia.com/gpu.present", &[]),
+    ("nvidia.com/gpu.product", &[]),
+    ("amd.com/gpu", &[]),
+    ("gpu.intel.com/i915", &[]),
+    ("gpu.intel.com/xe", &[]),
+    ("habana.ai/gaudi", &[]),
+    ("aws.amazon.com/neuron", &[]),
+    ("aws.amazon.com/neuroncore", &[]),
+    ("aws.amazon.com/neurondevice", &[]),
+    ("vpc.amazonaws.com/efa", &[]),
+    ("google.com/tpu", &[]),
+    ("cloud.google.com/gke-spot", &[]),
+    ("eks.amazonaws.com/capacityType", &["ON_DEMAND", "SPOT"]),
+    ("kubernetes.azure.com/scalesetpriority", &["regular", "spot"]),
+];
+/// Values that say nothing under any known key.
+const PLAIN_VALUES: [&str; 6] = ["", "true", "false", "present", "NoSchedule", "NoExecute"];
+/// Words of a NodeRepairPolicy, and the types of conditions that kubelets and well-known agents report.
+const WORDS: [&str; 41] = [
+    "True",
+    "False",
+    "Unknown",
+    "In",
+    "NotIn",
+    "Exists",
+    "DoesNotExist",
+    "Forceful",
+    "Graceful",
+    "Drain",
+    "DeleteNode",
+    "Replace",
+    "Reboot",
+    "Annotation",
+    "Taint",
+    "UTC",
+    "Ready",
+    "MemoryPressure",
+    "DiskPressure",
+    "PIDPressure",
+    "NetworkUnavailable",
+    "KernelDeadlock",
+    "ReadonlyFilesystem",
+    "CorruptDockerOverlay2",
+    "FrequentKubeletRestart",
+    "FrequentDockerRestart",
+    "FrequentContainerdRestart",
+    "FrequentUnregisterNetDevice",
+    "KubeletUnhealthy",
+    "ContainerRuntimeUnhealthy",
+    "ContainerRuntimeProblem",
+    "KubeletProblem",
+    "NTPProblem",
+    "KernelReady",
+    "ContainerRuntimeReady",
+    "NetworkingReady",
+    "StorageReady",
+    "AcceleratedHardwareReady",
+    "GpuUnhealthy",
+    "XidError",
+    "GPUHealth",
 ];
 
 /// How names are written.
@@ -27,15 +107,49 @@ pub enum Names {
     /// As they are.
     Plain,
     /// As hashes, so that the file can be shown to others.
-    Hashed,
+    Hashed(Salt),
+}
+
+/// What makes the hashes of one file others than those of every other one: without it, whoever has a list of names could find which of them
+/// are in the file. It is written nowhere.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Salt([u8; 32]);
+
+impl Salt {
+    /// The bytes of a hash that are kept: nobody finds two names with the same.
+    const KEPT: usize = 16;
+
+    /// A name of its own for each text, which tells nothing about it.
+    fn name(&self, text: &str) -> String {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), text.as_bytes());
+        let digits = tag.as_ref().iter().take(Self::KEPT).map(|byte| format!("{byte:02x}"));
+        ["h".to_owned()].into_iter().chain(digits).collect()
+    }
+}
+
+impl std::fmt::Debug for Salt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Salt")
+    }
 }
 
 impl Names {
+    /// Hashes of one file.
+    ///
+    /// # Errors
+    /// The system gives no random numbers.
+    pub fn hashed() -> std::io::Result<Self> {
+        let mut salt = [0; 32];
+        let filled = SystemRandom::new().fill(&mut salt);
+        filled.map_err(|_| std::io::Error::other("the system gives no random numbers"))?;
+        Ok(Self::Hashed(Salt(salt)))
+    }
+
     /// The name of an object, of at most so many characters.
     pub(super) fn of(self, name: &str, most: usize) -> String {
         match self {
             Self::Plain => plain(name, most),
-            Self::Hashed => format!("h{}", &hash(name)[8..]),
+            Self::Hashed(salt) => salt.name(name),
         }
     }
 
@@ -43,30 +157,60 @@ impl Names {
     pub(super) fn key(self, key: &str) -> String {
         match (self, key.split_once('/')) {
             (Self::Plain, _) => key.to_owned(),
-            (Self::Hashed, _) if is_public(key) => key.to_owned(),
-            (Self::Hashed, Some(_)) => format!("example.com/h{}", &hash(key)[8..]),
-            // What the scheduler counts without a domain is the same everywhere.
-            (Self::Hashed, None) => format!("h{}", &hash(key)[8..]),
+            (Self::Hashed(_), _) if known_values(key).is_some() => key.to_owned(),
+            (Self::Hashed(salt), Some(_)) => format!("example.com/{}", salt.name(key)),
+            (Self::Hashed(salt), None) => salt.name(key),
         }
     }
 
     /// The value of a label or a taint.
     pub(super) fn value(self, key: &str, value: &str) -> String {
-        let tells = !value.is_empty() && (!is_public(key) || key == NODE_POOL);
-        if self == Self::Hashed && tells { format!("h{}", &hash(value)[8..]) } else { value.to_owned() }
+        let is_known = |known: &[&str]| known.contains(&value) || PLAIN_VALUES.contains(&value);
+        match self {
+            Self::Hashed(salt) if !value.is_empty() && !known_values(key).is_some_and(is_known) => {
+                salt.name(value)
+            }
+            Self::Plain | Self::Hashed(_) => value.to_owned(),
+        }
     }
 
     /// The resources that a node has or a pod asks for.
     pub(super) fn resources(self, amounts: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        // What the scheduler counts without a domain is the same everywhere.
         let name = |name: String| if name.contains('/') { self.key(&name) } else { name };
         amounts.into_iter().map(|(key, amount)| (name(key), amount)).collect()
+    }
+
+    /// Salvor's configuration: of what is neither a number nor one of the words that a field takes, only defaults are kept. Selectors are not
+    /// changed.
+    pub(super) fn in_configuration(self, configuration: &mut Value) {
+        let Self::Hashed(salt) = self else { return };
+        let mut known: BTreeSet<String> = Controller::ALL.iter().map(ToString::to_string).collect();
+        known.extend(known.clone().iter().map(|name| format!("-{name}")));
+        collect(&serde_json::to_value(Configuration::default()).unwrap_or_default(), &mut known);
+        hash_settings(configuration, "", &known, salt);
+    }
+
+    /// The spec of a NodeRepairPolicy. Selectors are not changed.
+    pub(super) fn in_policy(self, spec: &mut Value) {
+        let Self::Hashed(salt) = self else { return };
+        match spec {
+            Value::String(word) if !is_number(word) && !WORDS.contains(&word.as_str()) => {
+                *word = salt.name(word);
+            }
+            Value::Object(fields) if !is_selector(fields) => {
+                fields.values_mut().for_each(|field| self.in_policy(field));
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.in_policy(item)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {}
+        }
     }
 
     /// Writes the names in all label selectors of a document as they are in the scenario, where a NodePool may be several pools.
     pub(super) fn in_selectors(self, document: &mut Value, pools: &BTreeMap<String, BTreeSet<String>>) {
         match document {
             Value::Object(fields) => {
-                if fields.contains_key("matchLabels") || fields.contains_key("matchExpressions") {
+                if is_selector(fields) {
                     self.in_selector(fields, pools);
                     return;
                 }
@@ -114,11 +258,74 @@ impl Names {
     }
 }
 
-fn is_public(key: &str) -> bool {
-    let Some((domain, _)) = key.split_once('/') else { return false };
-    PUBLIC
-        .iter()
-        .any(|public| domain.strip_suffix(public).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
+fn known_values(key: &str) -> Option<&'static [&'static str]> {
+    KNOWN.iter().find(|(known, _)| *known == key).map(|(_, values)| *values)
+}
+
+fn is_selector(fields: &Map<String, Value>) -> bool {
+    fields.contains_key("matchLabels") || fields.contains_key("matchExpressions")
+}
+
+/// A duration, a number, a share, an amount, or a schedule.
+fn is_number(word: &str) -> bool {
+    let of_digits = |it: char| it.is_ascii_digit() || "*/,.% -".contains(it);
+    word.parse::<GoDuration>().is_ok() || word.chars().all(of_digits)
+}
+
+/// All texts in a value.
+fn collect(value: &Value, texts: &mut BTreeSet<String>) {
+    match value {
+        Value::String(text) => {
+            texts.insert(text.clone());
+        }
+        Value::Object(fields) => fields.values().for_each(|field| collect(field, texts)),
+        Value::Array(items) => items.iter().for_each(|item| collect(item, texts)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Hashes the texts of a part of the configuration, which is at a path, and leaves out entries of lists and maps that are not known.
+fn hash_settings(value: &mut Value, path: &str, known: &BTreeSet<String>, salt: Salt) {
+    let is_known = |text: &str| known.contains(text);
+    let kind = FIELDS.iter().find(|field| field.path == path).map(|field| field.kind);
+    match (kind, value) {
+        (
+            Some(
+                Kind::Bool
+                | Kind::Integer(..)
+                | Kind::Duration
+                | Kind::DurationOrNanoseconds
+                | Kind::Choice(_)
+                | Kind::Gates
+                | Kind::Selector,
+            ),
+            _,
+        ) => {}
+        (Some(Kind::TextMap | Kind::TaintMap), Value::Object(entries)) => {
+            entries.retain(|key, _| is_known(key));
+        }
+        (_, Value::String(text)) => {
+            if !is_known(text) && !is_number(text) {
+                let domain = if text.contains('/') { "example.com/" } else { "" };
+                *text = format!("{domain}{}", salt.name(text));
+            }
+        }
+        (_, Value::Array(items)) => {
+            items.retain(|item| item.as_str().is_none_or(is_known));
+            let path = format!("{path}[]");
+            items.iter_mut().for_each(|item| hash_settings(item, &path, known, salt));
+        }
+        (_, Value::Object(fields)) if !is_selector(fields) => {
+            // Nothing else can stand in the place of an address.
+            let is_address = |text: &str| text.contains("://") || text.parse::<SocketAddr>().is_ok();
+            fields.retain(|_, field| field.as_str().is_none_or(|text| is_known(text) || !is_address(text)));
+            for (name, field) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                hash_settings(field, &path, known, salt);
+            }
+        }
+        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {}
+    }
 }
 
 /// A name that a scenario may have.

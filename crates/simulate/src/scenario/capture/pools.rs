@@ -106,7 +106,7 @@ pub(super) fn pools(objects: &Objects, names: Names, notes: &mut Vec<String>) ->
     let mut machines = 0;
     for (number, (class, nodes)) in (1..).zip(classes) {
         let name = match (names, class.node_pool.as_str()) {
-            (Names::Hashed, _) | (Names::Plain, "") => format!("pool{number}"),
+            (Names::Hashed(_), _) | (Names::Plain, "") => format!("pool{number}"),
             (Names::Plain, own) => format!("{}-{number}", plain(own, 20)),
         };
         let mut zones: BTreeMap<String, usize> = BTreeMap::new();

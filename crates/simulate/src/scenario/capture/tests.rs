@@ -81,10 +81,14 @@ fn a_cluster_is_a_scenario_that_can_be_read() {
 }
 
 #[test]
-fn hashed_names_tell_nothing_and_are_always_the_same() {
-    let hashed = capture(&objects(), Names::Hashed).scenario.to_string();
+fn hashed_names_tell_nothing_and_are_others_in_each_file() {
+    let names = Names::hashed().unwrap();
+    let hashed = capture(&objects(), names).scenario.to_string();
     assert!(["train", "blue", "ml-", "\"z1"].iter().all(|name| !hashed.contains(name)), "{hashed}");
-    assert_eq!(hashed, capture(&objects(), Names::Hashed).scenario.to_string());
+    assert_eq!(hashed, capture(&objects(), names).scenario.to_string());
+    assert_ne!(hashed, capture(&objects(), Names::hashed().unwrap()).scenario.to_string());
+    let digits = |it: &&str| it.len() == 33 && it.starts_with('h');
+    assert!(hashed.split('"').any(|it| digits(&it)), "128 bits: {hashed}");
     assert!(Scenario::read(&hashed, &Source::default()).is_ok());
 }
 
@@ -173,7 +177,7 @@ fn budgets_policies_and_machines_are_taken_over() {
 
 #[test]
 fn keys_of_taints_labels_and_resources_are_hashed_as_names_are() {
-    let hashed = capture(&with_machines(), Names::Hashed).scenario;
+    let hashed = capture(&with_machines(), Names::hashed().unwrap()).scenario;
     let text = hashed.to_string();
     for secret in ["secret", "acme", "blue", "\"team\""] {
         assert!(!text.contains(secret), "{secret}: {hashed:#}");
@@ -189,4 +193,32 @@ fn keys_of_taints_labels_and_resources_are_hashed_as_names_are() {
     let policy = read.salvor.repair_policies.values().next().unwrap();
     let (key, value) = policy["nodeSelector"]["matchLabels"].as_object().unwrap().iter().next().unwrap();
     assert_eq!(card.labels.get(key).map(String::as_str), value.as_str(), "{hashed:#}");
+}
+
+/// Keys under a domain that everybody knows, values of known keys, settings and policies: anybody may write anything there.
+#[test]
+fn only_known_keys_and_values_are_left_in_a_hashed_file() {
+    let mut objects = with_machines();
+    for node in &mut objects.nodes {
+        node["metadata"]["labels"]["secret-a.kubernetes.io/secret-b"] = "secret-c".into();
+        node["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "secret-d".into();
+        node["metadata"]["labels"]["kubernetes.io/arch"] = "arm64".into();
+        node["spec"]["taints"] =
+            json!([{ "key": "nvidia.com/gpu", "value": "secret-e", "effect": "NoSchedule" }]);
+    }
+    let asks = json!({ "secret-a.kubernetes.io/secret-b": "secret-c", "kubernetes.io/arch": "arm64" });
+    objects.repair_policies[0]["spec"]["nodeSelector"]["matchLabels"] = asks;
+    objects.repair_policies[0]["spec"]["policies"][0]["conditionType"] = "SecretCondition".into();
+    let mut configuration = Configuration::default();
+    configuration.leader_election.lease_name = "secret-lease".into();
+    configuration.appwrapper.default_queue_name = "secret-queue".into();
+    configuration.appwrapper.wrapped_kinds.push("Secret.acme.com".into());
+    objects.configuration = Some(configuration);
+    let hashed = capture(&objects, Names::hashed().unwrap()).scenario;
+    let text = hashed.to_string();
+    assert!(!text.to_lowercase().contains("secret") && !text.contains("acme"), "{hashed:#}");
+    for known in ["nvidia.com/gpu", "kubernetes.io/arch", "arm64", "10m", "Unknown", "Job.batch"] {
+        assert!(text.contains(known), "{known}: {hashed:#}");
+    }
+    Scenario::read(&text, &Source::default()).unwrap_or_else(|error| panic!("{error}\n{hashed:#}"));
 }

@@ -49,7 +49,11 @@ pub(super) fn workloads(
             format!("{}-{}", text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
         let mut name = names.of(&full, 36);
         while !used.insert(name.clone()) {
-            name = format!("{}-{}", plain(&name, 27), &hash(&format!("{full}{}", used.len()))[8..]);
+            let another = format!("{full}{}", used.len());
+            name = match names {
+                Names::Plain => format!("{}-{}", plain(&name, 27), &hash(&another)[8..]),
+                Names::Hashed(_) => names.of(&another, 36),
+            };
         }
         let mut workload = of_template(template, names);
         if let Some(budget) = budgets.of_template(object, template) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::looks::LOOK_HOLDS;
 
-const SERVICES: usize = 299;
+const SERVICES: usize = 127;
 /// Every request takes this long, as on a machine that has too much to do.
 const SLOW: Duration = Duration::from_millis(300);
 

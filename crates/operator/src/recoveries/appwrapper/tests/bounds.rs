@@ -1,0 +1,105 @@
+//! AppWrappers that are too large, kinds that are not served, and writes that were not answered.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::*;
+use crate::feeds::KindLost;
+
+/// As many components, nothing of which was created yet.
+fn of_components(count: usize) -> Value {
+    let mut object = resuming(5);
+    object["status"] = Value::Null;
+    let component = object["spec"]["components"][0].clone();
+    object["spec"]["components"] = vec![component; count].into();
+    object["metadata"]["managedFields"] = json!([{"manager": "somebody"}]);
+    object
+}
+
+/// Nothing of its components is kept, and its status says why. What runs since before there were bounds is looked after.
+#[test]
+fn of_what_breaks_a_bound_no_component_is_read() {
+    let recovery = recovery();
+    let read = app(&recovery, &of_components(128));
+    assert!(read.parts.len() == 128 && !read.refused.unwrap_or_default().contains("128 components"));
+    let (recovery, subject) = knowing(recovery, &of_components(129));
+    let read = app(&recovery, &of_components(129));
+    assert!(read.parts.is_empty());
+    assert!(read.refused.unwrap().contains("must have at most 128 components"));
+    let (code, steps) = asked(&recovery, &subject);
+    assert_eq!((code, names(&steps)), ("GivenUp", vec!["PatchAppWrapperStatus", "EmitEvent"]));
+    let mut large = of_components(1);
+    large["spec"]["components"][0]["template"]["metadata"]["annotations"] = json!({"a": "x".repeat(600_000)});
+    assert!(app(&recovery, &large).parts.is_empty());
+    let mut deployed = of_components(129);
+    deployed["status"] = resuming(5)["status"].clone();
+    deployed["status"]["admitted"] = Value::Null;
+    deployed["status"]["componentStatus"] = json!([]);
+    assert_eq!(app(&recovery, &deployed).parts.len(), 129);
+}
+
+#[test]
+fn an_object_is_written_in_the_version_in_which_it_is_served() {
+    let mut object = resuming(5);
+    object["status"]["phase"] = "Suspending".into();
+    object["spec"]["suspend"] = true.into();
+    let (mut recovery, subject) = with(&object);
+    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v2", "jobs"))), now());
+    recovery.hear(listed(&[job("j1", 9, "w-uid")], "9"), now());
+    let (code, mut steps) = asked(&recovery, &subject);
+    assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
+    let delete = steps.remove(1);
+    let Step::DeleteComponent { object, .. } = &delete else { panic!("{delete:?}") };
+    assert_eq!(object.kind.version, "v2");
+    let mut going = job("j1", 10, "w-uid");
+    going["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z".into();
+    going["metadata"]["finalizers"] = json!(["a.example/b"]);
+    let answer = Written::Object(going.to_string());
+    assert_eq!(recovery.done(&subject, &delete, &answer, now()), View::Shows);
+    assert!(!names(&asked(&recovery, &subject).1).contains(&"DeleteComponent"), "the answer is taken in");
+}
+
+#[test]
+fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let lost = |recovery: &mut AppWrappers, how| {
+        recovery.hear(kind_news(OfKind::Lost(how)), now());
+        let known = &recovery.apps[&subject.uid];
+        let seen = recovery.around(known).components.remove(0).1;
+        (
+            matches!(seen, Seen::Unknown(_)),
+            seen == Seen::NoSuchKind,
+            recovery.memory(known).unserved.get(&0).copied(),
+        )
+    };
+    assert_eq!(lost(&mut recovery, KindLost::Unserved), (true, false, Some(now())));
+    assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
+    assert_eq!(lost(&mut recovery, KindLost::NotServed), (false, true, Some(now())));
+    assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
+    assert_eq!(lost(&mut recovery, KindLost::Failed("forbidden".into())), (true, false, None));
+    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    recovery.hear(listed(&[], "9"), now());
+    create(&recovery, &subject);
+}
+
+/// After a creation that was not answered, the look before the next one finds what it made.
+#[tokio::test]
+async fn a_creation_that_was_not_answered_is_looked_for_before_it_is_sent_again() {
+    let (mut recovery, subject) = with(&resuming(5));
+    let step = create(&recovery, &subject);
+    assert!(recovery.inquiry(&subject, now()).only_creates);
+    recovery.failed(&subject, &step, &Failure::Unanswered(Duration::from_secs(10)), now());
+    assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()), "a second passes first");
+    let inquiry = recovery.inquiry(&subject, now());
+    assert!(!inquiry.only_creates);
+    let api = FakeApi::new(|asked| match asked.path.as_str() {
+        "/apis/workload.codeflare.dev/v1beta2/namespaces/ns/appwrappers/w" => Answer::Json(200, resuming(5)),
+        "/apis/batch/v1/namespaces/ns/jobs/j" => Answer::Json(200, job("j1", 9, "w-uid")),
+        _ => Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []})),
+    });
+    let later = now() + SignedDuration::from_secs(1);
+    let found = inquiry.ask(&api.client, KnownAlready::Nothing, later, &mut Sight::default()).await;
+    let verdict = found.unwrap().unwrap().verdict;
+    assert!(!names(verdict.actions()).contains(&"CreateComponent"), "{verdict:?}");
+}
