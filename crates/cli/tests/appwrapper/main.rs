@@ -21,6 +21,7 @@ mod resets;
 mod samples;
 mod settings;
 mod stage;
+mod stamps;
 mod suspension;
 mod templates;
 mod troubles;
