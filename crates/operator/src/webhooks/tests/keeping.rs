@@ -482,7 +482,8 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     };
     serves(&first).await;
     assert_eq!(store.trusted(), first.0);
-    assert!(api.asked().iter().all(|asked| !asked.path.contains("/secrets")));
+    let shared = store.get(SECRET)["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(shared, ["path.token", "stamp.key"], "no authority is made");
     // Half of the change: what is served stays.
     folder.write("tls.crt", &second.0);
     tokio::time::sleep(Duration::from_secs(60)).await;
