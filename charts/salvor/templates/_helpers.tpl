@@ -117,9 +117,7 @@ app.kubernetes.io/name: salvor
 {{- end -}}
 {{- end -}}
 {{- if $ports.webhooks -}}
-{{- if not (dig "webhooks" "certDir" "" $config) -}}
 {{- $rows = append $rows (dict "namespace" $here "group" "" "resource" "secrets" "name" "salvor-webhooks" "verbs" (list "get" "update")) -}}
-{{- end -}}
 {{- range $name := $config.controllers -}}
 {{- range $kind, $entries := index $data.webhooks $name -}}
 {{- $rows = append $rows (dict "namespace" "" "group" "admissionregistration.k8s.io" "resource" (printf "%ss" (lower $kind)) "name" "salvor" "verbs" (list "get" "update")) -}}

@@ -241,6 +241,8 @@ pub mod appwrapper {
     pub const USER_LABEL: &str = "workload.codeflare.dev/user";
     /// Label of an AppWrapper: the UID of the user who created it.
     pub const USER_ID_LABEL: &str = "workload.codeflare.dev/userid";
+    /// Annotation of an AppWrapper: who wrote its components, signed by Salvor's webhook.
+    pub const WRITTEN_BY: &str = "appwrapper.salvor.dev/written-by";
     /// Label of an AppWrapper: its queue. Kueue's.
     pub const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
     /// The reporting component of events on AppWrappers.

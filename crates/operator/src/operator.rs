@@ -89,11 +89,13 @@ pub fn run(
             Some(BoundWebhooks::new(config.clone(), &configuration).await?)
         };
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
-        let mut operator = Operator::start(surroundings.telling(notices), &configuration);
+        let keyring = webhooks.as_ref().map(|bound| bound.office.keyring.clone()).unwrap_or_default();
+        let surroundings = surroundings.telling(notices).believing(keyring);
+        let mut operator = Operator::start(surroundings, &configuration);
         let metrics = &operator.endpoints.metrics;
         metrics.show_check(checked);
         let webhooks = webhooks.map(|bound| {
-            let registrations = webhooks::registrations(&configuration, &bound.client);
+            let registrations = webhooks::registrations(&configuration, &bound.office);
             bound.serve(registrations, &configuration, metrics.clone())
         });
         operator.endpoints.webhooks = webhooks.as_ref().map(WebhookServer::readiness);
@@ -137,7 +139,7 @@ struct Election {
 impl Operator {
     /// Starts the enabled recoveries on the current tokio runtime.
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
-        let Surroundings { client, time, identity, notices, aside } = surroundings;
+        let Surroundings { client, time, identity, notices, keyring, aside } = surroundings;
         let metrics = Metrics::new(&time);
         let pulse = if aside.is_some() { Pulse::new() } else { Pulse::of_this_thread() };
         metrics.show_pulse(pulse.clone());
@@ -209,6 +211,7 @@ impl Operator {
         let keeper = BrakeKeeper::new(shared.clone(), configuration.brake.count_nodes_ready_within.into());
         let mut running = Running {
             hub: Hub::new(source, keeper),
+            keyring,
             shared,
             stop: CancellationToken::new(),
             engines: Vec::new(),

@@ -8,11 +8,14 @@ use crate::{
     recovery::Recovery,
     shared::Shared,
     tasks,
+    webhooks::Keyring,
 };
 
 /// The recoveries that are started so far, and everything that further ones need.
 pub(crate) struct Running {
     pub(crate) hub: Hub,
+    /// The keys that webhooks sign with.
+    pub(crate) keyring: Keyring,
     pub(crate) shared: Shared,
     pub(crate) stop: CancellationToken,
     pub(crate) engines: Vec<AbortOnDropHandle<()>>,

@@ -14,6 +14,7 @@ use crate::{
     client::{connect, observe},
     notices::Notices,
     time::Time,
+    webhooks::Keyring,
 };
 
 /// An API server, the time, and a name among replicas.
@@ -22,6 +23,8 @@ pub struct Surroundings {
     pub(crate) time: Time,
     pub(crate) identity: String,
     pub(crate) notices: Notices,
+    /// The keys that webhooks sign with; empty where there are none.
+    pub(crate) keyring: Keyring,
     /// Where election runs, if not beside everything else.
     pub(crate) aside: Option<Aside>,
 }
@@ -47,7 +50,8 @@ impl Surroundings {
         };
         let client = connect(config, &time)?;
         let aside = Some(Aside { runtime, client: aside });
-        Ok(Self { client, identity: identity(time.local()), time, notices: Notices::default(), aside })
+        let (identity, notices) = (identity(time.local()), Notices::default());
+        Ok(Self { client, identity, time, notices, keyring: Keyring::default(), aside })
     }
 
     /// A cluster in this process. The operator's own clock shows `now` and goes on as tokio's does; the server's it learns
@@ -62,13 +66,20 @@ impl Surroundings {
     {
         let time = Time::starting_at(now);
         let client = observe(ClientBuilder::new(service, "default"), &time);
-        Self { client, time, identity: identity.into(), notices: Notices::default(), aside: None }
+        let (notices, keyring) = (Notices::default(), Keyring::default());
+        Self { client, time, identity: identity.into(), notices, keyring, aside: None }
     }
 
     /// The receiver of notices about verdicts and writes.
     #[must_use]
     pub fn telling(self, notices: Notices) -> Self {
         Self { notices, ..self }
+    }
+
+    /// The keys that webhooks of this process sign with.
+    #[must_use]
+    pub(crate) fn believing(self, keyring: Keyring) -> Self {
+        Self { keyring, ..self }
     }
 }
 

@@ -28,6 +28,7 @@ pub mod pause;
 mod pod_writes;
 pub mod repair;
 mod server_clock;
+pub mod signing;
 pub mod step;
 pub mod taints;
 mod verdict;

@@ -276,8 +276,8 @@ const FIELDS: &[Field] = &[
         "appwrapper.userRBACAdmissionCheck",
         Bool,
         Presence::Default("true"),
-        "Whether the webhook refuses an AppWrapper whose user may not create what it wraps. Switched off, everybody who may \
-         create an AppWrapper may create every kind in wrappedKinds.",
+        "Whether the webhook refuses an AppWrapper whose user may not create what it wraps, and the controller asks again before it \
+         creates that. Switched off, everybody who may create an AppWrapper may create every kind in wrappedKinds.",
     ),
     field(
         "appwrapper.schedulerName",
@@ -407,9 +407,9 @@ const FIELDS: &[Field] = &[
         "appwrapper.wrappedKindsWithoutWebhooks",
         TextList,
         Presence::Default("[]"),
-        "The kinds out of wrappedKinds that may be wrapped while webhooks.enabled is false. Without a webhook nobody knows who \
-         created an AppWrapper, so nobody can ask whether that user may create what it wraps: everybody who may create an \
-         AppWrapper may create these.",
+        "The kinds out of wrappedKinds that may be wrapped by an AppWrapper that has no valid stamp of the webhook: all of them while \
+         webhooks.enabled is false, and those that were written while no webhook was asked. Nobody knows who wrote them, so nobody \
+         can ask whether that user may create what they wrap: everybody who may create an AppWrapper may create these.",
     ),
     field(
         "appwrapper.resetWhenNodeUnreachable",

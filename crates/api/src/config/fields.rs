@@ -204,7 +204,7 @@ const FIRST: &[Field] = &[
         "How the API server reaches a Salvor that runs outside the cluster: https://HOST:PORT, with nothing after the port. \
          Salvor then creates and repairs the MutatingWebhookConfiguration and ValidatingWebhookConfiguration named salvor \
          itself, before it is ready. If it is not set, both come with the manifests and name a Service, and Salvor only \
-         fills in their caBundle.",
+         fills in their caBundle and their path.",
     ),
     field(
         "webhooks.certDir",
@@ -213,8 +213,9 @@ const FIRST: &[Field] = &[
         "A folder with the files tls.crt and tls.key, and, if the configurations are to trust it, ca.crt, all as PEM: Salvor \
          serves with these and reads them again when they change. If it is not set, Salvor makes its own certificates and \
          renews them in time. It keeps its certificate authority in the Secret salvor-webhooks in \
-         leaderElection.leaseNamespace, where all replicas find it. With webhooks.url, and without that namespace or the \
-         right to use that Secret, it keeps its authority in memory: then only one replica may run.",
+         leaderElection.leaseNamespace, where all replicas find it, beside the token of the webhooks' path and the keys of stamps. With \
+         webhooks.url, and without that namespace or the right to use that Secret, it keeps all of it in memory: then only one \
+         replica may run, and AppWrappers from before a restart have no valid stamp.",
     ),
     field(
         "logFormat",

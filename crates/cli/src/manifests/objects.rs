@@ -63,9 +63,7 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
         }
     }
     if !installation.webhooks.is_empty() {
-        if installation.configuration.webhooks.cert_dir.is_none() {
-            objects.push(json(&webhook_secret(installation))?);
-        }
+        objects.push(json(&webhook_secret(installation))?);
         objects.push(json(&webhook_service(installation))?);
     }
     objects.extend([
@@ -171,7 +169,7 @@ fn subject(installation: &Installation) -> Subject {
     }
 }
 
-/// Where replicas share the certificate authority of their webhooks. It comes empty, so that they need no right to create it;
+/// Where replicas share the certificate authority of their webhooks, the token of their path and the keys of stamps. It comes empty, so that they need no right to create it;
 /// to apply it again leaves alone what they put there.
 fn webhook_secret(installation: &Installation) -> Secret {
     Secret {

@@ -61,12 +61,12 @@ fn leader_election(configuration: &Configuration) -> [Right; 2] {
     ]
 }
 
-/// The rights to fill in the certificate authority. The objects come with the manifests, so that each right is to one object by
+/// The rights to fill in the certificate authority and the token of the path, and to share them and the keys of stamps. The objects come with the manifests, so that each right is to one object by
 /// name, and nothing may be created.
 fn for_webhooks(configuration: &Configuration, webhooks: &[Webhook]) -> Vec<Right> {
     const USED: &[Verb] = &[Verb::Get, Verb::Update];
     let mut rights = Vec::new();
-    if !webhooks.is_empty() && configuration.webhooks.cert_dir.is_none() {
+    if !webhooks.is_empty() {
         let secret = Resource { name: Some(SERVICE.into()), ..Resource::of("", "secrets") };
         rights.push(secret.within(&configuration.leader_election.lease_namespace, USED));
     }

@@ -484,17 +484,16 @@ fn webhooks_come_with_a_service_and_rights_to_nothing_but_their_own_objects() {
     assert_eq!(find(&objects, "NetworkPolicy")["spec"]["ingress"][0]["ports"][1]["port"], 9443);
     assert!(find(&objects, "Secret").get("data").is_none());
 
-    for (kind, name, path) in [
-        ("MutatingWebhookConfiguration", "mthing.example.com", "/mutate"),
-        ("ValidatingWebhookConfiguration", "vthing.example.com", "/validate"),
+    for (kind, name) in [
+        ("MutatingWebhookConfiguration", "mthing.example.com"),
+        ("ValidatingWebhookConfiguration", "vthing.example.com"),
     ] {
         let configuration = find(&objects, kind);
         assert_eq!(configuration["metadata"]["name"], "salvor");
         let entry = &configuration["webhooks"][0];
         assert_eq!((&entry["name"], &entry["failurePolicy"]), (&json!(name), &json!("Fail")));
         // To apply them again must not take away what the operator filled in.
-        let service =
-            json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": path, "port": 443});
+        let service = json!({"name": "salvor-webhooks", "namespace": "salvor-system", "port": 443});
         assert_eq!(entry["clientConfig"], json!({ "service": service }));
     }
     let kinds: Vec<_> = objects.iter().map(|object| object["kind"].as_str().unwrap()).collect();
@@ -505,11 +504,11 @@ fn webhooks_come_with_a_service_and_rights_to_nothing_but_their_own_objects() {
 }
 
 #[test]
-fn given_certificates_are_mounted_and_need_no_rights() {
+fn given_certificates_are_mounted_and_the_keys_of_stamps_are_still_shared() {
     let objects =
         read_back(&with_webhooks("webhooks: {certDir: /certificates, bind: '0.0.0.0:7443'}\n").unwrap());
-    assert!(objects.iter().all(|object| object["kind"] != "Secret"));
-    assert!(rights(&objects).iter().all(|right| !right.contains("secrets")));
+    assert_eq!(find(&objects, "Secret")["metadata"]["name"], "salvor-webhooks");
+    assert!(rights(&objects).contains("salvor-system: update /secrets[salvor-webhooks]"));
     let pod = &find(&objects, "Deployment")["spec"]["template"]["spec"];
     assert_eq!(pod["volumes"][1]["secret"]["secretName"], "salvor-webhooks-tls");
     assert_eq!(pod["containers"][0]["volumeMounts"][1]["mountPath"], "/certificates");

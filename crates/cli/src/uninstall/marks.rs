@@ -128,6 +128,7 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     ),
     (appwrapper::USER_LABEL, Stays("it tells who created an AppWrapper, also to CodeFlare's controller")),
     (appwrapper::USER_ID_LABEL, Stays("it tells who created an AppWrapper, also to CodeFlare's controller")),
+    (appwrapper::WRITTEN_BY, Stays("it tells who wrote an AppWrapper, and only Salvor reads it")),
     (appwrapper::QUEUE_LABEL, Stays(NOT_OURS)),
     (appwrapper::annotations::PREFIX, Stays("the owner of an AppWrapper wrote it")),
     (appwrapper::API_VERSION, Stays(NO_MARK)),

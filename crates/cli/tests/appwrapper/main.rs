@@ -22,6 +22,7 @@ mod resets;
 mod samples;
 mod settings;
 mod stage;
+mod stamps;
 mod suspension;
 mod templates;
 mod troubles;

@@ -375,6 +375,12 @@ impl Wrap {
         Self { metadata, spec: json!({"suspend": false, "components": []}) }
     }
 
+    /// The same with a name that the API server makes.
+    pub(crate) fn generated(prefix: &str) -> Self {
+        let metadata = ObjectMeta { generate_name: Some(prefix.to_owned()), ..ObjectMeta::default() };
+        Self { metadata, ..Self::new("") }
+    }
+
     /// One more component, whose pod sets are inferred.
     pub(crate) fn of(self, template: Value) -> Self {
         let mut component = json!({});
@@ -406,6 +412,12 @@ impl Wrap {
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         let annotations: &mut BTreeMap<_, _> = self.metadata.annotations.get_or_insert_default();
         annotations.insert(format!("{TIMERS}{name}"), value.to_owned());
+        self
+    }
+
+    pub(crate) fn annotation(mut self, key: &str, value: &str) -> Self {
+        let annotations: &mut BTreeMap<_, _> = self.metadata.annotations.get_or_insert_default();
+        annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 

@@ -24,6 +24,7 @@ use salvor_recovery::{
 
 use self::{
     around::{Around, view},
+    authors::{Reviews, authorship},
     kinds::{COMPONENTS, Kinds, Turn},
     look::{Inquiry, Places, Unlabelled},
     metrics::AppWrapperMetrics,
@@ -42,6 +43,7 @@ use crate::{
 };
 
 mod around;
+mod authors;
 mod entry;
 mod explain;
 mod kinds;
@@ -82,6 +84,7 @@ struct Known {
     /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
     of_the_past: BTreeSet<Uid>,
     unlabelled: Unlabelled,
+    reviews: Reviews,
 }
 
 /// The AppWrappers that are ours, and all around them.
@@ -164,6 +167,7 @@ impl AppWrappers {
                     last: BTreeMap::new(),
                     of_the_past: BTreeSet::new(),
                     unlabelled: Unlabelled::default(),
+                    reviews: Reviews::default(),
                 };
                 self.apps.insert(subject.uid.clone(), Box::new(known));
                 None
@@ -445,7 +449,9 @@ impl Recovery for AppWrappers {
             return None;
         }
         let known = self.apps.get(&subject.uid)?;
-        let judgement = decide(&view(&known.app, self.around(known), self.memory(known)), &self.policy, now);
+        let authorship = authorship(&known.app, &self.rules, &known.reviews);
+        let view = view(&known.app, self.around(known), self.memory(known), authorship);
+        let judgement = decide(&view, &self.policy, now);
         // Only the log can say so: a status that nobody understands is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
@@ -486,6 +492,7 @@ impl Recovery for AppWrappers {
             around: known.map(|known| self.around(known)).unwrap_or_default(),
             only_creates,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
+            reviews: known.map(|known| known.reviews.clone()).unwrap_or_default(),
             pulses: self.pulses.clone(),
         }
     }

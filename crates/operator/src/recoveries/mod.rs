@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use kube::Client;
 use salvor_api::{
     Controller, Gate,
     config::{Configuration, section_name},
@@ -16,7 +15,7 @@ use crate::{
     metrics::{Description, Metrics},
     rights::Right,
     running::Running,
-    webhooks::{Registration, Webhook},
+    webhooks::{Office, Registration, Webhook},
 };
 
 pub(crate) mod appwrapper;
@@ -58,8 +57,8 @@ pub struct RecoveryEntry {
 pub(crate) struct Webhooks {
     /// What the API server is told of them.
     pub(crate) declared: fn(&Configuration) -> Vec<Webhook>,
-    /// The same with those who answer. They may use the client for as long as they live.
-    pub(crate) handlers: fn(&Configuration, &Client) -> Vec<Registration>,
+    /// The same with those who answer.
+    pub(crate) handlers: fn(&Configuration, &Office) -> Vec<Registration>,
 }
 
 /// Starts a recovery.

@@ -1,10 +1,9 @@
 //! The admission webhooks of all recoveries that are switched on.
 
-use kube::Client;
 use salvor_api::config::Configuration;
 
 use super::{Webhooks, recoveries};
-use crate::webhooks::{Registration, Webhook};
+use crate::webhooks::{Office, Registration, Webhook};
 
 /// The webhooks of the recoveries that are switched on, as plain data.
 fn declared(configuration: &Configuration) -> Vec<Webhook> {
@@ -17,9 +16,9 @@ fn of_recoveries(configuration: &Configuration) -> impl Iterator<Item = &'static
         .filter_map(|entry| entry.webhooks.as_ref())
 }
 
-/// The same with those who answer. They may use the client for as long as they live.
-pub(crate) fn registrations(configuration: &Configuration, client: &Client) -> Vec<Registration> {
-    of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, client)).collect()
+/// The same with those who answer.
+pub(crate) fn registrations(configuration: &Configuration, office: &Office) -> Vec<Registration> {
+    of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, office)).collect()
 }
 
 /// The webhooks that are served and configured under this configuration: none where webhooks are switched off, and none in a
@@ -34,7 +33,10 @@ pub fn in_effect(configuration: &Configuration) -> Vec<Webhook> {
 
 #[cfg(test)]
 mod tests {
+    use kube::Client;
+
     use super::*;
+    use crate::{time::Time, webhooks::Keyring};
 
     #[tokio::test]
     async fn what_is_declared_is_what_is_registered() {
@@ -45,7 +47,8 @@ mod tests {
             }),
             "default",
         );
-        let registered: Vec<_> = registrations(&configuration, &client)
+        let office = Office { client, time: Time::system(), keyring: Keyring::default() };
+        let registered: Vec<_> = registrations(&configuration, &office)
             .into_iter()
             .map(|registration| registration.webhook)
             .collect();

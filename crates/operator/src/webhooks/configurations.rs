@@ -1,7 +1,7 @@
 //! What must stand in the two webhook configurations, compared with what stands there.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::declaration::{Target, Webhook, WebhookKind, configuration};
 
@@ -23,17 +23,31 @@ pub(super) fn repair(
     kind: WebhookKind,
     webhooks: &[Webhook],
     target: &Target,
+    token: &str,
     bundle: Option<&str>,
     found: Option<&Value>,
 ) -> Repair {
     let Some(mut wanted) = configuration(kind, webhooks, target) else { return Repair::Nothing };
     let bundle = bundle.map(|bundle| json!(STANDARD.encode(bundle)));
-    if let (Some(bundle), Some(entries)) = (&bundle, wanted["webhooks"].as_array_mut()) {
-        for entry in entries {
-            entry["clientConfig"]["caBundle"] = bundle.clone();
-        }
-    }
     let ours = webhooks.iter().filter(|webhook| webhook.kind == kind);
+    // How the API server reaches us, and whom it trusts: what only we know.
+    let fill_in = |webhook: &Webhook, client: &mut Map<String, Value>| {
+        let path = webhook.path_with(token);
+        match target {
+            Target::Url(url) => drop(client.insert("url".to_owned(), json!(format!("{url}{path}")))),
+            Target::Service { .. } => {
+                if let Some(service) = client.get_mut("service").and_then(Value::as_object_mut) {
+                    service.insert("path".to_owned(), json!(path));
+                }
+            }
+        }
+        if let Some(bundle) = &bundle {
+            client.insert("caBundle".to_owned(), bundle.clone());
+        }
+    };
+    for (webhook, entry) in ours.clone().zip(wanted["webhooks"].as_array_mut().into_iter().flatten()) {
+        entry["clientConfig"].as_object_mut().into_iter().for_each(|client| fill_in(webhook, client));
+    }
     match (target, found) {
         (Target::Url(_), None) => Repair::Create(wanted),
         (Target::Service { .. }, None) => {
@@ -56,9 +70,7 @@ pub(super) fn repair(
                     (Target::Url(_), None) => entries.push(wanted.clone()),
                     (Target::Service { .. }, Some(entry)) => {
                         let client = entry.get_mut("clientConfig").and_then(Value::as_object_mut);
-                        if let (Some(bundle), Some(client)) = (&bundle, client) {
-                            client.insert("caBundle".to_owned(), bundle.clone());
-                        }
+                        client.into_iter().for_each(|client| fill_in(webhook, client));
                     }
                     (Target::Service { .. }, None) => return Repair::Missing(webhook.name),
                 }
@@ -109,9 +121,9 @@ mod tests {
     #[test]
     fn a_configuration_of_ours_is_made_repaired_and_then_left_alone() {
         let webhooks = [webhook(KIND, "a.salvor.dev"), webhook(KIND, "b.salvor.dev")];
-        let look = |found: Option<&Value>| repair(KIND, &webhooks, &url(), Some("ca"), found);
+        let look = |found: Option<&Value>| repair(KIND, &webhooks, &url(), "t0ken", Some("ca"), found);
         let Repair::Create(made) = look(None) else { panic!() };
-        let client = json!({"url": "https://127.0.0.1:9443/mutate", "caBundle": "Y2E="});
+        let client = json!({"url": "https://127.0.0.1:9443/mutate/t0ken", "caBundle": "Y2E="});
         assert_eq!(made["webhooks"][0]["clientConfig"], client);
         assert_eq!(made["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
         assert_eq!(look(Some(&made)), Repair::Nothing);
@@ -122,6 +134,7 @@ mod tests {
         assert_eq!(look(Some(&newer)), Repair::Nothing);
         for (path, value) in [
             ("/webhooks/0/clientConfig/caBundle", json!("eA==")),
+            ("/webhooks/0/clientConfig/url", json!("https://127.0.0.1:9443/mutate")),
             ("/webhooks/0/clientConfig", json!({"service": {"name": "x", "namespace": "y"}})),
             ("/webhooks/1/failurePolicy", json!("Ignore")),
             ("/webhooks/1/objectSelector", json!({"matchLabels": {"a": "b"}})),
@@ -143,18 +156,20 @@ mod tests {
         let webhooks = [webhook(KIND, "a.salvor.dev")];
         let others = json!({"name": "other.example.com", "clientConfig": {"url": "https://elsewhere"}});
         let found = json!({"metadata": {"name": "salvor"}, "webhooks": [others]});
-        let Repair::Update(repaired) = repair(KIND, &webhooks, &url(), Some("ca"), Some(&found)) else {
+        let Repair::Update(repaired) = repair(KIND, &webhooks, &url(), "t0ken", Some("ca"), Some(&found))
+        else {
             panic!()
         };
         assert_eq!(repaired["webhooks"][0], others);
         assert_eq!(repaired["webhooks"][1]["name"], "a.salvor.dev");
-        assert_eq!(repair(WebhookKind::Validating, &webhooks, &url(), None, None), Repair::Nothing);
+        assert_eq!(repair(WebhookKind::Validating, &webhooks, &url(), "t0ken", None, None), Repair::Nothing);
     }
 
     #[test]
-    fn in_a_cluster_only_the_bundle_is_filled_in() {
+    fn in_a_cluster_only_the_bundle_and_the_path_are_filled_in() {
         let webhooks = [webhook(KIND, "a.salvor.dev")];
-        let look = |bundle, found: Option<&Value>| repair(KIND, &webhooks, &service(), bundle, found);
+        let look =
+            |bundle, found: Option<&Value>| repair(KIND, &webhooks, &service(), "t0ken", bundle, found);
         assert_eq!(look(Some("ca"), None), Repair::Missing("a.salvor.dev"));
         let mut found = configuration(KIND, &webhooks, &service()).unwrap();
         // An administrator's change stays.
@@ -162,8 +177,13 @@ mod tests {
         let Repair::Update(repaired) = look(Some("ca"), Some(&found)) else { panic!() };
         let mut expected = found.clone();
         expected["webhooks"][0]["clientConfig"]["caBundle"] = json!("Y2E=");
+        expected["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/mutate/t0ken");
         assert_eq!(repaired, expected);
         assert_eq!(look(Some("ca"), Some(&repaired)), Repair::Nothing);
+        // As a version wrote it that had no token.
+        let mut old = repaired.clone();
+        old["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/mutate");
+        assert_eq!(look(Some("ca"), Some(&old)), Repair::Update(repaired.clone()));
         // Without an authority of ours, whatever stands there is somebody else's.
         assert_eq!(look(None, Some(&repaired)), Repair::Nothing);
         let empty = json!({"metadata": {"name": "salvor"}});

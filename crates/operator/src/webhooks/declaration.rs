@@ -83,7 +83,7 @@ pub struct Webhook {
     pub kind: WebhookKind,
     /// Its name in the configuration, such as `mappwrapper.kb.io`.
     pub name: &'static str,
-    /// The path at which it is called, with a leading `/`.
+    /// The path at which it is called, with a leading `/`; a token follows that only the API server knows.
     pub path: &'static str,
     /// About what it is asked.
     pub rules: Vec<Rule>,
@@ -106,14 +106,19 @@ pub enum Target {
 }
 
 impl Webhook {
+    /// The path with the token.
+    pub(super) fn path_with(&self, token: &str) -> String {
+        format!("{}/{token}", self.path)
+    }
+
     /// The entry in a configuration, with every default spelled out, so that it can be compared with what the server has.
-    /// There is no `caBundle` yet.
+    /// There is neither `caBundle` nor path yet: both are filled in by who serves.
     pub fn entry(&self, target: &Target) -> Value {
         let client = match target {
-            Target::Service { namespace } => json!({ "service": {
-                "name": SERVICE, "namespace": namespace, "path": self.path, "port": SERVICE_PORT,
-            }}),
-            Target::Url(url) => json!({ "url": format!("{url}{}", self.path) }),
+            Target::Service { namespace } => {
+                json!({ "service": { "name": SERVICE, "namespace": namespace, "port": SERVICE_PORT } })
+            }
+            Target::Url(url) => json!({ "url": url }),
         };
         let rules = self.rules.iter().map(|rule| {
             json!({
@@ -140,7 +145,8 @@ impl Webhook {
             "objectSelector": {},
         });
         if self.kind == WebhookKind::Mutating {
-            entry["reinvocationPolicy"] = json!("Never");
+            // What others change after us must be seen: it is signed.
+            entry["reinvocationPolicy"] = json!("IfNeeded");
         }
         entry
     }

@@ -1,4 +1,4 @@
-//! Answers HTTP requests with what handlers say. Anybody may knock, and send anything.
+//! Answers HTTP requests with what handlers say. Anybody may knock, and send anything; only the API server is let in.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -16,6 +16,7 @@ use futures::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
+    keyring::Keyring,
     registration::Registration,
     review::{self, Answer, Ruling},
 };
@@ -38,17 +39,19 @@ const BODY_WITHIN: Duration = Duration::from_secs(5);
 /// What is answered at which path.
 struct Door {
     registrations: BTreeMap<&'static str, Registration>,
+    keyring: Keyring,
     metrics: Metrics,
     budget: Arc<Semaphore>,
     one_large: Semaphore,
 }
 
 /// All webhooks behind one address.
-pub(super) fn router(registrations: Vec<Registration>, metrics: Metrics) -> Router {
+pub(super) fn router(registrations: Vec<Registration>, keyring: Keyring, metrics: Metrics) -> Router {
     let registrations = registrations.into_iter().map(|it| (it.webhook.path, it)).collect();
     let budget = Arc::new(Semaphore::new(ALL_BODIES / UNIT));
     Router::new().fallback(answer).with_state(Arc::new(Door {
         registrations,
+        keyring,
         metrics,
         budget,
         one_large: Semaphore::new(1),
@@ -70,7 +73,7 @@ impl Refusal {
 }
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
-    let Some(registration) = door.registrations.get(request.uri().path()) else {
+    let Some(registration) = door.registration(request.uri().path()) else {
         return (StatusCode::NOT_FOUND, "there is no webhook at this path\n").into_response();
     };
     let name = registration.webhook.name;
@@ -99,6 +102,13 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
 }
 
 impl Door {
+    /// The webhook at a path, for who knows the token at its end: only the API server does. Others learn nothing, not even
+    /// which paths there are.
+    fn registration(&self, path: &str) -> Option<&Registration> {
+        let (path, token) = path.rsplit_once('/')?;
+        self.registrations.get(path).filter(|_| self.keyring.admits(token))
+    }
+
     async fn attend(
         &self,
         registration: &Registration,

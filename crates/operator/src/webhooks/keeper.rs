@@ -1,5 +1,5 @@
-//! Keeps what the API server needs in order to trust us: the authority that replicas share, the certificate that is served, and
-//! the webhook configurations. One round looks at all of it and repairs what is not as it should be; rounds never end.
+//! Keeps what the API server needs in order to trust us, and we it: the authority, the token and the keys that replicas share, the
+//! certificate that is served, and the webhook configurations. One round looks at all of it and repairs what is not as it should be; rounds never end.
 //!
 //! These writes are about no object that is judged, so they do not pass the executor. They follow its rules: each is guarded by
 //! the resourceVersion that was read, bounded in time and counted.
@@ -18,6 +18,7 @@ use super::{
     authority::{Authorities, SERVING_LIFE},
     configurations::{Repair, repair},
     declaration::{CONFIGURATION, SERVICE, Target, Webhook, WebhookKind},
+    keyring::{Keyring, NoRandomNumbers, Secrets},
     serving::{Files, Serving, ServingError, Shown},
 };
 use crate::{
@@ -50,6 +51,8 @@ pub(super) enum Trouble {
     Contended(String),
     #[error(transparent)]
     Serving(#[from] ServingError),
+    #[error(transparent)]
+    Random(#[from] NoRandomNumbers),
 }
 
 impl Trouble {
@@ -58,7 +61,7 @@ impl Trouble {
         match self {
             Self::Api { error: kube::Error::Api(status), .. } => Some(status.code),
             Self::Api { .. } | Self::Unanswered { .. } | Self::Missing { .. } => None,
-            Self::Contended(_) | Self::Serving(_) => None,
+            Self::Contended(_) | Self::Serving(_) | Self::Random(_) => None,
         }
     }
 
@@ -121,10 +124,37 @@ pub(super) enum Origin {
     Files(Files),
 }
 
+/// All that replicas share.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    /// None where the administrator makes the certificates.
+    authorities: Option<Authorities>,
+    secrets: Secrets,
+}
+
+impl Kept {
+    /// The data of the Secret. Beside certificates of the administrator's, what else is in it stays.
+    fn data(&self, found: Option<&Value>) -> Value {
+        let mut data = match &self.authorities {
+            Some(authorities) => json!(authorities.data()),
+            None => found
+                .and_then(|found| found.get("data"))
+                .filter(|it| it.is_object())
+                .cloned()
+                .unwrap_or(json!({})),
+        };
+        for (name, value) in self.secrets.data() {
+            data[name] = value.into();
+        }
+        data
+    }
+}
+
 /// Looks after the Secret, the certificate and the configurations.
 pub(super) struct Keeper {
     pub(super) client: Client,
     pub(super) time: Time,
+    pub(super) keyring: Keyring,
     pub(super) metrics: Metrics,
     pub(super) webhooks: Vec<Webhook>,
     pub(super) target: Target,
@@ -135,9 +165,9 @@ pub(super) struct Keeper {
     pub(super) origin: Origin,
     pub(super) shown: Shown,
     pub(super) readiness: Readiness,
-    /// As they were last read, written or made.
-    pub(super) authorities: Option<Authorities>,
-    /// The authority is in memory only.
+    /// As it was last read, written or made.
+    pub(super) kept: Option<Kept>,
+    /// It is in memory only.
     pub(super) alone: bool,
     /// What the last round failed of.
     pub(super) trouble: Option<String>,
@@ -191,22 +221,27 @@ impl Keeper {
     }
 
     async fn round(&mut self) -> Result<(), Trouble> {
-        let (wanted, bundle) = match &self.origin {
-            Origin::Files(files) => {
-                let (serving, bundle) = files.read()?;
-                (self.unless_shown(serving), bundle)
-            }
-            Origin::Own => {
-                let authorities = self.authorities().await?;
-                let bundle = authorities.bundle();
+        let kept = self.kept().await?;
+        let token = kept.secrets.token.clone();
+        // Before the API server learns of a token, it is let in with it.
+        self.keyring.hold(kept.secrets.clone());
+        let authorities = kept.authorities.clone();
+        self.kept = Some(kept);
+        let (wanted, bundle) = match (&self.origin, authorities) {
+            (Origin::Own, Some(authorities)) => {
                 let wanted = if self.is_served(&authorities) {
                     None
                 } else {
                     Some(authorities.current.issue(&self.names, self.time.roughly())?)
                 };
-                self.authorities = Some(authorities);
-                (wanted, Some(bundle))
+                (wanted, Some(authorities.bundle()))
             }
+            (Origin::Files(files), _) => {
+                let (serving, bundle) = files.read()?;
+                (self.unless_shown(serving), bundle)
+            }
+            // Of our own making there are always some.
+            (Origin::Own, None) => (None, None),
         };
         // With nothing to lose, it is shown at once. Otherwise what is shown is trusted, and the next one may not be yet.
         let now = self.time.roughly();
@@ -218,7 +253,7 @@ impl Keeper {
             other => other,
         };
         for kind in WebhookKind::ALL {
-            self.configuration(kind, bundle.as_deref()).await?;
+            self.configuration(kind, &token, bundle.as_deref()).await?;
         }
         if let Some(serving) = wanted {
             tracing::info!(until = %serving.validity.until, "webhooks: another certificate is served");
@@ -240,14 +275,15 @@ impl Keeper {
         (!is_shown).then_some(serving)
     }
 
-    // ---- the authority ---------------------------------------------------------------------------------------------
+    // ---- what replicas share ---------------------------------------------------------------------------------------
 
-    async fn authorities(&mut self) -> Result<Authorities, Trouble> {
+    async fn kept(&mut self) -> Result<Kept, Trouble> {
         match self.shared().await {
             Err(trouble) if self.may_be_alone(&trouble) => {
                 if !self.alone {
                     tracing::warn!(
-                        "webhooks: the authority is kept in memory, so only one replica may run: {trouble}"
+                        "webhooks: the authority and the keys of stamps are kept in memory, so only one replica may run, and \
+                         stamps do not outlive it: {trouble}"
                     );
                 }
                 self.alone = true;
@@ -258,10 +294,16 @@ impl Keeper {
             }
         }
         let now = self.time.roughly();
-        Ok(match &self.authorities {
-            Some(kept) => kept.advance(now)?.unwrap_or_else(|| kept.clone()),
-            None => Authorities::first(now)?,
-        })
+        let (known, secrets) = match &self.kept {
+            Some(kept) => (kept.authorities.as_ref(), kept.secrets.clone()),
+            None => (None, Secrets::of(None, None)?),
+        };
+        let authorities = match (&self.origin, known) {
+            (Origin::Files(_), _) => None,
+            (Origin::Own, Some(known)) => Some(known.advance(now)?.unwrap_or_else(|| known.clone())),
+            (Origin::Own, None) => Some(Authorities::first(now)?),
+        };
+        Ok(Kept { authorities, secrets })
     }
 
     /// Outside a cluster there need be no namespace of ours, and no right to Secrets.
@@ -270,52 +312,98 @@ impl Keeper {
     }
 
     /// What all replicas share: read, and brought up to date by whoever comes first.
-    async fn shared(&self) -> Result<Authorities, Trouble> {
+    async fn shared(&self) -> Result<Kept, Trouble> {
         let folder = format!("/api/v1/namespaces/{}/secrets", self.namespace);
         let path = format!("{folder}/{SERVICE}");
         let what = format!("Secret {}/{SERVICE}", self.namespace);
+        let mut namespace_made = false;
         for _ in 0..RACES {
-            let found = self.get(&path, &what).await?;
-            let kept = found.as_ref().and_then(Authorities::read);
-            let now = self.time.roughly();
-            let advanced = match (kept, &self.authorities) {
-                (Some(kept), _) => match kept.advance(now)? {
-                    Some(advanced) => advanced,
-                    None => return Ok(kept),
-                },
-                (None, Some(removed)) => Authorities::instead_of(removed, now)?,
-                (None, None) => Authorities::first(now)?,
-            };
+            let found = self.get(&path, &what).await?.filter(Value::is_object);
+            let (kept, is_new) = self.brought_up_to_date(found.as_ref())?;
+            if !is_new {
+                return Ok(kept);
+            }
+            let data = kept.data(found.as_ref());
             let (method, path, secret) = match found {
-                Some(mut secret) if secret.is_object() => {
-                    secret["data"] = json!(advanced.data());
+                Some(mut secret) => {
+                    secret["data"] = data;
                     (Method::PUT, &path, secret)
                 }
-                _ => {
+                None => {
                     let labels = json!({ "app.kubernetes.io/name": "salvor" });
                     let metadata = json!({ "name": SERVICE, "namespace": self.namespace, "labels": labels });
                     let secret = json!({
-                        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-                        "metadata": metadata, "data": advanced.data(),
+                        "apiVersion": "v1", "kind": "Secret", "type": "Opaque", "metadata": metadata, "data": data,
                     });
                     (Method::POST, &folder, secret)
                 }
             };
             match self.write("KeepWebhookAuthority", method, path, &secret, &what).await {
                 Ok(()) => {
-                    tracing::info!("webhooks: the certificate authority was brought up to date");
-                    return Ok(advanced);
+                    tracing::info!("webhooks: {what} was brought up to date");
+                    return Ok(kept);
                 }
                 Err(trouble) if trouble.is_conflict() => {}
+                Err(trouble) if trouble.code() == Some(404) && !namespace_made => {
+                    // Stamps must outlive this process. A dry run does not come here.
+                    namespace_made = self.make_namespace().await;
+                    if !namespace_made {
+                        return Err(trouble);
+                    }
+                }
                 Err(trouble) => return Err(trouble),
             }
         }
         Err(Trouble::Contended(what))
     }
 
+    /// What is to be shared, given the Secret, and whether that is something else.
+    fn brought_up_to_date(&self, found: Option<&Value>) -> Result<(Kept, bool), Trouble> {
+        let known = self.kept.as_ref();
+        let secrets = Secrets::of(found, known.map(|known| &known.secrets))?;
+        let data = found.and_then(|found| found.get("data"));
+        let has = |(name, value): (&String, &String)| data.is_some_and(|data| data[name] == **value);
+        let has_secrets = secrets.data().iter().all(has);
+        let now = self.time.roughly();
+        let (authorities, is_new) = match &self.origin {
+            Origin::Files(_) => (None, false),
+            Origin::Own => {
+                let removed = known.and_then(|known| known.authorities.as_ref());
+                let (authorities, is_new) = match (found.and_then(Authorities::read), removed) {
+                    (Some(kept), _) => match kept.advance(now)? {
+                        Some(advanced) => (advanced, true),
+                        None => (kept, false),
+                    },
+                    (None, Some(removed)) => (Authorities::instead_of(removed, now)?, true),
+                    (None, None) => (Authorities::first(now)?, true),
+                };
+                (Some(authorities), is_new)
+            }
+        };
+        Ok((Kept { authorities, secrets }, is_new || !has_secrets))
+    }
+
+    /// Run from outside the cluster by somebody who may: then the namespace is made, as the leader election does it.
+    async fn make_namespace(&self) -> bool {
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } });
+        let what = format!("Namespace {}", self.namespace);
+        let is_outside = matches!(self.target, Target::Url(_));
+        is_outside
+            && self
+                .write("KeepWebhookAuthority", Method::POST, "/api/v1/namespaces", &namespace, &what)
+                .await
+                .is_ok()
+    }
+
     // ---- the configurations ----------------------------------------------------------------------------------------
 
-    async fn configuration(&self, kind: WebhookKind, bundle: Option<&str>) -> Result<(), Trouble> {
+    async fn configuration(
+        &self,
+        kind: WebhookKind,
+        token: &str,
+        bundle: Option<&str>,
+    ) -> Result<(), Trouble> {
         if !self.webhooks.iter().any(|webhook| webhook.kind == kind) {
             return Ok(());
         }
@@ -324,7 +412,7 @@ impl Keeper {
         let what = format!("{} {CONFIGURATION}", kind.configuration());
         for _ in 0..RACES {
             let found = self.get(&path, &what).await?;
-            let repair = repair(kind, &self.webhooks, &self.target, bundle, found.as_ref());
+            let repair = repair(kind, &self.webhooks, &self.target, token, bundle, found.as_ref());
             let (method, path, object) = match repair {
                 Repair::Nothing => return Ok(()),
                 Repair::Missing(webhook) => return Err(Trouble::Missing { what, webhook }),

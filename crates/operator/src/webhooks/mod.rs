@@ -6,6 +6,9 @@
 //! webhook configurations ◄── keeper.rs ──► certificate ◄── authority, shared in a Secret
 //! ```
 //!
+//! Only the API server is answered: it alone knows the token at the end of the path, which the keeper writes into the webhook
+//! configurations.
+//!
 //! Nothing here knows a recovery. One that has webhooks has them in its entry of the registry: as plain data for the manifests,
 //! and with the functions that answer.
 
@@ -14,6 +17,7 @@ mod configurations;
 mod declaration;
 mod door;
 mod keeper;
+mod keyring;
 mod registration;
 mod review;
 mod serving;
@@ -30,6 +34,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::keeper::Readiness;
+pub use self::keyring::Keyring;
 pub use self::{
     declaration::{
         CONFIGURATION, FailurePolicy, Operation, Rule, SERVICE, SERVICE_PORT, Target, Webhook, WebhookKind,
@@ -89,13 +94,20 @@ pub enum WebhookError {
     Client(kube::Error),
 }
 
+/// What those who answer may use, for as long as they live.
+#[derive(Clone)]
+pub(crate) struct Office {
+    pub(crate) client: Client,
+    pub(crate) time: Time,
+    pub(crate) keyring: Keyring,
+}
+
 /// A server that is bound and does not serve yet.
 pub(crate) struct BoundWebhooks {
     thread: OwnThread,
     listener: TcpListener,
     address: SocketAddr,
-    pub(crate) client: Client,
-    time: Time,
+    pub(crate) office: Office,
     shown: Shown,
     acceptor: TlsAcceptor,
 }
@@ -128,7 +140,8 @@ impl BoundWebhooks {
         let shown = Shown::default();
         let tls = shown.tls().map_err(|error| WebhookError::Certificates(ServingError::Pair(error)))?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        Ok(Self { thread, listener, address, client, time, shown, acceptor })
+        let office = Office { client, time, keyring: Keyring::default() };
+        Ok(Self { thread, listener, address, office, shown, acceptor })
     }
 
     /// Serves these webhooks.
@@ -138,12 +151,12 @@ impl BoundWebhooks {
         configuration: &Configuration,
         metrics: Metrics,
     ) -> WebhookServer {
-        let Self { thread, listener, address, client, time, shown, acceptor } = self;
+        let Self { thread, listener, address, office, shown, acceptor } = self;
         let readiness = Readiness::new();
-        let keeper =
-            keeper(&registrations, configuration, client, time, metrics.clone(), shown, readiness.clone());
+        let keyring = office.keyring.clone();
+        let keeper = keeper(&registrations, configuration, office, metrics.clone(), shown, readiness.clone());
         let stop = CancellationToken::new();
-        let router = router(registrations, metrics);
+        let router = router(registrations, keyring, metrics);
         let serve = serve_tls(acceptor, listener, router, LIMITS, stop.clone().cancelled_owned());
         let serving = thread.handle.spawn(serve);
         thread.handle.spawn(keeper.run());
@@ -155,8 +168,7 @@ impl BoundWebhooks {
 fn keeper(
     registrations: &[Registration],
     configuration: &Configuration,
-    client: Client,
-    time: Time,
+    office: Office,
     metrics: Metrics,
     shown: Shown,
     readiness: Readiness,
@@ -166,9 +178,11 @@ fn keeper(
     let mut names =
         vec![format!("{SERVICE}.{namespace}.svc"), format!("{SERVICE}.{namespace}.svc.cluster.local")];
     names.extend(settings.url_host().map(str::to_owned));
+    let Office { client, time, keyring } = office;
     Keeper {
         client,
         time,
+        keyring,
         metrics,
         webhooks: registrations.iter().map(|registration| registration.webhook.clone()).collect(),
         target: match &settings.url {
@@ -180,7 +194,7 @@ fn keeper(
         origin: settings.cert_dir.as_ref().map_or(Origin::Own, |folder| Origin::Files(Files::new(folder))),
         shown,
         readiness,
-        authorities: None,
+        kept: None,
         alone: false,
         trouble: None,
     }
@@ -204,8 +218,8 @@ impl WebhookServer {
     ) -> BoxFuture<'static, Result<Self, WebhookError>> {
         async move {
             let bound = BoundWebhooks::new(config, &configuration).await?;
-            let registrations = registrations(&bound.client);
-            let metrics = Metrics::new(&bound.time);
+            let registrations = registrations(&bound.office.client);
+            let metrics = Metrics::new(&bound.office.time);
             Ok(bound.serve(registrations, &configuration, metrics))
         }
         .boxed()

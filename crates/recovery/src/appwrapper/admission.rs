@@ -2,7 +2,8 @@
 //!
 //! [`mutate`] gives the patch of the mutating webhook, [`validate`] the answer of the validating one: refused, allowed, or a
 //! list of questions to the API server about what the user may do. [`Questions::judge`] turns the answers into one.
-//! [`refusal_without_webhook`] is for a controller that runs without webhooks.
+//! [`refusal_without_webhook`] is for a controller that runs without webhooks, and [`refusal_without_stamp`] for what was written
+//! while they were not asked.
 
 mod rules;
 
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use super::bounds::Size;
 use super::podsets::{FieldError, FieldErrorKind, TemplateKind};
+use super::stamp::Unstamped;
 
 /// What is done to an AppWrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +170,11 @@ impl Refusal {
     /// The HTTP status code of the answer: 500 if what is wrong is that nobody could tell, otherwise 403.
     pub fn code(&self) -> u16 {
         if self.0.iter().all(|error| error.kind == FieldErrorKind::Internal) { 500 } else { 403 }
+    }
+
+    /// False if nobody could tell about some of it.
+    pub fn is_certain(&self) -> bool {
+        self.0.iter().all(|error| error.kind != FieldErrorKind::Internal)
     }
 }
 
@@ -344,6 +351,13 @@ pub fn refusal_without_webhook(object: &Value, policy: &AdmissionPolicy) -> Opti
     if Size::of(object).excess().is_none() {
         errors.extend(rules::unasked_kinds(object, policy));
     }
+    (!errors.is_empty()).then_some(Refusal(errors))
+}
+
+/// Why nothing may be created for an AppWrapper whose author nobody knows: some of its kinds are not among those that the
+/// administrator named for that.
+pub fn refusal_without_stamp(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Option<Refusal> {
+    let errors = rules::unstamped_kinds(object, policy, why);
     (!errors.is_empty()).then_some(Refusal(errors))
 }
 

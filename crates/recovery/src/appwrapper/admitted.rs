@@ -151,20 +151,35 @@ impl Admitted {
 
 impl AdmittedComponent {
     fn of(component: &Value) -> Self {
-        // Replicas that are not set are 1, and annotations may change.
-        let pod_sets = match podsets::declared(component) {
-            Ok(sets) => sets
-                .iter()
-                .map(|set| Value::from(vec![Value::from(&*set.path), set.count().into()]))
-                .collect(),
-            Err(_) => component["podSets"].clone(),
-        };
+        let pod_sets = pod_sets(component);
         let is_empty = pod_sets.as_array().is_some_and(Vec::is_empty);
         Self {
             template: digest(&component["template"]),
             pod_sets: if is_empty { String::new() } else { digest(&pod_sets) },
         }
     }
+}
+
+/// What was admitted of the declared PodSets: replicas that are not set are 1, and annotations may change.
+fn pod_sets(component: &Value) -> Value {
+    match podsets::declared(component) {
+        Ok(sets) => {
+            sets.iter().map(|set| Value::from(vec![Value::from(&*set.path), set.count().into()])).collect()
+        }
+        Err(_) => component["podSets"].clone(),
+    }
+}
+
+/// The digest of all that must not change of the components, whole: their templates and declared PodSets, and not what Kueue adds.
+pub(super) fn components_digest(object: &Value) -> String {
+    let mut context = Context::new(&SHA256);
+    let components = components(object);
+    context.update(format!("{}:", components.len()).as_bytes());
+    for component in components {
+        feed(&mut context, &component["template"]);
+        feed(&mut context, &pod_sets(component));
+    }
+    context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The components that cannot be those that were created, by the names and kinds that are written down.

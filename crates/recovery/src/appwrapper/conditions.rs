@@ -290,9 +290,14 @@ impl AppWrapperStatus {
     pub(super) fn set_components_valid(&mut self, refused: Option<&str>, now: Timestamp) {
         if let Some(message) = refused {
             self.set(COMPONENTS_VALID, Holds::No, reasons::REFUSED, message, now);
-        } else if self.condition(COMPONENTS_VALID).is_some_and(Condition::is_false) {
+        } else if self.condition(COMPONENTS_VALID).is_some_and(|it| !it.is_true()) {
             self.set(COMPONENTS_VALID, Holds::Yes, reasons::VALID, "", now);
         }
+    }
+
+    /// Nobody answers what the author of the components may create.
+    pub(super) fn set_author_unknown(&mut self, message: &str, now: Timestamp) {
+        self.set(COMPONENTS_VALID, Holds::Unknown, reasons::AUTHOR_UNKNOWN, message, now);
     }
 
     /// One status for each component, with its PodSets.

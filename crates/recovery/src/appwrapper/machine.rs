@@ -96,6 +96,7 @@ impl Machine<'_> {
         // Nothing of it runs, and whoever holds quota for it must not wait.
         self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
+        self.authorized(ask)?;
         // Before anything is created: without it the AppWrapper could be gone before what it made.
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),
@@ -157,6 +158,8 @@ impl Machine<'_> {
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
                 self.unchanged(ask, give_up)?;
+                // What is there already stays, whoever wrote it.
+                self.authorized(ask)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();
                 Err(self.act(steps, Why::Creating { components: indexes.len() }))

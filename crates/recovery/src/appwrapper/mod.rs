@@ -12,6 +12,8 @@
 //! - A creation that answers AlreadyExists has succeeded if the object's controller has the AppWrapper's UID.
 //! - Of an AppWrapper that was [changed](admitted::Comparison::Changed) since it was admitted, the components are those that the
 //!   status names: they were created, and the changed ones are not.
+//! - Who wrote its components is known from a [`stamp`]. Right before a creation the author's rights are asked for, by the object
+//!   that is created from.
 //! - A failed creation goes into [`Memory::creation`], and an event that is recorded into [`Memory::told`].
 //! - Before a step that needs a second look the view is read live and judged once more; the step is done if the new judgement
 //!   asks for [the same](Step::means_the_same).
@@ -33,6 +35,7 @@ pub mod podsets;
 pub mod policy;
 mod reasons;
 pub mod resets;
+pub mod stamp;
 pub mod status;
 pub mod steps;
 pub mod views;
@@ -47,7 +50,7 @@ pub use resets::{Cause, ResetRecord};
 pub use status::{AppWrapperStatus, Phase};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    APPWRAPPER, AppWrapperRef, AppWrapperView, ComponentKind, ComponentView, CreateFailure, End,
+    APPWRAPPER, AppWrapperRef, AppWrapperView, Authorship, ComponentKind, ComponentView, CreateFailure, End,
     FoundComponent, Last, Memory, NodeView, ObjectRef, PodView, Seen,
 };
 

@@ -1,6 +1,6 @@
 //! What the phases of an AppWrapper have in common: the questions that more than one of them asks, and what they lead to.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::admitted::Comparison;
 use super::conditions::Gone;
@@ -15,11 +15,14 @@ use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Course, Evidence, record};
 use super::status::{AppWrapperStatus, Phase};
 use super::steps::{Manner, Stakes, Step};
-use super::views::AppWrapperView;
+use super::views::{AppWrapperView, Authorship};
 use crate::event::EventNote;
 use crate::moments::{ANNOUNCE_WITHIN, after};
 use crate::verdict::Inquiry;
 use crate::verdict::Verdict::{self, Ignore};
+
+/// Keys that were not read yet are looked for again after so long. They are read when the process starts.
+const KEYS_WITHIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// What one look at an AppWrapper leads to.
 pub(super) enum Turn {
@@ -70,7 +73,10 @@ impl Machine<'_> {
             }
         }
         let problem = self.not_as_it_must_be();
-        self.next.set_components_valid(problem.as_deref(), self.now);
+        // While nobody answers, the condition says what it said.
+        if !matches!(self.view.authorship, Authorship::Unanswered { .. }) {
+            self.next.set_components_valid(problem.as_deref(), self.now);
+        }
         match &self.view.admitted {
             Comparison::New(admitted) if problem.is_none() && !self.view.memory.record_is_dropped => {
                 self.next.admitted = Some(admitted.clone());
@@ -86,9 +92,14 @@ impl Machine<'_> {
         }
     }
 
-    /// Why nothing may be created: the components were changed, or the rules of admission refuse them.
+    /// Why nothing may be created: the components were changed, the rules of admission refuse them, or their author may not create
+    /// them.
     pub(super) fn not_as_it_must_be(&self) -> Option<String> {
-        self.view.admitted.refusal().or_else(|| self.view.refused.clone())
+        let unauthorized = || match &self.view.authorship {
+            Authorship::Refused(message) => Some(message.clone()),
+            Authorship::Fine | Authorship::NoKeys | Authorship::Unanswered { .. } => None,
+        };
+        self.view.admitted.refusal().or_else(|| self.view.refused.clone()).or_else(unauthorized)
     }
 
     /// What was changed since it was admitted is not created. Somebody may change it back until it is given up: quota must not be
@@ -116,6 +127,37 @@ impl Machine<'_> {
             evidence.terminal = true;
             self.reset_or_fail(evidence)
         })
+    }
+
+    /// Salvor creates with its own rights what others write. So nothing is created unless their author may.
+    pub(super) fn authorized(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        const QUESTION: &str = "May its author create it?";
+        match &self.view.authorship {
+            Authorship::Fine => {
+                ask.that(QUESTION, "nothing is known against it", true);
+                Ok(())
+            }
+            Authorship::Refused(message) => {
+                ask.that(QUESTION, message, false);
+                let mut evidence = Evidence::new(Cause::Refused, message.clone());
+                evidence.terminal = true;
+                Err(self.reset_or_fail(evidence))
+            }
+            Authorship::NoKeys => {
+                let message = "the keys of stamps were not read yet".to_owned();
+                ask.that(QUESTION, &message, false);
+                let until = after(self.now, KEYS_WITHIN);
+                Err(Turn::Wait { until, why: Why::AuthorUnknown { message } })
+            }
+            Authorship::Unanswered { message, retry_at } => {
+                self.next.set_author_unknown(message, self.now);
+                // When it is due, the reviews before the creation ask again.
+                ask.that(QUESTION, message, self.now >= *retry_at).ok_or(Turn::Wait {
+                    until: *retry_at,
+                    why: Why::AuthorUnknown { message: message.clone() },
+                })
+            }
+        }
     }
 
     /// A creation whose answer was lost may take effect when nothing should exist any more.

@@ -22,6 +22,8 @@ pub(super) mod reasons {
     pub(crate) const NODE_LOST: &str = "NodeLost";
     /// The component has said that it is done.
     pub(crate) const COMPONENT_SUCCEEDED: &str = "ComponentSucceeded";
+    /// It could not be asked what the author of the components may create.
+    pub(crate) const AUTHOR_UNKNOWN: &str = "AuthorUnknown";
     /// All annotations can be read again, or all components are allowed again and as they were admitted.
     pub(crate) const VALID: &str = "Valid";
 }

@@ -45,6 +45,11 @@ pub enum AppWrapperWhy {
         /// What was changed, and what to do.
         message: String,
     },
+    /// It cannot be asked what the author of its components may create.
+    AuthorUnknown {
+        /// Why not.
+        message: String,
+    },
     /// Objects are left that were created too late.
     LeftOver {
         /// What is left.
@@ -191,6 +196,9 @@ impl fmt::Display for AppWrapperWhy {
             Self::Changed { message } => {
                 write!(f, "The AppWrapper was changed after it was admitted: {message}.")
             }
+            Self::AuthorUnknown { message } => {
+                write!(f, "Nothing is created before it is known what its author may create: {message}.")
+            }
             Self::LeftOver { left } => {
                 write!(f, "Resources exist although none should, and are deleted: {left}.")
             }
@@ -287,6 +295,7 @@ impl Reason for AppWrapperWhy {
             Self::Suspended => "Suspended",
             Self::SuspendedAndRefused { .. } => "SuspendedAndRefused",
             Self::Changed { .. } => "Changed",
+            Self::AuthorUnknown { .. } => "AuthorUnknown",
             Self::LeftOver { .. } => "LeftOver",
             Self::NeedsFinalizer => "NeedsFinalizer",
             Self::Resuming => "Resuming",
@@ -331,6 +340,7 @@ impl Reason for AppWrapperWhy {
             Self::Changed { .. } => {
                 "The spec as it was admitted would; after the admission grace period the AppWrapper fails.".into()
             }
+            Self::AuthorUnknown { .. } => "An answer to the SubjectAccessReviews would; they are asked again.".into(),
             Self::LeftOver { .. } | Self::Deleting { .. } => {
                 "The end of these resources; after the forceful deletion grace period they are deleted by force, but \
                  nobody removes finalizers."

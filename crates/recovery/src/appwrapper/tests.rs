@@ -1,6 +1,7 @@
 //! The rules as tables, played in a small cluster, and as properties.
 
 mod annotations;
+mod authors;
 mod changed;
 mod cluster;
 mod components;
@@ -21,6 +22,7 @@ use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
 use crate::liveness::{NodeLease, Pulse};
+use crate::moments::after;
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;
 use crate::verdict::{Judgement, Reason, Verdict};

@@ -139,6 +139,8 @@ pub struct AppWrapperView {
     pub annotations: Annotations,
     /// Why the admission rules refuse it now: no webhook asked them, or they were others then. Nothing is created for it.
     pub refused: Option<String>,
+    /// What is known of who wrote its components.
+    pub authorship: Authorship,
     /// The spec beside what was admitted.
     pub admitted: Comparison,
     /// `spec.components`, in order, each with what there is of it in the cluster.
@@ -157,6 +159,25 @@ pub struct AppWrapperView {
     pub status: AppWrapperStatus,
     /// What this process knows that the objects do not tell.
     pub memory: Memory,
+}
+
+/// What is known of who wrote the components, and of what they may create. It is asked for only where something is to be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Authorship {
+    /// It does not stand in the way: nobody need be asked, or nothing else is known until the reviews right before a creation.
+    #[default]
+    Fine,
+    /// Nobody can tell who wrote them, or their author may not create them.
+    Refused(String),
+    /// The keys of stamps were not read yet.
+    NoKeys,
+    /// The author is known, and it could not be asked what they may create.
+    Unanswered {
+        /// Why not.
+        message: String,
+        /// When to ask again.
+        retry_at: Timestamp,
+    },
 }
 
 /// One of `spec.components`, and what there is of it.

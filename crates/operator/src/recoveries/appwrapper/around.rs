@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use salvor_recovery::{
     appwrapper::{
-        AppWrapperView, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory, NodeView,
-        PodView, Seen,
+        AppWrapperView, Authorship, ComponentKind, ComponentView, CreateFailure, FoundComponent, Memory,
+        NodeView, PodView, Seen,
         components::{PodOrigin, component_of},
     },
     ids::NodeName,
@@ -27,7 +27,7 @@ pub(super) struct Around {
 }
 
 /// The view that is judged.
-pub(super) fn view(app: &App, around: Around, mut memory: Memory) -> AppWrapperView {
+pub(super) fn view(app: &App, around: Around, mut memory: Memory, authorship: Authorship) -> AppWrapperView {
     let Around { components, owned, pods, pods_known, nodes, nodes_known } = around;
     let components: Vec<ComponentView> = app
         .parts
@@ -75,6 +75,7 @@ pub(super) fn view(app: &App, around: Around, mut memory: Memory) -> AppWrapperV
         managed_by: app.managed_by.clone(),
         annotations: app.annotations.clone(),
         refused: app.refused.clone(),
+        authorship,
         admitted: app.admitted.clone(),
         components,
         strays,

@@ -67,7 +67,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         return rights;
     }
     if settings.user_rbac_admission_check && configuration.webhooks.enabled {
-        // Only the webhook asks what a user may do.
+        // The webhook asks what a user may do, and so does the controller before it creates.
         rights.push(Resource::of("authorization.k8s.io", "subjectaccessreviews").everywhere(&[Verb::Create]));
     }
     rights.extend([
@@ -87,7 +87,7 @@ fn prepare(metrics: &Metrics) -> Start {
     let metrics = metrics.own(AppWrapperMetrics::register);
     Box::new(|running, configuration| {
         let policy = Arc::new(AppWrapperPolicy::new(configuration));
-        let rules = Arc::new(Rules::new(configuration));
+        let rules = Arc::new(Rules::new(configuration, &running.keyring));
         let appwrappers = AppWrappers::new(policy, rules, metrics);
         running.start(appwrappers, at_once(configuration.concurrency.writes));
     })

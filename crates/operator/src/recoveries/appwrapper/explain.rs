@@ -17,6 +17,7 @@ use serde_json::json;
 
 use super::{
     around::{Around, view},
+    authors::{Reviews, authorship},
     look::{Places, read_around, read_node},
     wire::{App, Rules, SeenNode},
 };
@@ -40,12 +41,13 @@ pub(super) fn appwrapper<'a>(
 ) -> BoxFuture<'a, Result<Option<Answer>, ExplainError>> {
     async move {
         let policy = AppWrapperPolicy::new(question.configuration);
-        let rules = Rules::new(question.configuration);
+        let rules = Rules::without_keys(question.configuration);
         let (app, _) = App::parse(question.object, &rules)
             .map_err(|error| question.cannot_read_it(kube::Error::SerdeError(error)))?;
         let what = format!("the components and pods of {}", question.subject);
         let around = look_around(question, &app, &rules, &policy).await.map_err(|e| cannot_read(&what, e))?;
-        let mut view = view(&app, around, Memory::default());
+        let authorship = authorship(&app, &rules, &Reviews::default());
+        let mut view = view(&app, around, Memory::default(), authorship);
         // Its history says which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();

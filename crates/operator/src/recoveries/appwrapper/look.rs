@@ -16,8 +16,8 @@ use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Last, Memory, NodeView, Seen, Step,
-        decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, Authorship, FoundComponent, Last, Memory, NodeView,
+        Seen, Step, decide,
     },
     ids::NodeName,
 };
@@ -25,6 +25,7 @@ use serde_json::Value;
 
 use super::{
     around::{Around, view},
+    authors::{Reviews, Standing, standing},
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
@@ -87,6 +88,7 @@ pub(crate) struct Inquiry {
     pub(super) around: Around,
     pub(super) only_creates: bool,
     pub(super) unlabelled: Unlabelled,
+    pub(super) reviews: Reviews,
     pub(super) pulses: Pulses,
 }
 
@@ -120,9 +122,35 @@ impl LiveInquiry for Inquiry {
             around.nodes_known = self.around.nodes_known;
             around
         };
-        let judgement = decide(&view(&app, around, self.memory.clone()), &self.policy, now);
+        let judge = |authorship| {
+            decide(&view(&app, around.clone(), self.memory.clone(), authorship), &self.policy, now)
+        };
+        // The author is asked about now, and what was known of them before does not count.
+        let judgement = match standing(&app, &self.rules) {
+            Standing::Known(authorship) => {
+                self.reviews.forget();
+                judge(authorship)
+            }
+            Standing::Author { claim, author } => {
+                let judgement = judge(Authorship::Fine);
+                if creates(&judgement) {
+                    match self.reviews.ask(client, claim, &author, &object, &self.rules, now).await {
+                        Authorship::Fine => judgement,
+                        other => judge(other),
+                    }
+                } else {
+                    self.reviews.forget();
+                    judgement
+                }
+            }
+        };
         Ok(Some(with_bodies(judgement, &app, &object, &self.rules)))
     }
+}
+
+/// Whether components are to be created.
+fn creates(judgement: &Judgement<AppWrapperWhy, Step>) -> bool {
+    judgement.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }))
 }
 
 /// Creations get the objects that they create: only now the AppWrapper is known as it is.

@@ -16,8 +16,10 @@ use crate::{
     recovery::{Known as KnownAlready, LiveInquiry},
     time::Time,
     watch::Project,
+    webhooks::Keyring,
 };
 
+mod authors;
 mod bounds;
 mod changed;
 mod many;
@@ -31,13 +33,18 @@ fn recovery() -> AppWrappers {
 }
 
 fn recovery_of(kinds: &str) -> AppWrappers {
+    let settings =
+        format!("webhooks: {{enabled: false}}\nappwrapper: {{wrappedKindsWithoutWebhooks: [{kinds}]}}\n");
+    recovery_with(&settings, &Keyring::default())
+}
+
+fn recovery_with(settings: &str, keyring: &Keyring) -> AppWrappers {
     let file = format!(
-        "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n\
-         webhooks: {{enabled: false}}\nappwrapper: {{wrappedKindsWithoutWebhooks: [{kinds}]}}\n"
+        "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [appwrapper]\n{settings}"
     );
     let configuration = parse(&file).unwrap();
     let policy = Arc::new(AppWrapperPolicy::new(&configuration));
-    let rules = Arc::new(Rules::new(&configuration));
+    let rules = Arc::new(Rules::new(&configuration, keyring));
     AppWrappers::new(policy, rules, Metrics::new(&Time::system()).own(AppWrapperMetrics::register))
 }
 

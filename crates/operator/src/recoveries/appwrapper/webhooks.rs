@@ -2,36 +2,33 @@
 
 use std::sync::Arc;
 
-use futures::future::join_all;
-use http::Request;
 use k8s_openapi::api::authentication::v1::UserInfo;
-use kube::{Client, client::Body};
+use kube::Client;
 use salvor_api::{
     config::Configuration,
     names::appwrapper::{
-        GROUP, MUTATING_PATH, MUTATING_WEBHOOK, VALIDATING_PATH, VALIDATING_WEBHOOK, VERSION,
+        GROUP, MUTATING_PATH, MUTATING_WEBHOOK, VALIDATING_PATH, VALIDATING_WEBHOOK, VERSION, WRITTEN_BY,
     },
 };
 use salvor_recovery::appwrapper::{
-    admission::{self, Access, AdmissionPolicy, Questions, User},
+    admission::{self, AdmissionPolicy, User},
     bounds::Size,
+    stamp::{self, Stamping},
 };
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 
-use crate::{
-    live,
-    webhooks::{
-        AdmissionRequest, Answer, Change, FailurePolicy, Operation, Registration, Rule, Webhook, WebhookKind,
-    },
+use super::authors::ask;
+use crate::webhooks::{
+    AdmissionRequest, Answer, Change, FailurePolicy, Office, Operation, Registration, Rule, Webhook,
+    WebhookKind,
 };
 
 /// The API server gives up after so many seconds. Asking about a user takes the server itself some milliseconds.
 const TIMEOUT_SECONDS: u8 = 10;
-const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// What the API server is told of the webhooks.
 pub(super) fn declared(_: &Configuration) -> Vec<Webhook> {
-    let webhook = |kind, name, path, operations| Webhook {
+    let webhook = |kind, name, path, operations: &'static [Operation]| Webhook {
         kind,
         name,
         path,
@@ -39,29 +36,25 @@ pub(super) fn declared(_: &Configuration) -> Vec<Webhook> {
         failure_policy: FailurePolicy::Fail,
         timeout_seconds: TIMEOUT_SECONDS,
     };
+    let written: &'static [Operation] = &[Operation::Create, Operation::Update];
     vec![
-        webhook(WebhookKind::Mutating, MUTATING_WEBHOOK, MUTATING_PATH, &[Operation::Create]),
-        webhook(
-            WebhookKind::Validating,
-            VALIDATING_WEBHOOK,
-            VALIDATING_PATH,
-            &[Operation::Create, Operation::Update],
-        ),
+        webhook(WebhookKind::Mutating, MUTATING_WEBHOOK, MUTATING_PATH, written),
+        webhook(WebhookKind::Validating, VALIDATING_WEBHOOK, VALIDATING_PATH, written),
     ]
 }
 
 /// The webhooks with those who answer.
-pub(super) fn handlers(configuration: &Configuration, client: &Client) -> Vec<Registration> {
+pub(super) fn handlers(configuration: &Configuration, office: &Office) -> Vec<Registration> {
     let policy = Arc::new(AdmissionPolicy::new(&configuration.appwrapper));
     let register = |webhook: Webhook| {
-        let (policy, client) = (policy.clone(), client.clone());
+        let (policy, office) = (policy.clone(), office.clone());
         match webhook.kind {
             WebhookKind::Mutating => Registration::new(webhook, move |request| {
-                let policy = policy.clone();
-                async move { mutate(&request, &policy).unwrap_or_else(|refused| refused) }
+                let (policy, office) = (policy.clone(), office.clone());
+                async move { mutate(&office, &request, &policy).unwrap_or_else(|refused| refused) }
             }),
             WebhookKind::Validating => Registration::new(webhook, move |request| {
-                let (policy, client) = (policy.clone(), client.clone());
+                let (policy, client) = (policy.clone(), office.client.clone());
                 async move { validate(&client, &request, &policy).await.unwrap_or_else(|refused| refused) }
             }),
         }
@@ -78,22 +71,46 @@ fn of_bounded_size(request: &AdmissionRequest) -> Result<(), Answer> {
     now.excess_since(before).map_or(Ok(()), |excess| Err(Answer::denied(403, excess.to_string())))
 }
 
-fn mutate(request: &AdmissionRequest, policy: &AdmissionPolicy) -> Result<Answer, Answer> {
+fn mutate(office: &Office, request: &AdmissionRequest, policy: &AdmissionPolicy) -> Result<Answer, Answer> {
     of_bounded_size(request)?;
     let object: Value = request.object()?;
     let user = user(&request.user_info);
-    let asked = admission::Request {
-        operation: match request.operation {
-            Operation::Create => admission::Operation::Create,
-            // Only creations are asked about.
-            Operation::Update | Operation::Delete | Operation::Connect => return Ok(Answer::allowed()),
-        },
-        namespace: &request.namespace,
-        user: &user,
-        object: &object,
+    let old: Value;
+    let operation = match request.operation {
+        Operation::Create => admission::Operation::Create,
+        Operation::Update => {
+            old = request.old_object()?;
+            admission::Operation::Update { old: &old }
+        }
+        // Only creations and changes are asked about.
+        Operation::Delete | Operation::Connect => return Ok(Answer::allowed()),
     };
+    let asked = admission::Request { operation, namespace: &request.namespace, user: &user, object: &object };
     let changes = admission::mutate(&asked, policy).into_iter();
-    Ok(Answer::patched(changes.map(|it| Change::Add { path: it.path, value: it.value }).collect()))
+    let changes = changes.map(|it| Change::Add { path: it.path, value: it.value });
+    // Who knows the token of the path was let in, and the token comes with the keys.
+    let Some(keys) = office.keyring.keys() else {
+        return Err(Answer::denied(503, "the keys of stamps are not known yet: try again"));
+    };
+    let stamping = stamp::stamp(&asked, &keys, office.time.roughly());
+    Ok(Answer::patched(changes.chain(annotated(&object, stamping)).collect()))
+}
+
+/// The change of the annotation that says who wrote the components.
+fn annotated(object: &Value, stamping: Stamping) -> Option<Change> {
+    let annotations = "/metadata/annotations";
+    let path = format!("{annotations}/{}", WRITTEN_BY.replace('~', "~0").replace('/', "~1"));
+    match stamping {
+        Stamping::Keep => None,
+        Stamping::Put(text) if object["metadata"]["annotations"].is_object() => {
+            Some(Change::Add { path, value: text.into() })
+        }
+        Stamping::Put(text) => {
+            let value = json!({ WRITTEN_BY: text });
+            Some(Change::Add { path: annotations.into(), value })
+        }
+        Stamping::Remove => Some(Change::Remove { path }),
+    }
 }
 
 async fn validate(
@@ -127,27 +144,6 @@ async fn validate(
         Ok(()) => Answer::allowed(),
         Err(refusal) => Answer::denied(refusal.code(), refusal.to_string()),
     })
-}
-
-/// Asks the API server what a user may do. That changes nothing there.
-async fn ask(client: &Client, questions: &Questions) -> Vec<Access> {
-    let reviews = questions.reviews();
-    join_all(reviews.iter().map(|review| ask_one(client, review))).await
-}
-
-async fn ask_one(client: &Client, review: &Value) -> Access {
-    let request = Request::post(ACCESS_REVIEWS)
-        .header(http::header::CONTENT_TYPE, "application/json")
-        .body(Body::from(review.to_string().into_bytes()));
-    let answer = async {
-        let request = request.map_err(kube::Error::HttpError)?;
-        let body = live::open(client, request).await?.whole().await?;
-        serde_json::from_slice::<Value>(&body).map_err(kube::Error::SerdeError)
-    };
-    match answer.await {
-        Ok(review) => Access::read(&review),
-        Err(error) => Access::Unknown(live::brief(&error)),
-    }
 }
 
 fn user(info: &UserInfo) -> User {

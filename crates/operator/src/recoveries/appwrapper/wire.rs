@@ -15,13 +15,15 @@ use salvor_recovery::{
         Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, Comparison, ComponentKind,
         ComponentState, FoundComponent, NodeView, ObjectRef, Phase, PodView,
         admission::{
-            AdmissionPolicy, Answer, Operation, Refusal, Request, User, refusal_without_webhook, validate,
+            AdmissionPolicy, Answer, Operation, Refusal, Request, User, refusal_without_stamp,
+            refusal_without_webhook, validate,
         },
         admitted::compare,
         bounds::Size,
         components::{ORIGIN_LABELS, Waves},
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
+        stamp::{self, Claim, Unstamped},
         status::ComponentStatus,
     },
     ids::{NodeName, ResourceVersion, Uid},
@@ -37,6 +39,7 @@ use crate::{
     nodes::NodeWire,
     revision::Revision,
     watch::{Identified, Project},
+    webhooks::Keyring,
     wire::{Condition, Meta, Object, Whole, condition},
 };
 
@@ -48,20 +51,42 @@ const LONGEST_REFUSAL: usize = 1024;
 pub(super) struct Rules {
     admission: AdmissionPolicy,
     injection: InjectionPolicy,
-    /// Whether a webhook has asked the rules of admission, and what the user may do.
-    webhooks: bool,
+    authors: Authors,
+}
+
+/// Whose rights decide what is created.
+#[derive(Debug)]
+enum Authors {
+    /// There are no webhooks, as in a dry run, so nobody knows who wrote an AppWrapper.
+    Unknown,
+    /// The administrator wants nobody to be asked about.
+    Unasked,
+    /// Those whom stamps name. Without a keyring stamps are believed if they fit: for somebody who only looks.
+    Stamped(Option<Keyring>),
 }
 
 impl Rules {
-    pub(super) fn new(configuration: &Configuration) -> Self {
+    /// The rules of a controller that believes the stamps that these keys have signed.
+    pub(super) fn new(configuration: &Configuration, keyring: &Keyring) -> Self {
+        Self::believing(configuration, Some(keyring.clone()))
+    }
+
+    /// The rules as far as somebody knows them who has no keys.
+    pub(super) fn without_keys(configuration: &Configuration) -> Self {
+        Self::believing(configuration, None)
+    }
+
+    fn believing(configuration: &Configuration, keyring: Option<Keyring>) -> Self {
         let settings = &configuration.appwrapper;
-        // The webhook asks about users; here nobody knows them.
-        let admission = AdmissionPolicy { check_users: false, ..AdmissionPolicy::new(settings) };
-        Self {
-            admission,
-            injection: InjectionPolicy::new(settings),
-            webhooks: configuration.webhooks.enabled,
-        }
+        let authors = if !configuration.webhooks.enabled || configuration.dry_run {
+            Authors::Unknown
+        } else if settings.user_rbac_admission_check {
+            Authors::Stamped(keyring)
+        } else {
+            Authors::Unasked
+        };
+        let admission = AdmissionPolicy::new(settings);
+        Self { admission, injection: InjectionPolicy::new(settings), authors }
     }
 
     /// Whether objects of this kind may be created, and so may be read.
@@ -75,20 +100,62 @@ impl Rules {
             "metadata": {"namespace": owner.namespace, "name": owner.name},
             "spec": {"components": components},
         });
-        if !self.webhooks {
-            return refusal_without_webhook(&object, &self.admission).map(|refusal| brief(&refusal));
-        }
-        let request = Request {
-            operation: Operation::Create,
-            namespace: &owner.namespace,
-            object: &object,
-            user: &User::default(),
+        let refusal = match &self.authors {
+            Authors::Unknown => refusal_without_webhook(&object, &self.admission),
+            Authors::Unasked | Authors::Stamped(_) => match self.questions(&object, &User::default()) {
+                Answer::Refused(refusal) => Some(refusal),
+                Answer::Allowed | Answer::Ask(_) => None,
+            },
         };
-        match validate(&request, &self.admission) {
-            Answer::Refused(refusal) => Some(brief(&refusal)),
-            Answer::Allowed | Answer::Ask(_) => None,
+        refusal.map(|refusal| brief(&refusal))
+    }
+
+    /// What is to be asked about a user before the components of an AppWrapper are created.
+    pub(super) fn questions(&self, object: &Value, user: &User) -> Answer {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        validate(&Request { operation: Operation::Create, namespace, object, user }, &self.admission)
+    }
+
+    /// Who wrote an AppWrapper, as its stamp claims it.
+    fn written(&self, object: &Value) -> Written {
+        match &self.authors {
+            Authors::Unknown | Authors::Unasked => return Written::Unasked,
+            Authors::Stamped(_) => {}
+        }
+        let refusal = |why: &Unstamped| {
+            refusal_without_stamp(object, &self.admission, why).map(|refusal| brief(&refusal))
+        };
+        match stamp::read(object) {
+            Ok(claim) => Written::Claimed { claim: Box::new(claim), if_forged: refusal(&Unstamped::Forged) },
+            Err(why) => Written::Unstamped { refusal: refusal(&why) },
         }
     }
+
+    /// Who has written an AppWrapper; none while the keys are not known.
+    pub(super) fn author(&self, claim: &Claim) -> Option<Result<User, Unstamped>> {
+        match &self.authors {
+            Authors::Stamped(Some(keyring)) => Some(claim.author(&keyring.keys()?).cloned()),
+            Authors::Unknown | Authors::Unasked | Authors::Stamped(None) => Some(Ok(User::default())),
+        }
+    }
+}
+
+/// Who wrote the components of an AppWrapper.
+#[derive(Clone, Debug)]
+pub(super) enum Written {
+    /// It does not matter: nothing is about to be created, or nobody is asked about.
+    Unasked,
+    /// The author of this stamp, if it is signed.
+    Claimed {
+        claim: Box<Claim>,
+        /// Why nothing is created if it is not.
+        if_forged: Option<String>,
+    },
+    /// Nobody knows.
+    Unstamped {
+        /// Why nothing is created; none if the administrator allows its kinds all the same.
+        refusal: Option<String>,
+    },
 }
 
 fn brief(refusal: &Refusal) -> String {
@@ -173,6 +240,7 @@ pub(crate) struct App {
     pub(super) managed_by: Option<String>,
     pub(super) annotations: Annotations,
     pub(super) refused: Option<String>,
+    pub(super) written: Written,
     pub(super) admitted: Comparison,
     /// Its components; if they were changed since they were admitted, those that were created.
     pub(super) parts: Vec<Part>,
@@ -227,6 +295,7 @@ impl App {
         let refused =
             is_asked.then(|| rules.refusal(&appwrapper, components)).flatten().or_else(|| excess.clone());
         let checks = is_asked && refused.is_none();
+        let written = if checks { rules.written(object) } else { Written::Unasked };
         let reading = Reading { of: &appwrapper, attempt: ATTEMPT, rules, checks };
         let parts = if is_changed && !status.component_status.is_empty() {
             let created = status.component_status.iter().enumerate();
@@ -240,6 +309,7 @@ impl App {
         Ok(Self {
             parts,
             refused,
+            written,
             admitted,
             resource_version: metadata.resource_version,
             created: metadata.creation_timestamp.unwrap_or_default(),

@@ -102,8 +102,8 @@ fn start() -> Timestamp {
 
 fn replica(api: &FakeApi, time: &Time, configuration: &Configuration) -> Keeper {
     let (metrics, shown) = (Metrics::new(time), Shown::default());
-    let client = api.client.clone();
-    keeper(&registrations(), configuration, client, time.clone(), metrics, shown, Readiness::new())
+    let office = Office { client: api.client.clone(), time: time.clone(), keyring: Keyring::default() };
+    keeper(&registrations(), configuration, office, metrics, shown, Readiness::new())
 }
 
 fn outside() -> Configuration {
@@ -130,7 +130,7 @@ async fn outside_a_cluster_everything_is_made_and_then_left_alone() {
     assert_eq!(writes(&api), 3);
     assert_eq!(store.trusted(), shown(&keeper).1);
     let url = &store.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"];
-    assert_eq!(url, "https://127.0.0.1:9443/validate");
+    assert_eq!(url, &format!("https://127.0.0.1:9443/validate/{}", keeper.keyring.token()));
     assert!(keeper.look().await);
     assert_eq!(writes(&api), 3);
     let metrics = keeper.metrics.render();
@@ -203,8 +203,8 @@ async fn in_a_cluster_the_manifests_bring_the_objects_and_the_bundle_is_filled_i
     assert!(keeper.look().await);
     assert_eq!(keeper.readiness.problem(), None);
     assert_eq!(store.trusted(), shown(&keeper).1);
-    let service =
-        json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": "/mutate", "port": 443});
+    let path = format!("/mutate/{}", keeper.keyring.token());
+    let service = json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": path, "port": 443});
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["service"], service);
     // Once it was ready, it stays so: elsewhere it would be no better.
     store.remove(MUTATING);
@@ -280,6 +280,39 @@ async fn a_secret_that_is_removed_or_garbled_is_made_anew_and_what_is_served_sta
         assert!(keeper.look().await);
         assert_eq!(shown(&keeper).1, after);
     }
+}
+
+/// Somebody empties the Secret, or only a part of it: there are a new token and a new key, and what was signed before still counts.
+#[tokio::test(start_paused = true)]
+async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_same() {
+    let (store, time) = (Store::default(), Time::starting_at(start()));
+    let api = store.api();
+    let mut replicas = [replica(&api, &time, &outside()), replica(&api, &time, &outside())];
+    for keeper in &mut replicas {
+        assert!(keeper.look().await);
+    }
+    let keys = |keeper: &Keeper| keeper.keyring.keys().unwrap();
+    assert_eq!(keys(&replicas[0]), keys(&replicas[1]));
+    assert_eq!(replicas[0].keyring.token(), replicas[1].keyring.token());
+    let (before, token) = (keys(&replicas[0]), replicas[0].keyring.token());
+    store.edit(SECRET, |secret| {
+        secret["data"].as_object_mut().unwrap().retain(|name, _| name.starts_with("current."));
+    });
+    for keeper in &mut replicas {
+        assert!(keeper.look().await);
+    }
+    let after = keys(&replicas[0]);
+    assert_eq!(after, keys(&replicas[1]));
+    assert_eq!(after.previous, Some(before.current));
+    assert_ne!(replicas[0].keyring.token(), token);
+    let url = format!("https://127.0.0.1:9443/mutate/{}", replicas[0].keyring.token());
+    assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
+    // A configuration of a version without a token is put right.
+    store.edit(MUTATING, |it| {
+        it["webhooks"][0]["clientConfig"]["url"] = json!("https://127.0.0.1:9443/mutate")
+    });
+    assert!(replicas[1].look().await);
+    assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
 }
 
 /// The configurations cannot be written: then the API server trusts what it trusted, and that is what is served.
@@ -449,7 +482,8 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     };
     serves(&first).await;
     assert_eq!(store.trusted(), first.0);
-    assert!(api.asked().iter().all(|asked| !asked.path.contains("/secrets")));
+    let shared = store.get(SECRET)["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(shared, ["path.token", "stamp.key"], "no authority is made");
     // Half of the change: what is served stays.
     folder.write("tls.crt", &second.0);
     tokio::time::sleep(Duration::from_secs(60)).await;

@@ -26,6 +26,7 @@ struct Served {
     address: SocketAddr,
     trust: Arc<ClientConfig>,
     metrics: Metrics,
+    token: String,
     serving: JoinHandle<()>,
 }
 
@@ -53,9 +54,11 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let acceptor = TlsAcceptor::from(Arc::new(shown.tls().unwrap()));
-        let router = router(registrations, metrics.clone());
+        let keyring = Keyring::random();
+        let token = keyring.token();
+        let router = router(registrations, keyring, metrics.clone());
         let serving = tokio::spawn(serve_tls(acceptor, listener, router, limits, std::future::pending()));
-        Self { address, trust: trust(&authorities.bundle()), metrics, serving }
+        Self { address, trust: trust(&authorities.bundle()), metrics, token, serving }
     }
 
     async fn connect(&self) -> TlsStream<TcpStream> {
@@ -72,8 +75,15 @@ impl Served {
         read(&mut stream).await
     }
 
+    /// A path as the API server knows it.
+    fn path(&self, path: &str) -> String {
+        let (path, query) =
+            path.split_once('?').map_or((path, String::new()), |(path, rest)| (path, format!("?{rest}")));
+        format!("{path}/{}{query}", self.token)
+    }
+
     async fn post(&self, path: &str, body: &str) -> String {
-        self.exchange(request(path, "application/json", body.len(), body).as_bytes()).await
+        self.exchange(request(&self.path(path), "application/json", body.len(), body).as_bytes()).await
     }
 
     async fn label(&self) -> String {
@@ -139,6 +149,9 @@ async fn what_is_no_review_gets_an_answer_that_says_so() {
     let served = Served::start(LIMITS).await;
     let body = super::review("good").to_string();
     let json = "application/json";
+    let request = |path: &str, form: &str, length: usize, body: &str| {
+        self::request(&served.path(path), form, length, body)
+    };
     let cases: Vec<(String, &str, &str)> = vec![
         (request("/label", json, 0, ""), "400", "the body is not an AdmissionReview: EOF"),
         (request("/label", json, 3, "{]}"), "400", "the body is not an AdmissionReview"),
@@ -151,7 +164,7 @@ async fn what_is_no_review_gets_an_answer_that_says_so() {
         (request("/elsewhere", json, body.len(), &body), "404", "there is no webhook at this path"),
         (request("//label", json, body.len(), &body), "404", "there is no webhook at this path"),
         (
-            "GET /label HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".to_owned(),
+            format!("GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", served.path("/label")),
             "405",
             "GET is not allowed: send an AdmissionReview with POST",
         ),
@@ -176,6 +189,38 @@ async fn what_is_no_review_gets_an_answer_that_says_so() {
     assert!(served.label().await.contains("200 OK"));
 }
 
+/// Whoever is not the API server learns nothing: no handler is asked, and no path is told from another.
+#[tokio::test]
+async fn who_does_not_know_the_token_gets_no_answer() {
+    let served = Served::start(LIMITS).await;
+    let body = super::review("good").to_string();
+    let answer = async |path: &str| {
+        let answer = served.exchange(request(path, "application/json", body.len(), &body).as_bytes()).await;
+        let (head, text) = answer.split_once("\r\n\r\n").unwrap();
+        (head.lines().next().unwrap().to_owned(), text.to_owned())
+    };
+    let nowhere = answer("/nowhere").await;
+    assert_eq!(nowhere.0, "HTTP/1.1 404 Not Found");
+    let token = &served.token;
+    for path in [
+        "/label".to_owned(),
+        "/label/".to_owned(),
+        format!("/label/{}", "0".repeat(token.len())),
+        format!("/label/{}", &token[1..]),
+        format!("/label/{token}/"),
+        format!("/label/{token}0"),
+        format!("/label?token={token}"),
+        format!("/{token}"),
+        format!("/{token}/label"),
+    ] {
+        assert_eq!(answer(&path).await, nowhere, "{path}");
+    }
+    let get = "GET /label HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    assert!(served.exchange(get.as_bytes()).await.starts_with("HTTP/1.1 404 "));
+    assert!(!served.metrics.render().contains("webhook=\"label.salvor.dev\""), "nothing is counted");
+    assert!(served.label().await.contains("200 OK"));
+}
+
 #[tokio::test]
 async fn garbage_of_every_kind_harms_nobody() {
     let served = Served::start(LIMITS).await;
@@ -194,7 +239,10 @@ async fn garbage_of_every_kind_harms_nobody() {
     let _ = plain.read_to_end(&mut Vec::new()).await;
     // Cut off in the middle of the body.
     let mut stream = served.connect().await;
-    stream.write_all(request("/label", "application/json", 1000, "{\"api").as_bytes()).await.unwrap();
+    stream
+        .write_all(request(&served.path("/label"), "application/json", 1000, "{\"api").as_bytes())
+        .await
+        .unwrap();
     stream.shutdown().await.unwrap();
     assert!(!read(&mut stream).await.contains("200 OK"));
     // Numbers, depths and names that are no good.
@@ -232,7 +280,7 @@ async fn bodies_that_are_sent_at_once_are_bounded_together() {
     for _ in 0..2 {
         let mut stream = served.connect().await;
         stream
-            .write_all(request("/label", "application/json", LARGEST_BODY, &body).as_bytes())
+            .write_all(request(&served.path("/label"), "application/json", LARGEST_BODY, &body).as_bytes())
             .await
             .unwrap();
         held.push(stream);
@@ -256,7 +304,7 @@ async fn who_trusts_another_authority_does_not_connect_and_a_new_certificate_is_
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(shown.tls().unwrap()));
-    let router = router(Vec::new(), Metrics::new(&time));
+    let router = router(Vec::new(), Keyring::default(), Metrics::new(&time));
     let serving = tokio::spawn(serve_tls(acceptor, listener, router, LIMITS, std::future::pending()));
     let connects = async |bundle: &str, name: &'static str| {
         let stream = TcpStream::connect(address).await.unwrap();

@@ -7,6 +7,7 @@ use super::AdmissionPolicy;
 use crate::appwrapper::bounds::Size;
 use crate::appwrapper::inject::{self, Component, InjectionPolicy, Owner};
 use crate::appwrapper::podsets::{self, FieldError, PodSet, TemplateKind};
+use crate::appwrapper::stamp::Unstamped;
 use crate::ids::Uid;
 
 /// How many pod templates an AppWrapper has at most. Kueue takes no more in one Workload.
@@ -118,25 +119,49 @@ fn names_of(template: &Value, index: usize, owner: Owner<'_>) -> Vec<FieldError>
     errors
 }
 
-fn not_wrapped(kind: TemplateKind<'_>, list: &str) -> String {
+fn entry(kind: TemplateKind<'_>) -> String {
     let dot = if kind.group.is_empty() { "" } else { "." };
-    let entry = format!("{}{dot}{}", kind.kind, kind.group);
+    format!("{}{dot}{}", kind.kind, kind.group)
+}
+
+fn not_wrapped(kind: TemplateKind<'_>, list: &str) -> String {
+    let entry = entry(kind);
     format!(
         "{entry} is not among the kinds that may be wrapped: an administrator can add the line \"- {entry}\" to {list}"
     )
 }
 
-/// The kinds that may be wrapped only if somebody asks what the user may do.
-pub(super) fn unasked_kinds(object: &Value, policy: &AdmissionPolicy) -> Vec<FieldError> {
+/// The kinds that may be wrapped only if somebody asks what their author may do, each with what is to be said about it.
+fn unasked(
+    object: &Value,
+    policy: &AdmissionPolicy,
+    say: impl Fn(TemplateKind<'_>) -> String,
+) -> Vec<FieldError> {
     let unasked = |(index, component): (usize, &Value)| {
         let kind = TemplateKind::of(&component["template"]).ok()?;
         // What is in no list was refused already.
         policy.kind(kind)?;
         let named = policy.kinds_without_webhooks.iter().any(|named| named.is(kind.group, kind.kind));
-        let detail = || not_wrapped(kind, "appwrapper.wrappedKindsWithoutWebhooks, or switch webhooks on");
-        (!named).then(|| FieldError::forbidden(format!("spec.components[{index}].template"), detail()))
+        (!named).then(|| FieldError::forbidden(format!("spec.components[{index}].template"), say(kind)))
     };
     components(object).iter().enumerate().filter_map(unasked).collect()
+}
+
+/// The kinds that may not be wrapped where there are no webhooks.
+pub(super) fn unasked_kinds(object: &Value, policy: &AdmissionPolicy) -> Vec<FieldError> {
+    let list = "appwrapper.wrappedKindsWithoutWebhooks, or switch webhooks on";
+    unasked(object, policy, |kind| not_wrapped(kind, list))
+}
+
+/// The kinds that may not be wrapped where nobody can tell who wrote them, and this is why.
+pub(super) fn unstamped_kinds(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Vec<FieldError> {
+    unasked(object, policy, |kind| {
+        let entry = entry(kind);
+        format!(
+            "nobody can tell whether its author may create a {entry}, because {why}. Create the AppWrapper again while the webhooks are \
+             asked, or an administrator can add the line \"- {entry}\" to appwrapper.wrappedKindsWithoutWebhooks"
+        )
+    })
 }
 
 pub(in crate::appwrapper) const IMMUTABLE: &str = "attempt to change immutable field";

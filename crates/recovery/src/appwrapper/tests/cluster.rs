@@ -49,6 +49,7 @@ impl Cluster {
             managed_by: None,
             annotations: Annotations::default(),
             refused: None,
+            authorship: Authorship::Fine,
             admitted: Comparison::Same,
             components: components.iter().enumerate().map(component).collect(),
             strays: Vec::new(),

@@ -46,6 +46,10 @@ const EXCUSED: &[(&str, &str)] = &[
     (appwrapper::FINALIZER, "a finalizer has no value"),
     (appwrapper::MEMBER_LABEL, "with another value a pod is another AppWrapper's; see the tests of deletion"),
     (appwrapper::USER_LABEL, "only written, by the webhook"),
+    (
+        appwrapper::WRITTEN_BY,
+        "read only where webhooks are, and garbage is no stamp; see the tests of stamps",
+    ),
     (appwrapper::USER_ID_LABEL, "only written, by the webhook"),
     (appwrapper::QUEUE_LABEL, "read by the webhook only"),
     (appwrapper::EVENT_COMPONENT, "only written"),

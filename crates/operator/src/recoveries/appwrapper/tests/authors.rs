@@ -1,0 +1,187 @@
+//! What is created depends on what the author of the components may do, by the object that is created from.
+
+use salvor_api::names::appwrapper::WRITTEN_BY;
+use salvor_recovery::appwrapper::{
+    admission::{Operation, Request, User},
+    stamp::{Stamping, stamp},
+};
+
+use super::*;
+
+const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+fn user(name: &str) -> User {
+    User { username: name.into(), groups: vec!["devs".into()], ..User::default() }
+}
+
+/// Stamped as when this user created it.
+fn by(name: &str, keyring: &Keyring, mut object: Value) -> Value {
+    let user = user(name);
+    let request = Request { operation: Operation::Create, namespace: "ns", user: &user, object: &object };
+    let created = "2027-01-15T07:59:59Z".parse().unwrap();
+    let Stamping::Put(text) = stamp(&request, &keyring.keys().unwrap(), created) else { panic!() };
+    object["metadata"]["annotations"][WRITTEN_BY] = text.into();
+    object
+}
+
+/// An API server that has this AppWrapper, and answers reviews so.
+fn server(object: Value, review: impl Fn() -> Answer + Send + Sync + 'static) -> FakeApi {
+    FakeApi::new(move |asked| match asked.path.as_str() {
+        REVIEWS => review(),
+        path if path.ends_with("/appwrappers/w") => Answer::Json(200, object.clone()),
+        path if path.ends_with("/jobs") || path.ends_with("/pods") => {
+            Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []}))
+        }
+        _ => Answer::Refused(404, "not found"),
+    })
+}
+
+fn answers(allowed: bool) -> impl Fn() -> Answer + Send + Sync + 'static {
+    move || Answer::Json(201, json!({"status": {"allowed": allowed}}))
+}
+
+fn reviews(api: &FakeApi) -> Vec<Value> {
+    api.asked().into_iter().filter(|asked| asked.path == REVIEWS).map(|asked| asked.body).collect()
+}
+
+#[tokio::test]
+async fn the_author_is_asked_about_right_before_a_creation() {
+    let keyring = Keyring::random();
+    let object = by("ann", &keyring, resuming(5));
+    let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+    create(&recovery, &subject);
+    let api = server(object, answers(true));
+    let (code, steps) = look(&recovery, &subject, &api).await.unwrap();
+    let [Step::CreateComponent { body: Some(_), .. }] = steps.as_slice() else { panic!("{code} {steps:?}") };
+    let [review] = reviews(&api).try_into().unwrap();
+    assert_eq!((&review["spec"]["user"], &review["spec"]["groups"]), (&json!("ann"), &json!(["devs"])));
+    let attributes = &review["spec"]["resourceAttributes"];
+    assert_eq!((&attributes["resource"], &attributes["namespace"]), (&json!("jobs"), &json!("ns")));
+}
+
+#[tokio::test]
+async fn an_author_who_may_not_creates_nothing_and_is_told() {
+    let keyring = Keyring::random();
+    let object = by("eve", &keyring, resuming(5));
+    let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+    create(&recovery, &subject);
+    for _ in 0..2 {
+        // The second look is the one before it ends in Failed.
+        let (code, steps) = look(&recovery, &subject, &server(object.clone(), answers(false))).await.unwrap();
+        assert_eq!((code.as_str(), names(&steps)[0]), ("GivenUp", "PatchAppWrapperStatus"));
+        let (code, steps) = asked(&recovery, &subject);
+        assert_eq!(code, "GivenUp");
+        let Step::PatchStatus { status, .. } = &steps[0] else { panic!("{steps:?}") };
+        let message = &status.condition("Unhealthy").unwrap().message;
+        assert!(message.contains("User eve is not authorized to create jobs in ns"), "{message}");
+    }
+    // They were given the right meanwhile.
+    let (code, _) = look(&recovery, &subject, &server(object, answers(true))).await.unwrap();
+    assert_eq!(code, "Creating");
+    create(&recovery, &subject);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reviews_that_fail_create_nothing_and_are_made_again() {
+    type Failing = fn() -> Answer;
+    for (failing, says) in [
+        ((|| Answer::Refused(403, "not yours to ask")) as Failing, "not yours to ask"),
+        (|| Answer::Refused(500, "later"), "later"),
+        (|| Answer::Json(201, json!({"status": {}})), "the answer has no status.allowed"),
+        (|| Answer::Never, "within 700 ms"),
+    ] {
+        let keyring = Keyring::random();
+        let object = by("ann", &keyring, resuming(5));
+        let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+        create(&recovery, &subject);
+        for _ in 0..3 {
+            let (code, steps) = look(&recovery, &subject, &server(object.clone(), failing)).await.unwrap();
+            assert!(!names(&steps).contains(&"CreateComponent"), "{says}: {steps:?}");
+            assert_eq!(code, "AuthorUnknown", "{says}");
+            let (code, steps) = asked(&recovery, &subject);
+            assert_eq!(code, "AuthorUnknown", "{says}");
+            let [Step::PatchStatus { status, .. }] = steps.as_slice() else { panic!("{steps:?}") };
+            assert_eq!(status.phase, Phase::Resuming);
+            let condition = status.condition("ComponentsValid").unwrap();
+            assert!(condition.reason == "AuthorUnknown" && condition.message.contains(says), "{condition:?}");
+        }
+        let (code, _) = look(&recovery, &subject, &server(object, answers(true))).await.unwrap();
+        assert_eq!(code, "Creating", "{says}");
+    }
+}
+
+#[tokio::test]
+async fn what_no_webhook_has_stamped_is_created_only_if_its_kinds_are_named_for_that() {
+    let keyring = Keyring::random();
+    let stranger = Keyring::random();
+    let mut replayed = by("admin", &keyring, resuming(5));
+    replayed["spec"]["components"][0]["template"]["spec"]["template"]["spec"]["hostPID"] = true.into();
+    let replayed = admit(replayed);
+    let forged = by("admin", &stranger, resuming(5));
+    for (object, says) in [
+        (resuming(5), "appwrapper.salvor.dev/written-by is missing"),
+        (forged, "is not signed by Salvor"),
+        (replayed, "is about other components"),
+    ] {
+        let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+        let api = server(object.clone(), answers(true));
+        let (code, steps) = asked(&recovery, &subject);
+        for (code, steps) in [(code.to_owned(), steps), look(&recovery, &subject, &api).await.unwrap()] {
+            assert_eq!(code, "GivenUp");
+            let Step::PatchStatus { status, .. } = &steps[0] else { panic!("{steps:?}") };
+            assert_eq!(status.phase, Phase::Failed);
+            let message = &status.condition("Unhealthy").unwrap().message;
+            assert!(message.contains(says) && message.contains("- Job.batch"), "{message}");
+        }
+        assert_eq!(reviews(&api), Vec::<Value>::new(), "nobody is asked about");
+        let named = "appwrapper: {wrappedKindsWithoutWebhooks: [Job.batch]}\n";
+        let (recovery, subject) = knowing(recovery_with(named, &keyring), &object);
+        create(&recovery, &subject);
+        assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, "Creating");
+    }
+}
+
+/// The watch has shown what an admin wrote; the components are others when they are about to be created.
+#[tokio::test]
+async fn the_stamp_is_read_from_the_object_that_is_created_from() {
+    let keyring = Keyring::random();
+    let object = by("admin", &keyring, resuming(5));
+    let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+    create(&recovery, &subject);
+    let mut changed = object;
+    changed["spec"]["components"][0]["template"]["spec"]["template"]["spec"]["hostPID"] = true.into();
+    // Whoever may write the status accepts the change.
+    let changed = admit(changed);
+    let (code, steps) = look(&recovery, &subject, &server(changed, answers(true))).await.unwrap();
+    assert!(!names(&steps).contains(&"CreateComponent"), "{code} {steps:?}");
+}
+
+#[tokio::test]
+async fn before_the_keys_are_read_nothing_is_created_and_nothing_is_refused() {
+    let (keyring, signing) = (Keyring::default(), Keyring::random());
+    let (recovery, subject) = knowing(recovery_with("", &keyring), &by("ann", &signing, resuming(5)));
+    assert_eq!(asked(&recovery, &subject), ("AuthorUnknown", Vec::new()));
+}
+
+#[tokio::test]
+async fn where_the_administrator_wants_nobody_to_be_asked_no_stamp_is_needed() {
+    let settings = "appwrapper: {userRBACAdmissionCheck: false}\n";
+    let (recovery, subject) = knowing(recovery_with(settings, &Keyring::random()), &resuming(5));
+    create(&recovery, &subject);
+    let api = server(resuming(5), answers(false));
+    assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, "Creating");
+    assert_eq!(reviews(&api), Vec::<Value>::new());
+}
+
+/// As in the brief moment between two lists: one AppWrapper is judged by what was asked for it, and not by what was asked for another.
+#[tokio::test]
+async fn a_denial_counts_for_the_stamp_that_it_was_asked_for() {
+    let keyring = Keyring::random();
+    let object = by("eve", &keyring, resuming(5));
+    let (mut recovery, subject) = knowing(recovery_with("", &keyring), &object);
+    look(&recovery, &subject, &server(object, answers(false))).await.unwrap();
+    assert_eq!(asked(&recovery, &subject).0, "GivenUp");
+    let app = app(&recovery, &by("ann", &keyring, resuming(6)));
+    recovery.hear(News::App(Change::Applied(app)), now());
+    create(&recovery, &subject);
+}

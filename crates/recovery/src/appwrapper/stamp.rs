@@ -1,0 +1,234 @@
+//! Who wrote the components of an AppWrapper: a stamp that only the webhook can make.
+//!
+//! Salvor creates what others write, with its own rights, so it asks what their author may do. Only the webhook knows the author,
+//! and it is not always asked: its configuration may be deleted, or leave a namespace out. So it leaves a stamp in an annotation,
+//! and the controller believes nothing else. A stamp names the author, the AppWrapper and a digest of its components, and is signed:
+//! one that is made by hand, copied from another AppWrapper, or left over from other components is none.
+//!
+//! When an AppWrapper is created, the webhook knows neither its UID nor, with `generateName`, its name. Such a stamp counts for an
+//! AppWrapper that was created [at about the same time](WITHIN). The next change that the webhook sees binds it to the UID.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::appwrapper as names;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::admission::{Operation, Request, User};
+use super::admitted::components_digest;
+use crate::signing::Keys;
+
+/// An AppWrapper whose stamp has no UID was created so long before or after the stamp was made, at most. Other webhooks may take
+/// their time after ours.
+pub const WITHIN: SignedDuration = SignedDuration::from_mins(1);
+/// The way in which stamps are made.
+const VERSION: u32 = 1;
+/// What is signed begins with this, so that the key signs nothing else by mistake.
+const PURPOSE: &[u8] = b"salvor: who wrote the components of an AppWrapper\n";
+
+/// What a stamp says. Every field is signed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Stamp {
+    version: u32,
+    /// The author.
+    user: User,
+    /// The digest of what they wrote.
+    components: String,
+    /// The AppWrapper's namespace.
+    namespace: String,
+    /// Its name; empty if the API server was yet to make one.
+    name: String,
+    /// What its name begins with, if the API server was to make it.
+    generate_name: String,
+    /// Its UID; empty while the API server had not given it one.
+    uid: String,
+    /// When the components were written.
+    at: Timestamp,
+}
+
+impl Stamp {
+    fn signed_bytes(&self) -> Vec<u8> {
+        let mut bytes = PURPOSE.to_vec();
+        // Texts, numbers, lists and maps of texts can always be written.
+        bytes.extend(serde_json::to_vec(self).unwrap_or_default());
+        bytes
+    }
+
+    /// The text of the annotation.
+    fn signed(self, keys: &Keys) -> String {
+        let signature = keys.sign(&self.signed_bytes());
+        // As above.
+        serde_json::to_string(&Signed { written_by: self, signature }).unwrap_or_default()
+    }
+
+    /// Whether it is about this AppWrapper, as the API server has it.
+    fn is_of(&self, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+        if self.namespace != text("namespace") {
+            return false;
+        }
+        if !self.uid.is_empty() {
+            return self.uid == text("uid");
+        }
+        let is_named = if self.name.is_empty() {
+            !self.generate_name.is_empty()
+                && self.generate_name == text("generateName")
+                && text("name").starts_with(&self.generate_name)
+        } else {
+            self.name == text("name")
+        };
+        let created = text("creationTimestamp").parse::<Timestamp>();
+        is_named && created.is_ok_and(|created| created.duration_since(self.at).abs() <= WITHIN)
+    }
+}
+
+/// A stamp as the annotation has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Signed {
+    written_by: Stamp,
+    signature: String,
+}
+
+/// A stamp that fits its AppWrapper, and whose signature nobody has looked at yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim(Signed);
+
+impl Claim {
+    /// The author, if the stamp is signed by one of these keys.
+    ///
+    /// # Errors
+    /// [`Unstamped::Forged`].
+    pub fn author(&self, keys: &Keys) -> Result<&User, Unstamped> {
+        let Signed { written_by, signature } = &self.0;
+        let is_signed = keys.have_signed(&written_by.signed_bytes(), signature);
+        if is_signed { Ok(&written_by.user) } else { Err(Unstamped::Forged) }
+    }
+}
+
+/// Why nobody can tell who wrote an AppWrapper.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unstamped {
+    /// It has no stamp.
+    Missing,
+    /// It has something else in its place.
+    Unreadable,
+    /// Its stamp is about another AppWrapper.
+    OfAnother,
+    /// Its stamp is about other components.
+    OfOtherComponents,
+    /// Its stamp is signed by nobody whom Salvor knows.
+    Forged,
+}
+
+impl fmt::Display for Unstamped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let annotation = names::WRITTEN_BY;
+        match self {
+            Self::Missing => write!(f, "the annotation {annotation} is missing: no webhook was asked"),
+            Self::Unreadable => write!(f, "the annotation {annotation} cannot be read"),
+            Self::OfAnother => write!(f, "the annotation {annotation} is about another AppWrapper"),
+            Self::OfOtherComponents => write!(f, "the annotation {annotation} is about other components"),
+            Self::Forged => write!(f, "the annotation {annotation} is not signed by Salvor"),
+        }
+    }
+}
+
+/// Reads the stamp of an AppWrapper, as the API server has it.
+///
+/// # Errors
+/// If there is none that fits it.
+pub fn read(object: &Value) -> Result<Claim, Unstamped> {
+    let text = match &object["metadata"]["annotations"][names::WRITTEN_BY] {
+        Value::Null => return Err(Unstamped::Missing),
+        Value::String(text) => text,
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            return Err(Unstamped::Unreadable);
+        }
+    };
+    let signed: Signed = serde_json::from_str(text).map_err(|_| Unstamped::Unreadable)?;
+    let stamp = &signed.written_by;
+    if stamp.version != VERSION {
+        return Err(Unstamped::Unreadable);
+    }
+    if !stamp.is_of(object) {
+        return Err(Unstamped::OfAnother);
+    }
+    if stamp.components != components_digest(object) {
+        return Err(Unstamped::OfOtherComponents);
+    }
+    Ok(Claim(signed))
+}
+
+/// What becomes of the annotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stamping {
+    /// It stays as it is in the request.
+    Keep,
+    /// It becomes this text.
+    Put(String),
+    /// It is taken off.
+    Remove,
+}
+
+/// Stamps an AppWrapper that somebody wants to create or change. Whoever writes the components is their author. A change of anything
+/// else, such as lifting a suspension, changes no author, and makes none of who does it. Whatever the request says itself is
+/// replaced.
+pub fn stamp(request: &Request<'_>, keys: &Keys, now: Timestamp) -> Stamping {
+    let Request { operation, namespace, user, object } = *request;
+    // Whole seconds are enough, and are what the API server keeps of times.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let stamped = match operation {
+        Operation::Create => {
+            let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let (name, generate_name) = (text("name"), text("generateName"));
+            let generate_name = if name.is_empty() { generate_name } else { String::new() };
+            Some(Stamp {
+                version: VERSION,
+                user: user.clone(),
+                components: components_digest(object),
+                namespace: namespace.into(),
+                name,
+                generate_name,
+                uid: String::new(),
+                at: now,
+            })
+        }
+        Operation::Update { old } => {
+            let text = |field: &str| old["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let written = components_digest(object);
+            let (author, at) = if written == components_digest(old) {
+                let claim = read(old).ok();
+                let kept = claim
+                    .as_ref()
+                    .and_then(|claim| Some((claim.author(keys).ok()?.clone(), claim.0.written_by.at)));
+                kept.map_or((None, now), |(author, at)| (Some(author), at))
+            } else {
+                (Some(user.clone()), now)
+            };
+            author.map(|user| Stamp {
+                version: VERSION,
+                user,
+                components: written,
+                namespace: namespace.into(),
+                name: text("name"),
+                generate_name: String::new(),
+                uid: text("uid"),
+                at,
+            })
+        }
+    };
+    let there = &object["metadata"]["annotations"][names::WRITTEN_BY];
+    match stamped.map(|stamp| stamp.signed(keys)) {
+        Some(text) if *there == *text => Stamping::Keep,
+        Some(text) => Stamping::Put(text),
+        None if there.is_null() => Stamping::Keep,
+        None => Stamping::Remove,
+    }
+}
+
+#[cfg(test)]
+mod tests;

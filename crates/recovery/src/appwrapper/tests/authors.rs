@@ -1,0 +1,97 @@
+//! Nobody knows who wrote an AppWrapper, or its author may not create what is in it.
+
+use super::phases::in_phase;
+use super::*;
+
+fn refuse(it: &mut Cluster) {
+    it.view.authorship = Authorship::Refused("who wrote it is not known".into());
+}
+
+fn created(it: &Cluster) -> usize {
+    it.deeds.iter().filter(|it| it.starts_with("create")).count()
+}
+
+#[test]
+fn nothing_is_created_for_one_that_is_refused() {
+    for phase in [Phase::Empty, Phase::Suspended, Phase::Resuming, Phase::Resetting] {
+        let mut it = in_phase(&phase);
+        // Everything is gone in a reset when it is to be created again.
+        if phase == Phase::Resuming {
+            it = in_phase(&Phase::Suspended);
+            it.view.suspend = false;
+            while it.phase() != Phase::Resuming {
+                let judgement = it.judge();
+                it.carry_out(&judgement, 1);
+            }
+        }
+        let before = created(&it);
+        refuse(&mut it);
+        it.view.suspend = false;
+        it.run_for(86_400);
+        assert_eq!((it.phase(), created(&it)), (Phase::Failed, before), "{phase}: {:?}", it.deeds);
+        assert!(!it.holds("QuotaReserved") && !it.holds("ResourcesDeployed"), "{phase}");
+        let (status, reason, message) = it.condition("Unhealthy");
+        assert_eq!((status, reason), ("True", "Refused"), "{phase}");
+        assert!(message.contains("who wrote it is not known"), "{message}");
+        assert_eq!(it.condition("ComponentsValid").1, "Refused", "{phase}");
+    }
+    let mut it = in_phase(&Phase::Suspended);
+    refuse(&mut it);
+    it.run_for(86_400);
+    assert_eq!((it.phase(), it.code()), (Phase::Suspended, "SuspendedAndRefused"));
+    it.view.authorship = Authorship::Fine;
+    it.view.suspend = false;
+    it.run_for(10);
+    assert_eq!(created(&it), 1, "{:?}", it.deeds);
+}
+
+/// Those that ran before there were stamps go on, and so does one whose components exist and whose status does not say so yet.
+#[test]
+fn what_is_created_already_is_not_destroyed() {
+    let mut it = Cluster::job().running();
+    let deeds = it.deeds.clone();
+    refuse(&mut it);
+    it.run_for(7_200);
+    assert_eq!((it.phase(), &it.deeds), (Phase::Running, &deeds));
+    it.view.status.phase = Phase::Resuming;
+    it.run_for(60);
+    assert_eq!((it.phase(), &it.deeds), (Phase::Running, &deeds));
+}
+
+#[test]
+fn reviews_that_are_not_answered_are_waited_for_and_told() {
+    let mut it = in_phase(&Phase::Suspended);
+    it.view.suspend = false;
+    while it.phase() != Phase::Resuming {
+        let judgement = it.judge();
+        it.carry_out(&judgement, 1);
+    }
+    let unanswered = |retry_at| Authorship::Unanswered { message: "no answer".into(), retry_at };
+    it.view.authorship = unanswered(after(it.now, secs(600)));
+    it.run_for(599);
+    assert_eq!((it.phase(), it.code(), created(&it)), (Phase::Resuming, "AuthorUnknown", 0));
+    assert_eq!(it.condition("ComponentsValid"), ("Unknown", "AuthorUnknown", "no answer"));
+    // When they are due, the look before the creation asks.
+    it.after(1);
+    let judgement = it.judge();
+    let steps = judgement.verdict.actions();
+    assert!(matches!(steps, [Step::CreateComponent { .. }]), "{steps:?}");
+    it.view.authorship = Authorship::Fine;
+    it.settle();
+    assert_eq!((created(&it), it.condition("ComponentsValid")), (1, ("True", "Valid", "")));
+}
+
+#[test]
+fn keys_that_are_not_read_yet_are_waited_for_in_silence() {
+    for phase in [Phase::Suspended, Phase::Empty] {
+        let mut it = in_phase(&phase);
+        it.view.suspend = false;
+        it.view.authorship = Authorship::NoKeys;
+        it.run_for(600);
+        assert_eq!((it.code(), created(&it)), ("AuthorUnknown", 0));
+        assert!(it.view.status.condition("ComponentsValid").is_none(), "{phase}");
+        it.view.authorship = Authorship::Fine;
+        it.run_for(10);
+        assert_eq!(created(&it), 1, "{phase}: {:?}", it.deeds);
+    }
+}
