@@ -15,7 +15,7 @@ use salvor_recovery::{
     brake::Held,
     ids::{NodeName, Uid},
     one_actor::NodeActors,
-    repair::{Hold, NodeView, PodView, Policy, Refusal, Settings, Step},
+    repair::{Hold, Left, NodeView, PodView, Policy, Refusal, Settings, Step},
 };
 
 use self::{
@@ -252,9 +252,16 @@ impl Recovery for Repairs {
                 let left = self.residents.left(&node);
                 let mut woken: BTreeSet<Subject> =
                     self.residents.hear(&node, number, change).into_iter().collect();
-                if self.residents.left(&node) != left && self.nodes.contains_key(&node) {
+                let left_now = self.residents.left(&node);
+                if left_now != left && self.nodes.contains_key(&node) {
                     self.generation += 1;
-                    woken.insert(Subject::Node(node));
+                    let is_empty = |left: Option<Left>| left.is_some_and(|left| left.pods.is_empty());
+                    if is_empty(left_now) == is_empty(left) {
+                        woken.insert(Subject::Node(node));
+                    } else {
+                        // A node that is empty holds up nobody any more.
+                        woken.extend(self.concerned(&node));
+                    }
                 }
                 woken
             }

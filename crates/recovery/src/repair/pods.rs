@@ -79,8 +79,8 @@ pub enum PodPlace {
     Drained {
         /// The node.
         node: NodeRef,
-        /// When the drain ends, whoever is left; none if it is not drained.
-        until: Option<Timestamp>,
+        /// True if its pods are evicted.
+        is_drained: bool,
     },
 }
 
@@ -108,8 +108,6 @@ pub enum PodWhy {
     Drained {
         /// The node.
         node: Box<NodeRef>,
-        /// When that ends.
-        until: Timestamp,
     },
     /// Its node and machine are gone.
     Orphaned(Box<Grave>),
@@ -129,7 +127,7 @@ impl fmt::Display for PodWhy {
                 let Refusal { words, until } = &**refusal;
                 write!(f, "the API server refused it, and is asked again at {until}: {words}")
             }
-            Self::Drained { node, until } => write!(f, "node {node} is drained until {until}"),
+            Self::Drained { node } => write!(f, "node {node} is drained"),
             Self::Orphaned(grave) => {
                 let Grave { node, owner } = &**grave;
                 write!(f, "node {node} was replaced, and both the Node and its {owner} are gone")
@@ -160,7 +158,7 @@ impl Reason for PodWhy {
             Self::Ended | Self::Going | Self::Stays(_) => "Nothing.".into(),
             Self::NotDrained => "Its node is drained.".into(),
             Self::Refused(_) => "The API server, or the pod's PodDisruptionBudget, allows it.".into(),
-            Self::Drained { until, .. } => format!("The drain ends at {until}, or the node is healthy."),
+            Self::Drained { .. } => "The node is healthy.".into(),
             Self::Orphaned(_) => "A node of that name is there.".into(),
         }
     }
@@ -178,7 +176,7 @@ pub fn decide_pod(
             let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);
             free(ask, pod, &Machine { grave, node_is_there, owner_is_there }, refused, now)
         }
-        PodPlace::Drained { node, until } => drain(ask, pod, node, *until, refused, now),
+        PodPlace::Drained { node, is_drained } => drain(ask, pod, node, *is_drained, refused, now),
     })
 }
 
@@ -208,7 +206,7 @@ fn free(
     let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();
     let seen = if is_held { "yes, and finalizers hold it" } else { "no" };
     ask.that("Is it still to be deleted?", seen, !is_held).ok_or(Verdict::Ignore(PodWhy::Going))?;
-    not_refused(ask, refused, Timestamp::MAX, now)?;
+    not_refused(ask, refused, now)?;
     let why = PodWhy::Orphaned(Box::new(grave.clone()));
     let (object, resource_version) = (pod.pod.clone(), pod.resource_version.clone());
     let mut actions = Vec::new();
@@ -239,16 +237,11 @@ fn free(
 }
 
 /// What the API server refused is tried again after a while.
-fn not_refused(
-    ask: &mut Inquiry,
-    refused: Option<&Refusal>,
-    until: Timestamp,
-    now: Timestamp,
-) -> Result<(), PodVerdict> {
+fn not_refused(ask: &mut Inquiry, refused: Option<&Refusal>, now: Timestamp) -> Result<(), PodVerdict> {
     let refused = refused.filter(|refusal| now < refusal.until);
     let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());
     ask.none("Did the API server allow it, or was it not asked lately?", seen, refused).map_err(|refusal| {
-        Verdict::Wait { until: refusal.until.min(until), why: PodWhy::Refused(Box::new(refusal.clone())) }
+        Verdict::Wait { until: refusal.until, why: PodWhy::Refused(Box::new(refusal.clone())) }
     })
 }
 
@@ -256,7 +249,7 @@ fn drain(
     ask: &mut Inquiry,
     pod: &PodView,
     node: &NodeRef,
-    until: Option<Timestamp>,
+    is_drained: bool,
     refused: Option<&Refusal>,
     now: Timestamp,
 ) -> Result<PodVerdict, PodVerdict> {
@@ -267,12 +260,10 @@ fn drain(
     let is_going = pod.deletion.is_some();
     ask.that("Is it not going already?", if is_going { "it is" } else { "it is not" }, !is_going)
         .ok_or(Verdict::Ignore(PodWhy::Going))?;
-    let seen = until.map_or("no".to_owned(), |until| format!("until {until}"));
-    let until = ask
-        .some("Is its node drained?", seen, until.filter(|until| now < *until))
+    ask.that("Is its node drained?", if is_drained { "yes" } else { "no" }, is_drained)
         .ok_or(Verdict::Ignore(PodWhy::NotDrained))?;
-    not_refused(ask, refused, until, now)?;
-    let why = PodWhy::Drained { node: Box::new(node.clone()), until };
+    not_refused(ask, refused, now)?;
+    let why = PodWhy::Drained { node: Box::new(node.clone()) };
     let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
     Ok(Verdict::Act { actions: vec![step], why })
 }

@@ -166,7 +166,7 @@ impl Reason for NodeWhy {
                 Some(until) => format!("It is {until}, or the veto is removed."),
                 None => "The veto is removed.".into(),
             },
-            Self::Held { hold, .. } => hold.what_would_end_it().into(),
+            Self::Held { hold, .. } => hold.what_would_end_it().into_owned(),
             Self::NotReserved { .. } => "The policy's status lists the node among its repairs.".into(),
             Self::AnnotationUnreadable { .. } => {
                 format!("Somebody corrects or removes the annotation {PROGRESS}.")

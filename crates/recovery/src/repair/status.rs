@@ -70,6 +70,27 @@ pub struct Repair {
     pub since: Timestamp,
 }
 
+/// The end of a repair that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum End {
+    /// The machine was replaced: its Node and its NodeClaim or Machine are gone.
+    Replaced,
+    /// The machine was rebooted, and its node is well.
+    Rebooted,
+    /// The Node is gone, and its machine, which nothing owns, was not touched.
+    NodeGone,
+}
+
+/// A repair that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// The repair.
+    #[serde(flatten)]
+    pub repair: Repair,
+    /// Its end.
+    pub end: End,
+}
+
 /// A condition of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

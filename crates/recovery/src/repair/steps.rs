@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::progress::Progress;
-use super::status::{PolicyStatus, Repair};
+use super::status::{Ended, PolicyStatus};
 use super::views::NODE_POOL;
 use crate::event::{Condition, EventNote, NodeCondition};
 use crate::ids::{ResourceVersion, Uid};
@@ -64,7 +64,7 @@ pub enum Step {
         /// True if repairs begin by it.
         begins: bool,
         /// Repairs that are over by it.
-        over: Vec<Repair>,
+        over: Vec<Ended>,
     },
     /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever set earlier.
     TightenTermination {
@@ -123,6 +123,9 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// What is remembered.
         progress: Progress,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Lets pods onto a node again that we kept away.
     Uncordon {
@@ -397,7 +400,7 @@ impl crate::step::Step for Step {
             Self::DeleteNode { node, resource_version, .. } => {
                 (judged(&node.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
             }
-            Self::Cordon { node, resource_version, progress } => {
+            Self::Cordon { node, resource_version, progress, .. } => {
                 let patch = Patch::spec(&json!({ "unschedulable": true }))?
                     .annotated(annotations::PROGRESS, Some(annotation(progress)));
                 (judged(&node.uid, resource_version), Verb::Patch(patch))

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::brake::Held;
 use crate::ids::{NodeName, Uid};
-use crate::objects::{NodeRef, ObjectRef};
+use crate::objects::{NodeRef, ObjectRef, PodRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
 mod documents;
@@ -114,6 +114,16 @@ fn sick(name: &str, since: i64) -> NodeView {
     node
 }
 
+/// So many pods that a drain has left.
+fn left(pods: usize) -> Option<Left> {
+    let pod = |number: usize| PodRef {
+        uid: format!("uid-{number}").into(),
+        namespace: "default".into(),
+        name: format!("db-{number}"),
+    };
+    Some(Left { pods: (0..pods).map(pod).collect() })
+}
+
 fn claim(node: &NodeView) -> OwnerView {
     OwnerView {
         object: ObjectRef {
@@ -148,7 +158,7 @@ struct World {
     /// Nodes that are there and are selected no more.
     left_alone: Vec<Uid>,
     /// The pods that a drain waits for.
-    left: Option<usize>,
+    left: Option<Left>,
     /// The brake's last word.
     braked: Option<Held>,
 }
@@ -184,7 +194,7 @@ impl World {
     fn member(&self, index: usize) -> Member<'_> {
         let (node, backend) = &self.nodes[index];
         let pods = self.pods.get(&node.node.name).copied();
-        let left = self.left;
+        let left = self.left.clone();
         Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref(), left }
     }
 

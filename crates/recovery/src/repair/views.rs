@@ -10,7 +10,7 @@ use salvor_api::{Labelled, Labels};
 
 use super::progress::Progress;
 use crate::ids::{NodeName, ResourceVersion};
-use crate::objects::{Kind, NodeRef, ObjectRef};
+use crate::objects::{Kind, NodeRef, ObjectRef, PodRef};
 use crate::one_actor::NodeActor;
 
 /// NodeRepairPolicies.
@@ -340,6 +340,13 @@ impl fmt::Display for Backend {
             Self::Missing(why) => f.write_str(why),
         }
     }
+}
+
+/// The pods that a drain has left on a node. Those of DaemonSets, static pods and pods that have ended are not among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The pods.
+    pub pods: Vec<PodRef>,
 }
 
 /// The server's words when it refused to repair a node.

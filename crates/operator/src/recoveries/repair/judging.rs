@@ -8,7 +8,7 @@ use salvor_recovery::{
     ids::NodeName,
     repair::{
         Backend, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene, PolicyWhy,
-        Repair, Scene, Step, Termination, decide_node, decide_pod, decide_policy, drained_until,
+        Repair, Scene, Step, decide_node, decide_pod, decide_policy, is_drained,
     },
 };
 
@@ -125,9 +125,9 @@ impl Repairs {
             }
             (None, Some(node)) => {
                 let is_judged = self.enabled && self.is_known();
-                let drained = |scene: &Scene<'_>| drained_until(scene, &self.settings, now);
-                let until = is_judged.then(|| self.in_scene(node, now, drained)).flatten();
-                PodPlace::Drained { node: node.node.clone(), until }
+                let drained = |scene: &Scene<'_>| is_drained(scene, &self.settings, now);
+                let is_drained = is_judged && self.in_scene(node, now, drained);
+                PodPlace::Drained { node: node.node.clone(), is_drained }
             }
             (None, None) => return None,
         };
@@ -137,8 +137,7 @@ impl Repairs {
     /// The nodes whose pods are evicted one by one, or will be.
     pub(super) fn drained(&self) -> BTreeSet<NodeName> {
         let policies = self.policies.values().chain(self.pool_policies());
-        let graceful = policies.filter(|policy| matches!(policy.termination, Termination::Graceful(_)));
-        let nodes = graceful
+        let nodes = policies
             .flat_map(|policy| &policy.status.repairs)
             .filter_map(|repair| self.node(self.uids.get(&repair.uid)?));
         let drained = nodes.filter(|node| {

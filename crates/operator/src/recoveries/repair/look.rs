@@ -7,17 +7,18 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
+    ids::NodeName,
     objects::{NodeRef, ObjectRef, PodRef},
     repair::{
-        Backend, Grave, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings, Step,
-        Survey, Termination, decide_node, decide_pod, drained_until,
+        Backend, Grave, Left, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings,
+        Step, Survey, decide_node, decide_pod, is_drained,
     },
 };
 
 use super::{
     MACHINE_VERSIONS, Why,
     owners::SeenOwner,
-    residents::pod_view,
+    residents::{left_of, pod_view},
     wire::{self, Reader},
 };
 use crate::{
@@ -86,9 +87,9 @@ impl LiveInquiry for Inquiry {
         let place = match (&question.grave, &self.node) {
             (Some(grave), _) => self.replaced(client, grave).await?,
             (None, Some(node)) => {
-                let until = |scene: &Scene<'_>, settings: &Settings| drained_until(scene, settings, now);
-                let until = self.in_scene(client, false, until).await?.flatten();
-                PodPlace::Drained { node: node.clone(), until }
+                let drained = |scene: &Scene<'_>, settings: &Settings| is_drained(scene, settings, now);
+                let is_drained = self.in_scene(client, false, drained).await?.unwrap_or(false);
+                PodPlace::Drained { node: node.clone(), is_drained }
             }
             (None, None) => return Ok(None),
         };
@@ -134,10 +135,8 @@ impl Inquiry {
             (Backend::Missing(why), _) => Backend::Missing(why.clone()),
         };
         let policy = policy.filter(|policy| policy.selects(&node.labels));
-        let is_graceful =
-            matches!(policy.as_ref().map(|policy| policy.termination), Some(Termination::Graceful(_)));
-        // A node that is drained goes before its time only if no pod is left.
-        let left = if counts_pods && is_graceful && node.unschedulable && backend == Backend::Node {
+        // Whether the Node may be deleted depends on who is left.
+        let left = if counts_pods && node.unschedulable && backend == Backend::Node {
             Some(pods_left(client, &node).await?)
         } else {
             None
@@ -196,12 +195,15 @@ impl Inquiry {
     }
 }
 
-/// The pods of a node that its drain waits for.
-async fn pods_left(client: &Client, node: &NodeView) -> kube::Result<usize> {
-    let selector =
-        format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.node.name.as_str()));
-    let pods = live::list(client, "/api/v1/pods", &selector, |wire| Some(pod_view(wire))).await?;
-    Ok(pods.iter().filter(|pod| pod.holds_a_drain()).count())
+/// Selects the pods that are bound to a node.
+pub(super) fn on_node(name: &NodeName) -> String {
+    format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(name.as_str()))
+}
+
+/// The pods of a node that its drain has left.
+async fn pods_left(client: &Client, node: &NodeView) -> kube::Result<Left> {
+    let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), |it| Some(pod_view(it))).await?;
+    Ok(left_of(&pods))
 }
 
 /// The path of an object.

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
     ids::{NodeName, Uid},
     objects::{NodeRef, ObjectRef, PodPhase, PodRef},
-    repair::{Grave, PodView, Refusal, Stays},
+    repair::{Grave, Left, PodView, Refusal, Stays},
 };
 use serde::Deserialize;
 
@@ -150,6 +150,15 @@ impl Residents {
         }
     }
 
+    /// Takes in all pods of a node that is not watched.
+    pub(super) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
+        self.watch(BTreeSet::from([node.clone()]));
+        if let Some(resident) = self.nodes.get_mut(node) {
+            resident.listed = true;
+            resident.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
+        }
+    }
+
     /// Takes in the answer to our own write.
     pub(super) fn saw(&mut self, node: &NodeName, pod: PodView) {
         if let Some(known) = self.nodes.get_mut(node).and_then(|it| it.pods.get_mut(&pod.pod.uid)) {
@@ -165,10 +174,10 @@ impl Residents {
         self.nodes.iter().flat_map(|(node, it)| it.pods.values().map(|pod| pod_subject(node, pod)))
     }
 
-    /// The pods that the drain of a node waits for, if they are known.
-    pub(super) fn left(&self, node: &NodeName) -> Option<usize> {
+    /// The pods that the drain of a node has left, if they are known.
+    pub(super) fn left(&self, node: &NodeName) -> Option<Left> {
         let resident = self.nodes.get(node).filter(|it| it.listed)?;
-        Some(resident.pods.values().filter(|pod| pod.holds_a_drain()).count())
+        Some(left_of(resident.pods.values()))
     }
 
     pub(super) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {
@@ -182,6 +191,14 @@ impl Residents {
         let until = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
         self.refused.insert(pod.clone(), (Refusal { words, until }, times + 1));
     }
+}
+
+/// The pods among these that a drain has left, in the order of their names.
+pub(super) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
+    let mut pods: Vec<PodRef> =
+        pods.into_iter().filter(|pod| pod.holds_a_drain()).map(|pod| pod.pod.clone()).collect();
+    pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+    Left { pods }
 }
 
 fn lasts(since: Timestamp) -> Timestamp {
