@@ -5,15 +5,15 @@ use std::fmt;
 
 use jiff::Timestamp;
 use salvor_api::names::repair::{annotations::REPAIRS, reasons};
-use salvor_api::names::taints::OUT_OF_SERVICE;
 
 use super::amounts::Amount;
 use super::outages::Outage;
-use super::policy::UnownedNodes;
 use super::survey::LaunchTrouble;
 use super::views::Left;
 use crate::brake::Held;
+use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
 use crate::ids::NodeName;
+use crate::objects::PodRef;
 use crate::one_actor::NodeActor;
 
 /// What holds a repair that is due.
@@ -108,8 +108,8 @@ pub enum Hold {
         since: Timestamp,
         /// The pods that are left on it, if they are known.
         left: Option<Left>,
-        /// What the policy does to such nodes.
-        unowned: UnownedNodes,
+        /// The first of them of which two must not run, and why.
+        once: Option<(PodRef, String)>,
     },
     /// The brake, which is about the whole cluster.
     Brake(Held),
@@ -141,7 +141,7 @@ impl Hold {
             Self::BackendFailed { .. } => "BackendFailed",
             Self::BudgetExhausted { .. } => Self::BUDGET_EXHAUSTED,
             Self::LadderExhausted => "LadderExhausted",
-            Self::MachineMayRun { .. } => "MachineMayRun",
+            Self::MachineMayRun { .. } => MACHINE_MAY_RUN,
             Self::Brake(held) => held.code(),
         }
     }
@@ -237,7 +237,9 @@ impl Hold {
             Self::BackendFailed { .. } => "The API server accepts the write.",
             Self::BudgetExhausted { .. } => "A repair under way finishes, or the budget is raised.",
             Self::LadderExhausted => "A person repairs the node, or the policy's ladder gets another rung.",
-            Self::MachineMayRun { node, .. } => return Cow::Owned(ways_out(node)),
+            Self::MachineMayRun { node, since, left, once } => {
+                return Cow::Owned(ways_out(node, *since, left.as_ref(), once.as_ref()));
+            }
             Self::Brake(_) => "The brake releases.",
         })
     }
@@ -293,16 +295,16 @@ impl fmt::Display for Hold {
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))
             }
             Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
-            Self::MachineMayRun { node, since, left, unowned } => {
+            Self::MachineMayRun { node, since, left, once } => {
                 write!(
                     f,
                     "nothing owns node {node}, so its machine may run; it is drained since {since}, and "
                 )?;
                 tell_left(f, left.as_ref())?;
-                if *unowned == UnownedNodes::DeleteNode {
-                    f.write_str("; its Node is not deleted while these might run twice")?;
+                if let Some((pod, because)) = once {
+                    write!(f, "; two of {pod} must not run: {because}")?;
                 }
-                write!(f, ". {}", ways_out(node))
+                write!(f, ". {}", ways_out(node, *since, left.as_ref(), once.as_ref()))
             }
             Self::Brake(held) => write!(f, "the brake holds it: {held}"),
         }
@@ -314,7 +316,7 @@ const MOST_NAMED: usize = 5;
 
 fn tell_left(f: &mut fmt::Formatter<'_>, left: Option<&Left>) -> fmt::Result {
     let Some(Left { pods }) = left else { return f.write_str("it is not known which pods are left") };
-    let named: Vec<String> = pods.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    let named: Vec<String> = pods.iter().take(MOST_NAMED).map(|it| it.pod.to_string()).collect();
     match pods.len().saturating_sub(MOST_NAMED) {
         0 if named.is_empty() => f.write_str("no pod is left"),
         0 => write!(f, "these pods are left: {}", named.join(", ")),
@@ -322,12 +324,28 @@ fn tell_left(f: &mut fmt::Formatter<'_>, left: Option<&Left>) -> fmt::Result {
     }
 }
 
-/// The ways out for a node whose machine may run, as commands.
-fn ways_out(node: &NodeName) -> String {
+/// The ways out for a node whose machine may run, as commands: those of the pod that must not run twice, or of the first one.
+fn ways_out(
+    node: &NodeName,
+    since: Timestamp,
+    left: Option<&Left>,
+    once: Option<&(PodRef, String)>,
+) -> String {
+    let first = left.and_then(|left| left.pods.first()).map(|it| &it.pod);
+    let pod = once.map(|(pod, _)| pod).or(first);
+    let of_pod = pod.map(|pod| {
+        let waits = MachineMayRun {
+            pod: pod.clone(),
+            node: node.clone(),
+            since: Some(since),
+            because: once.map(|(_, because)| because.clone()).unwrap_or_default(),
+        };
+        waits.ways_out().map(|way| format!("; or {way}")).concat()
+    });
     format!(
-        "Bring the machine back (then Salvor uncordons the node); or, if it is certainly off: \
-         kubectl taint nodes {node} {OUT_OF_SERVICE}=nodeshutdown:NoExecute; \
-         or take it out of the cluster: kubectl delete node {node}"
+        "Bring the machine back, and Salvor uncordons the node{}; or take it out of the cluster when the machine is off: \
+         kubectl delete node {node}",
+        of_pod.unwrap_or_default()
     )
 }
 

@@ -9,13 +9,15 @@ use salvor_api::config::ClusterApiRepair;
 use super::action::Action;
 use super::holds::Hold;
 use super::ladder::Turn;
-use super::policy::{Policy, UnownedNodes};
+use super::pods::PodView;
+use super::policy::{Policy, Termination, UnownedNodes};
 use super::progress::Progress;
 use super::sickness::{Settings, Sick};
 use super::status::Repair;
 use super::steps::{Begun, Step};
 use super::survey::Member;
 use super::views::Backend;
+use crate::gate::{Gate, Kubelet, Machine, may_be_forced};
 use crate::moments::{after, to_the_second};
 
 /// The next step for a node that is due.
@@ -152,21 +154,42 @@ impl Case<'_> {
         let left = self.member.left.as_ref();
         let is_empty = left.is_some_and(|left| left.pods.is_empty());
         let is_over = is_empty || self.drain_ends().is_none_or(|ends| ends <= self.now);
-        match self.policy.unowned {
-            UnownedNodes::DeleteNode if is_empty => Next::Write(Step::DeleteNode {
+        let once = self.must_run_once();
+        let may_be_deleted = match (self.policy.unowned, node.machine(), self.policy.termination) {
+            (UnownedNodes::Drain, _, _) => false,
+            (UnownedNodes::DeleteNode, Machine::Off(_), _) => true,
+            (UnownedNodes::DeleteNode, Machine::MayRun, termination) => {
+                let is_time = is_over || termination == Termination::Forceful;
+                left.is_some() && once.is_none() && is_time
+            }
+        };
+        if may_be_deleted {
+            let zone = node.zone.to_string();
+            return Next::Write(Step::DeleteNode {
                 node: object,
                 resource_version,
-                zone: node.zone.to_string(),
+                zone,
                 begun: self.begun(),
-            }),
-            UnownedNodes::Drain | UnownedNodes::DeleteNode if is_over => Next::Held(Hold::MachineMayRun {
-                node: node.node.name.clone(),
-                since,
-                left: left.cloned(),
-                unowned: self.policy.unowned,
-            }),
-            UnownedNodes::Drain | UnownedNodes::DeleteNode => Next::UnderWay,
+            });
         }
+        if !is_over {
+            return Next::UnderWay;
+        }
+        let once = once.map(|(pod, because)| (pod.pod.clone(), because));
+        Next::Held(Hold::MachineMayRun { node: node.node.name.clone(), since, left: left.cloned(), once })
+    }
+
+    /// The first pod that is left and must not be ended with its Node, and why. The word of its kubelet does not count for that: a
+    /// kubelet without a Node is asked by nobody.
+    fn must_run_once(&self) -> Option<(&PodView, String)> {
+        let (machine, gate) = (self.member.node.machine(), &self.settings.gate);
+        let pods = &self.member.left.as_ref()?.pods;
+        pods.iter().find_map(|pod| {
+            match may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, gate) {
+                Gate::Yes(_) => None,
+                Gate::No(because) => Some((pod, because)),
+            }
+        })
     }
 
     /// When the time of a drain that has begun is over. It counts from the cordon, however long something held that.

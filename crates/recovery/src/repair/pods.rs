@@ -14,6 +14,7 @@ use salvor_api::names::repair::{REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 use super::steps::Step;
 use super::views::Refusal;
 use crate::event::{Condition, EventNote, EventType};
+use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, Work, may_be_forced};
 use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
@@ -32,6 +33,8 @@ pub struct PodView {
     pub deletion: Option<Deletion>,
     /// Why no drain evicts it.
     pub stays: Option<Stays>,
+    /// What it is, as far as it decides whether two of it may run.
+    pub work: Work,
 }
 
 /// Why no drain evicts a pod.
@@ -169,12 +172,13 @@ pub fn decide_pod(
     pod: &PodView,
     place: &PodPlace,
     refused: Option<&Refusal>,
+    gate: &GatePolicy,
     now: Timestamp,
 ) -> Judgement<PodWhy, Step> {
     judge(|ask| match place {
         PodPlace::Replaced { grave, node_is_there, owner_is_there } => {
             let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);
-            free(ask, pod, &Machine { grave, node_is_there, owner_is_there }, refused, now)
+            free(ask, pod, &Remains { grave, node_is_there, owner_is_there, gate }, refused, now)
         }
         PodPlace::Drained { node, is_drained } => drain(ask, pod, node, *is_drained, refused, now),
     })
@@ -183,24 +187,32 @@ pub fn decide_pod(
 type PodVerdict = Verdict<PodWhy, Step>;
 
 /// What is left of a machine.
-struct Machine<'a> {
+struct Remains<'a> {
     grave: &'a Grave,
     node_is_there: bool,
     owner_is_there: bool,
+    gate: &'a GatePolicy,
 }
 
 fn free(
     ask: &mut Inquiry,
     pod: &PodView,
-    machine: &Machine<'_>,
+    remains: &Remains<'_>,
     refused: Option<&Refusal>,
     now: Timestamp,
 ) -> Result<PodVerdict, PodVerdict> {
-    let Machine { grave, node_is_there, owner_is_there } = *machine;
+    let Remains { grave, node_is_there, owner_is_there, gate } = *remains;
     let yes_no = |there: bool| if there { "it is there" } else { "it is gone" };
     ask.that("Is its Node gone?", yes_no(node_is_there), !node_is_there)
         .ok_or(Verdict::Ignore(PodWhy::NodeIsThere))?;
     ask.that("Is the machine's NodeClaim or Machine gone?", yes_no(owner_is_there), !owner_is_there)
+        .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
+    let machine = Machine::Off(Proof::MachineGone(grave.owner.clone()));
+    let (seen, may_be) = match may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, gate) {
+        Gate::Yes(by) => (by.to_string(), true),
+        Gate::No(why) => (why, false),
+    };
+    ask.that("May it be forced?", seen, may_be)
         .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
     // Pods that have ended are deleted too, as Pod GC does. What only finalizers hold was force deleted.
     let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::brake::Held;
+use crate::gate::{Copies, GatePolicy, Owner, Work};
 use crate::ids::{NodeName, Uid};
-use crate::objects::{NodeRef, ObjectRef, PodRef};
+use crate::objects::{NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
 mod documents;
@@ -116,12 +117,25 @@ fn sick(name: &str, since: i64) -> NodeView {
 
 /// So many pods that a drain has left.
 fn left(pods: usize) -> Option<Left> {
-    let pod = |number: usize| PodRef {
-        uid: format!("uid-{number}").into(),
-        namespace: "default".into(),
-        name: format!("db-{number}"),
-    };
-    Some(Left { pods: (0..pods).map(pod).collect() })
+    Some(Left { pods: (0..pods).map(|number| pod_of(number, twice())).collect() })
+}
+
+/// Work of which two may run.
+fn twice() -> Work {
+    let (owners, claims) = (Vec::new(), Vec::new());
+    Work { owners, in_leader_worker_set: false, claims, job: None, copies: Copies::Allowed, consent: None }
+}
+
+fn pod_of(number: usize, work: Work) -> PodView {
+    let name = format!("db-{number}");
+    PodView {
+        pod: PodRef { uid: format!("uid-{number}").into(), namespace: "default".into(), name },
+        resource_version: "5".into(),
+        phase: PodPhase::Running,
+        deletion: None,
+        stays: None,
+        work,
+    }
 }
 
 fn claim(node: &NodeView) -> OwnerView {

@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, labels, reasons};
 use salvor_api::{Labelled, Labels};
 
+use super::pods::PodView;
 use super::progress::Progress;
+use crate::gate::{Machine, Proof};
 use crate::ids::{NodeName, ResourceVersion};
-use crate::objects::{Kind, NodeRef, ObjectRef, PodRef};
+use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
 
 /// NodeRepairPolicies.
@@ -151,6 +153,8 @@ pub struct NodeMarks {
     pub reboot_done: Option<Box<str>>,
     /// Since when it is being deleted.
     pub deleting: Option<Timestamp>,
+    /// The taint that proves that its machine is off.
+    pub off: Option<Box<str>>,
 }
 
 impl NodeMarks {
@@ -167,6 +171,7 @@ static NO_MARKS: NodeMarks = NodeMarks {
     machine: None,
     reboot_done: None,
     deleting: None,
+    off: None,
 };
 
 /// A node.
@@ -202,6 +207,14 @@ impl NodeView {
     /// What most nodes do not have.
     pub fn marks(&self) -> &NodeMarks {
         self.marks.as_deref().unwrap_or(&NO_MARKS)
+    }
+
+    /// What is known of its machine.
+    pub(super) fn machine(&self) -> Machine {
+        match &self.marks().off {
+            Some(taint) => Machine::Off(Proof::Taint(taint.to_string())),
+            None => Machine::MayRun,
+        }
     }
 
     /// Since when it is being deleted.
@@ -345,8 +358,8 @@ impl fmt::Display for Backend {
 /// The pods that a drain has left on a node. Those of DaemonSets, static pods and pods that have ended are not among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// The pods.
-    pub pods: Vec<PodRef>,
+    /// The pods, in the order of their names.
+    pub pods: Vec<PodView>,
 }
 
 /// The server's words when it refused to repair a node.

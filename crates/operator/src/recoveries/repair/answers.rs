@@ -9,7 +9,6 @@ use salvor_recovery::{
 
 use super::{
     MACHINE_VERSIONS, Repairs,
-    residents::pod_view,
     subjects::{Key, Subject},
 };
 use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
@@ -81,7 +80,8 @@ impl Repairs {
                 View::Lags
             }
             Step::FailPod { .. } => {
-                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(pod_view)) else {
+                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(|it| self.reader.pod(it)))
+                else {
                     return View::Lags;
                 };
                 self.residents.saw(&subject.node, pod);

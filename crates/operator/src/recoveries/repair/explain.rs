@@ -14,9 +14,7 @@ use salvor_recovery::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{
-    MACHINE_VERSIONS, News, Repairs, look::on_node, metrics::RepairMetrics, residents::pod_view, wire,
-};
+use super::{MACHINE_VERSIONS, News, Repairs, look::on_node, metrics::RepairMetrics, wire};
 use crate::{
     explain::{Answer, Answering, Detail, DetailLine, Question, cannot_read},
     feeds::{KindLost, OfKind},
@@ -24,6 +22,7 @@ use crate::{
     nodes::{NODES, NodeWire},
     recovery::Recovery,
     watch::{Change, Moment},
+    work::read_copies_or_why_not,
 };
 
 pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
@@ -74,7 +73,12 @@ async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName
     if !world.drained().contains(name) {
         return Ok(());
     }
-    let pods = live::list(question.client, "/api/v1/pods", &on_node(name), |it| Some(pod_view(it))).await?;
+    let reader = world.reader.clone();
+    let client = question.client;
+    let mut pods = live::list(client, "/api/v1/pods", &on_node(name), |it| Some(reader.pod(it))).await?;
+    for pod in pods.iter_mut().filter(|pod| pod.holds_a_drain() && reader.gate.must_read(&pod.work)) {
+        pod.work.copies = read_copies_or_why_not(client, &pod.work).await;
+    }
     world.residents.list(name, pods);
     world.generation += 1;
     Ok(())

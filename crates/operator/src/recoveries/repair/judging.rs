@@ -131,7 +131,7 @@ impl Repairs {
             }
             (None, None) => return None,
         };
-        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), now))
+        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), &self.reader.gate, now))
     }
 
     /// The nodes whose pods are evicted one by one, or will be.

@@ -1,13 +1,14 @@
 //! Second looks: the node, its owner and its policy are read live and judged once more.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::{try_join, try_join3};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
-    ids::NodeName,
+    gate::Copies,
+    ids::{NodeName, Uid},
     objects::{NodeRef, ObjectRef, PodRef},
     repair::{
         Backend, Grave, Left, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings,
@@ -18,7 +19,7 @@ use salvor_recovery::{
 use super::{
     MACHINE_VERSIONS, Why,
     owners::SeenOwner,
-    residents::{left_of, pod_view},
+    residents::left_of,
     wire::{self, Reader},
 };
 use crate::{
@@ -45,6 +46,8 @@ pub(crate) struct Inquiry {
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) reader: Arc<Reader>,
+    /// What the claims and Jobs of the node's pods say, which never changes.
+    pub(super) copies: BTreeMap<Uid, Copies>,
     /// The pod that it is about, if it is about one.
     pub(super) pod: Option<PodQuestion>,
 }
@@ -77,10 +80,10 @@ impl LiveInquiry for Inquiry {
         let PodRef { namespace, name, uid } = &question.pod.pod;
         let pod = match known {
             Known::Guarded => Some(question.pod.clone()),
-            Known::Written(text) => Some(pod_view(read(text)?)),
+            Known::Written(text) => Some(self.reader.pod(read(text)?)),
             Known::Nothing => {
                 let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-                text.map(|text| read(&text).map(pod_view)).transpose()?
+                text.map(|text| read(&text).map(|it| self.reader.pod(it))).transpose()?
             }
         };
         let Some(pod) = pod.filter(|pod| pod.pod.uid == *uid) else { return Ok(None) };
@@ -93,7 +96,7 @@ impl LiveInquiry for Inquiry {
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(decide_pod(&pod, &place, None, now).map_why(Why::Pod)))
+        Ok(Some(decide_pod(&pod, &place, None, &self.reader.gate, now).map_why(Why::Pod)))
     }
 }
 
@@ -137,7 +140,7 @@ impl Inquiry {
         let policy = policy.filter(|policy| policy.selects(&node.labels));
         // Whether the Node may be deleted depends on who is left.
         let left = if counts_pods && node.unschedulable && backend == Backend::Node {
-            Some(pods_left(client, &node).await?)
+            Some(self.pods_left(client, &node).await?)
         } else {
             None
         };
@@ -169,6 +172,19 @@ impl Inquiry {
         Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
     }
 
+    /// The pods that the drain of a node has left.
+    async fn pods_left(&self, client: &Client, node: &NodeView) -> kube::Result<Left> {
+        let view = |wire| {
+            let mut pod = self.reader.pod(wire);
+            if let Some(copies) = self.copies.get(&pod.pod.uid) {
+                pod.work.copies = copies.clone();
+            }
+            Some(pod)
+        };
+        let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), view).await?;
+        Ok(left_of(&pods))
+    }
+
     async fn owner(&self, client: &Client, backend: &Backend) -> kube::Result<Option<SeenOwner>> {
         let Some(owner) = backend.owner() else { return Ok(None) };
         let Some(text) = live::get(client, &path(&owner.object)).await? else { return Ok(None) };
@@ -198,12 +214,6 @@ impl Inquiry {
 /// Selects the pods that are bound to a node.
 pub(super) fn on_node(name: &NodeName) -> String {
     format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(name.as_str()))
-}
-
-/// The pods of a node that its drain has left.
-async fn pods_left(client: &Client, node: &NodeView) -> kube::Result<Left> {
-    let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), |it| Some(pod_view(it))).await?;
-    Ok(left_of(&pods))
 }
 
 /// The path of an object.

@@ -1,7 +1,7 @@
 //! The pods of a node that is replaced, what the brake holds, and what is left on nodes that no policy selects any more.
 
 use super::*;
-use crate::objects::{Deletion, PodPhase, PodRef};
+use crate::objects::Deletion;
 use crate::step::{Disrupts, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
@@ -11,7 +11,17 @@ fn pod(phase: PodPhase) -> PodView {
         phase,
         deletion: None,
         stays: None,
+        work: twice(),
     }
+}
+
+fn judged(
+    pod: &PodView,
+    place: &PodPlace,
+    refused: Option<&Refusal>,
+    now: Timestamp,
+) -> Judgement<PodWhy, Step> {
+    decide_pod(pod, place, refused, &GatePolicy::new(&Configuration::default()), now)
 }
 
 fn going(grace_seconds: Option<i64>) -> PodView {
@@ -53,7 +63,7 @@ fn pods_are_freed_only_if_node_and_machine_are_gone() {
         (held, replaced(false, false), &[], "Going"),
     ];
     for (pod, place, steps, reason) in cases {
-        let judgement = decide_pod(&pod, &place, None, at(60));
+        let judgement = judged(&pod, &place, None, at(60));
         assert_eq!(
             (names(&judgement).as_slice(), judgement.verdict.why().code()),
             (steps, reason),
@@ -79,7 +89,7 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
         (of(Stays::DaemonSet), true, &[], "Stays"),
     ];
     for (pod, is_drained, steps, reason) in cases {
-        let judgement = decide_pod(&pod, &drained(is_drained), None, at(60));
+        let judgement = judged(&pod, &drained(is_drained), None, at(60));
         assert_eq!(
             (names(&judgement).as_slice(), judgement.verdict.why().code()),
             (steps, reason),
@@ -100,7 +110,7 @@ fn what_was_refused_waits() {
         (replaced(false, false), at(60), Some(at(61))),
         (replaced(false, false), at(61), None),
     ] {
-        let judgement = decide_pod(&pod(PodPhase::Running), &place, Some(&refused), now);
+        let judgement = judged(&pod(PodPhase::Running), &place, Some(&refused), now);
         assert_eq!(judgement.verdict.wake_at(), until, "{place:?}");
         assert_eq!(judgement.verdict.actions().is_empty(), until.is_some(), "{place:?}");
     }
@@ -167,7 +177,9 @@ fn a_node_that_nothing_owns_is_drained_and_then_held() {
                 &at(60).to_string(),
                 "default/db-0, default/db-1",
                 "and 2 more",
+                "salvor evict n",
                 "kubectl taint nodes n node.kubernetes.io/out-of-service",
+                "kubectl annotate pod -n default db-0",
                 "kubectl delete node n",
             ] {
                 assert!(text.contains(said), "{said} is not in {text}");
@@ -219,6 +231,59 @@ fn the_grace_of_a_drain_counts_from_its_cordon() {
     world.nodes[0].0.unschedulable = true;
     cordon(&mut world, at(62));
     assert!(drains(&world, at(62)));
+}
+
+/// The Node is deleted only with proof that its machine is off, or if nobody is left of whom two must not run.
+#[test]
+fn a_node_is_deleted_only_if_nothing_can_run_twice() {
+    let stateful = || Work {
+        owners: vec![Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true }],
+        ..twice()
+    };
+    let unread = || Work { copies: Copies::Unread, ..twice() };
+    let leaves = |works: Vec<Work>| {
+        let pods = works.into_iter().enumerate().map(|(number, work)| pod_of(number, work)).collect();
+        Some(Left { pods })
+    };
+    const GONE: [&str; 1] = ["DeleteNode"];
+    let gentle = json!({"unownedNodes": "DeleteNode", "termination": "Graceful", "gracePeriod": "15m"});
+    for (spec, grace) in [(json!({"unownedNodes": "DeleteNode"}), None), (gentle, Some(15))] {
+        let mut world = unowned(spec);
+        cordon(&mut world, at(60));
+        let over = at(60 + grace.unwrap_or(1));
+        for (left, early, late) in [
+            (None, &NOTHING[..], &NOTHING[..]),
+            (leaves(vec![]), &GONE[..], &GONE[..]),
+            (leaves(vec![twice()]), if grace.is_none() { &GONE[..] } else { &NOTHING[..] }, &GONE[..]),
+            (leaves(vec![twice(), stateful()]), &NOTHING[..], &NOTHING[..]),
+            (leaves(vec![unread()]), &NOTHING[..], &NOTHING[..]),
+        ] {
+            world.left = left;
+            assert_eq!(world.deeds(0, at(60)), early, "{grace:?} {:?}", world.left);
+            assert_eq!(world.deeds(0, over), late, "{grace:?} {:?}", world.left);
+            if late.is_empty() {
+                assert_eq!(world.reason(0, over), "MachineMayRun");
+            }
+        }
+        world.left = leaves(vec![twice(), stateful()]);
+        let text = world.hold(0, over).unwrap().to_string();
+        assert!(
+            text.contains("two of default/db-1 must not run: it belongs to a StatefulSet.apps"),
+            "{text}"
+        );
+        assert!(text.contains("kubectl annotate pod -n default db-1"), "{text}");
+        for left in [None, leaves(vec![stateful()])] {
+            world.left = left;
+            marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+            assert_eq!(world.deeds(0, at(60)), GONE, "a person says that it is off");
+            marks(&mut world.nodes[0].0).off = None;
+        }
+    }
+    let mut world = unowned(json!({}));
+    cordon(&mut world, at(60));
+    world.left = leaves(vec![]);
+    marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+    assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
 }
 
 /// After the drain a ladder that reboots goes on; one that has rebooted before comes to the drain in the end.
