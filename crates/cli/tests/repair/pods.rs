@@ -269,17 +269,18 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
 /// A machine that is only cut off runs `db-0`. Whatever the termination, and whether a disruption budget refuses its eviction or not, it is
 /// never forced, the Node stays, and both say for what they wait.
 async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
-    for (name, more, is_guarded) in [
-        ("forceful", json!({}), false),
-        ("forcefulpdb", json!({}), true),
-        ("graceful", gentle("3s"), false),
-        ("gracefulpdb", gentle("3s"), true),
+    for (name, more, is_guarded, grace) in [
+        ("forceful", json!({}), false, 30),
+        ("forcefulpdb", json!({}), true, 30),
+        // Its own spec asks for no grace: on a silent node that would be force.
+        ("graceful", gentle("3s"), false, 0),
+        ("gracefulpdb", gentle("3s"), true, 0),
     ] {
         let stage = Stage::new(site, name).await;
         let work = Work::new(&stage).await;
         let node = unowned(&stage, more).await;
         // Its kubelet does not answer: a pod that is asked to end stays.
-        work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), 30).await;
+        work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), grace).await;
         if is_guarded {
             work.budget("db-0", 0).await;
         }
@@ -311,6 +312,62 @@ async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
         remains(&stage, &node, kept).await;
         work.pods.get("db-0").await.unwrap();
     }
+}
+
+/// With `unownedNodes: DeleteNode` the Node is deleted if nobody is left of whom two must not run, or with a person's word that the machine is
+/// off. When the machine registers again, it gets back what stood on its Node.
+async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
+    let stage = Stage::new(site, "deletes").await;
+    let work = Work::new(&stage).await;
+    let node = unowned(&stage, json!({"unownedNodes": "DeleteNode"})).await;
+    let patch = json!({
+        "metadata": {"labels": {"team": "ml"}, "annotations": {"example.com/rack": "7"}},
+        "spec": {"taints": [{"key": "example.com/dedicated", "value": "ml", "effect": "NoSchedule"}]},
+    });
+    stage.nodes.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let machine = Patch::Merge(json!({"status": {"nodeInfo": {"systemUUID": stage.pool}}}));
+    stage.nodes.patch_status(&node, &PatchParams::default(), &machine).await.unwrap();
+    work.runs_with_grace("twice", &node, json!({}), 30).await;
+    work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), 30).await;
+    remains(&stage, &node, async {
+        stage.sicken(&node).await;
+        let told = stage.is_blocked_by(&node, "MachineMayRun").await;
+        assert!(told.message.contains("StatefulSet.apps"), "{}", told.message);
+    })
+    .await;
+    // A person says that the machine is off, which counts while its kubelet does not say otherwise.
+    stage.set(&node, "Ready", "Unknown", std::time::Duration::ZERO).await;
+    let before = stage.nodes.get(&node).await.unwrap();
+    let mut taints = serde_json::to_value(before.spec.unwrap().taints).unwrap();
+    let off =
+        json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+    taints.as_array_mut().unwrap().push(off);
+    let off = Patch::Merge(json!({"spec": {"taints": taints}}));
+    stage.nodes.patch(&node, &PatchParams::default(), &off).await.unwrap();
+    wait::for_absence(&stage.nodes, &node).await;
+    stage.event("Node", &node, "NodeDeleted").await;
+    let is_over = |policy: &NodeRepairPolicy| policy.status["repairing"] == 0;
+    let policy = wait::for_object(&stage.policies, &stage.pool, "the repair is over", is_over).await;
+    assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
+
+    // The machine is back, and its kubelet knows nothing of all that.
+    let back = json!({"metadata": {"name": node, "labels": {"team": "web"}}});
+    let back: Node = serde_json::from_value(back).unwrap();
+    stage.nodes.create(&PostParams::default(), &back).await.unwrap();
+    stage.nodes.patch_status(&node, &PatchParams::default(), &machine).await.unwrap();
+    let has_all = |node: &Node| {
+        let label = node.labels().get(crate::karpenter::MEMBER).is_some();
+        let annotation = node.annotations().get("example.com/rack").map(String::as_str) == Some("7");
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        label && annotation && taints.iter().any(|taint| taint.key == "example.com/dedicated")
+    };
+    let node = wait::for_object(&stage.nodes, &node, "it has what stood on it", has_all).await;
+    assert_eq!(node.labels()["team"], "web", "what is there is left");
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    assert!(!taints.iter().any(|taint| taint.key.starts_with("node.kubernetes.io/out")), "{taints:?}");
+    assert!(!is_cordoned(&node));
+    let is_forgotten = |policy: &NodeRepairPolicy| policy.status["deletedNodes"] == json!([]);
+    wait::for_object(&stage.policies, &stage.pool, "it is put back once", is_forgotten).await;
 }
 
 /// Who gets well while it is drained keeps its pods, and takes new ones.
@@ -349,5 +406,6 @@ on_both!(
     pods_are_left_to_pod_gc_without_proof,
     a_node_that_nothing_owns_is_drained,
     work_of_a_machine_that_nothing_owns_is_never_forced,
+    a_node_that_nothing_owns_may_be_deleted,
     a_drain_stops_when_the_node_is_well,
 );

@@ -309,7 +309,9 @@ impl Recovery for Repairs {
 
     fn subjects(&self) -> Vec<Subject> {
         // Something of ours may be on a node that no policy selects any more.
-        let is_ours = |node: &NodeView| node.has_traces() || self.assigned.contains_key(&node.node.name);
+        let is_ours = |node: &NodeView| {
+            node.has_traces() || self.assigned.contains_key(&node.node.name) || self.is_kept(node)
+        };
         let ours = self.nodes.values().filter(|node| is_ours(node));
         let nodes = ours.map(|node| Subject::Node(node.node.name.clone()));
         let policies = self.keys().into_iter().map(Subject::Policy);
@@ -394,6 +396,12 @@ impl Recovery for Repairs {
 }
 
 impl Repairs {
+    /// True if it may be the Node of a machine that has registered again after we deleted its Node.
+    fn is_kept(&self, node: &NodeView) -> bool {
+        let mut kept = self.policies.values().flat_map(|policy| &policy.status.deleted_nodes);
+        kept.any(|kept| kept.is_of(node, kept.at))
+    }
+
     /// A server that gave no answer to what ends a node, twice in a row, is an error that the node tells.
     fn unanswered(
         &mut self,

@@ -8,6 +8,7 @@ use salvor_api::config::ClusterApiRepair;
 
 use super::action::Action;
 use super::holds::Hold;
+use super::kept::Kept;
 use super::ladder::Turn;
 use super::pods::PodView;
 use super::policy::{Policy, Termination, UnownedNodes};
@@ -164,6 +165,20 @@ impl Case<'_> {
             }
         };
         if may_be_deleted {
+            // What stands on it is written down first, in the state in which it is deleted.
+            let kept = &self.policy.status.deleted_nodes;
+            let is_kept = |it: &Kept| it.uid == node.node.uid && it.resource_version == node.resource_version;
+            if !kept.iter().any(is_kept) {
+                return Next::Write(Step::KeepNode {
+                    policy: self.policy.object.clone(),
+                    resource_version: self.policy.resource_version.clone(),
+                    node: object,
+                    node_version: resource_version,
+                    kept: kept.clone(),
+                    lost: self.settings.lost.clone(),
+                    at: to_the_second(self.now),
+                });
+            }
             let zone = node.zone.to_string();
             return Next::Write(Step::DeleteNode {
                 node: object,

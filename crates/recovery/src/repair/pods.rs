@@ -18,6 +18,7 @@ use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, Work, may_be_forced
 use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
+use crate::step::Grace;
 use crate::verdict::{Inquiry, Judgement, Reason, Verdict, judge};
 
 /// A pod that is bound to a node.
@@ -35,6 +36,8 @@ pub struct PodView {
     pub stays: Option<Stays>,
     /// What it is, as far as it decides whether two of it may run.
     pub work: Work,
+    /// True if its spec asks for no grace, so that a deletion takes it from the API before its kubelet has ended it.
+    pub without_grace: bool,
 }
 
 /// Why no drain evicts a pod.
@@ -180,7 +183,15 @@ pub fn decide_pod(
             let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);
             free(ask, pod, &Remains { grave, node_is_there, owner_is_there, gate }, refused, now)
         }
-        PodPlace::Drained { node, is_drained } => drain(ask, pod, node, *is_drained, refused, now),
+        PodPlace::Drained { node, is_drained } => {
+            // Whether the kubelet still answers is not asked: on a silent one the deletion of a pod without grace is force.
+            let gate = may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &Machine::MayRun, gate);
+            let grace = match gate {
+                Gate::No(_) if pod.without_grace => Grace::ASecond,
+                Gate::No(_) | Gate::Yes(_) => Grace::Own,
+            };
+            drain(ask, pod, node, grace, *is_drained, refused, now)
+        }
     })
 }
 
@@ -261,6 +272,7 @@ fn drain(
     ask: &mut Inquiry,
     pod: &PodView,
     node: &NodeRef,
+    grace: Grace,
     is_drained: bool,
     refused: Option<&Refusal>,
     now: Timestamp,
@@ -276,6 +288,6 @@ fn drain(
         .ok_or(Verdict::Ignore(PodWhy::NotDrained))?;
     not_refused(ask, refused, now)?;
     let why = PodWhy::Drained { node: Box::new(node.clone()) };
-    let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
+    let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone(), grace };
     Ok(Verdict::Act { actions: vec![step], why })
 }

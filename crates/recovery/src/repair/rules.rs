@@ -10,6 +10,7 @@ use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, 
 
 use super::action::Action;
 use super::holds::Hold;
+use super::kept::Kept;
 use super::ladder::{Turn, turn};
 use super::limits::Asked;
 use super::next::{Case, Next};
@@ -60,6 +61,17 @@ pub struct Scene<'a> {
     pub place: Place<'a>,
     /// The brake's last word on it.
     pub braked: Option<&'a Held>,
+    /// What stood on the Node of its machine when we deleted that.
+    pub kept: Option<KeptBy<'a>>,
+}
+
+/// What stood on a Node that was deleted, and the policy that remembers it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptBy<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// What it remembers.
+    pub kept: &'a Kept,
 }
 
 type NodeVerdict = Verdict<NodeWhy, Step>;
@@ -75,8 +87,11 @@ fn node_rules(
     settings: &Settings,
     now: Timestamp,
 ) -> Result<NodeVerdict, NodeVerdict> {
-    let Scene { member, policy, survey, place, braked } = scene;
+    let Scene { member, policy, survey, place, braked, kept } = scene;
     let node = member.node;
+    let kept = kept.filter(|_| node.deleting().is_none());
+    let seen = kept.map_or("yes".to_owned(), |by| format!("its Node was deleted at {}", by.kept.at));
+    ask.none("Has it all that stood on it before?", seen, kept).map_err(|by| put_back(node, by))?;
     let known = policy.zip(*survey);
     let seen = policy.map_or("none".to_owned(), Policy::name);
     let (policy, survey) =
@@ -172,6 +187,25 @@ fn node_rules(
     Ok(Verdict::Act { actions, why })
 }
 
+/// A machine whose Node we deleted has registered again: it gets back what it lacks, once.
+fn put_back(node: &NodeView, KeptBy { policy, kept }: KeptBy<'_>) -> NodeVerdict {
+    let why = NodeWhy::CameBack { deleted: kept.at };
+    let name = format!("salvor-repair-came-back.{}", node.node.uid);
+    let event =
+        mention(name, (&node.node).into(), EventType::Normal, reasons::NODE_CAME_BACK, why.to_string());
+    let put_back = Step::PutBack {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        kept: Box::new(kept.clone()),
+    };
+    let forget = Step::ForgetNode {
+        policy: policy.object.clone(),
+        resource_version: policy.resource_version.clone(),
+        kept: policy.status.deleted_nodes.iter().filter(|it| it.uid != kept.uid).cloned().collect(),
+    };
+    Verdict::Act { actions: vec![put_back, forget, event], why }
+}
+
 /// Nothing of ours stays on a node that no policy selects any more. What was prepared is taken back first.
 fn not_selected(member: &Member<'_>) -> NodeVerdict {
     let (node, why) = (member.node, NodeWhy::NotSelected);
@@ -231,6 +265,7 @@ pub fn is_drained(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> boo
         | NodeWhy::NotListed
         | NodeWhy::Healthy
         | NodeWhy::ActionNone { .. }
+        | NodeWhy::CameBack { .. }
         | NodeWhy::HealthyAgain { .. }
         | NodeWhy::TolerationRunning { .. }
         | NodeWhy::Vetoed { .. }
@@ -654,6 +689,9 @@ impl Desk<'_> {
             | Step::TakeBackTermination { .. }
             | Step::Uncordon { .. }
             | Step::Forget { .. }
+            | Step::KeepNode { .. }
+            | Step::ForgetNode { .. }
+            | Step::PutBack { .. }
             | Step::EvictPod { .. }
             | Step::FailPod { .. }
             | Step::ForceDeletePod { .. }
@@ -874,6 +912,7 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         } else {
             before.replacements.clone()
         },
+        deleted_nodes: before.deleted_nodes.iter().filter(|it| now < it.forgotten_at()).cloned().collect(),
         conditions: vec![ready, allowed, overlaps],
         problem: if policy.is_pool() { problems(policy).join("; ") } else { String::new() },
         damaged: false,

@@ -50,6 +50,8 @@ pub struct Settings {
     pub retry_after: Option<SignedDuration>,
     /// The repair of a Machine.
     pub cluster_api: ClusterApiRepair,
+    /// The keys of taints by which somebody says that a machine is lost.
+    pub lost: Vec<String>,
     /// Decides whether two of a pod may run.
     pub gate: GatePolicy,
 }
@@ -71,6 +73,7 @@ impl Settings {
             settle_after: repair.settle_after.into(),
             retry_after: unless_zero(repair.retry_after),
             cluster_api: repair.cluster_api,
+            lost: configuration.eviction.triggers.iter().map(|trigger| trigger.key.clone()).collect(),
             gate: GatePolicy::new(configuration),
         }
     }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Action;
+use super::kept::{self, Kept};
 use super::progress::CLOCKS_DIFFER;
 use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
@@ -33,6 +34,9 @@ pub struct PolicyStatus {
     /// The last replacements by pool and condition.
     #[serde(deserialize_with = "relapse::read")]
     pub replacements: Vec<Replacements>,
+    /// What stood on Nodes that were deleted lately.
+    #[serde(deserialize_with = "kept::read")]
+    pub deleted_nodes: Vec<Kept>,
     /// Conditions.
     pub conditions: Vec<PolicyCondition>,
     /// What is wrong with the spec of a NodePool, which has no condition to tell it.

@@ -243,6 +243,7 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
         ..Survey::default()
     };
     let mut counts = Counts::default();
+    policy.status.deleted_nodes.iter().for_each(|kept| survey.wake(kept.forgotten_at(), now));
     let reserved: BTreeSet<&Uid> = policy.status.repairs.iter().map(|repair| &repair.uid).collect();
     let mut memory = relapse::Memory::new(&policy.status.replacements, settings, now);
     let (mut members, mut diagnoses): (Vec<Member<'_>>, Vec<Diagnosis>) = Default::default();

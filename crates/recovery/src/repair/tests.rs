@@ -98,6 +98,7 @@ fn node(name: &str) -> NodeView {
         progress: None,
         marks: None,
         boot_id: "boot-1".into(),
+        system_uuid: format!("machine-{name}").into(),
         unschedulable: false,
         other_actor: None,
     }
@@ -135,6 +136,7 @@ fn pod_of(number: usize, work: Work) -> PodView {
         deletion: None,
         stays: None,
         work,
+        without_grace: false,
     }
 }
 
@@ -283,6 +285,7 @@ impl World {
             survey: Some(&survey),
             place: repair.map_or(Place::None, Place::Reserved),
             braked: self.braked.as_ref(),
+            kept: None,
         })
     }
 

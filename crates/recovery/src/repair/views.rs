@@ -197,6 +197,8 @@ pub struct NodeView {
     pub marks: Option<Box<NodeMarks>>,
     /// The ID of its boot; empty if it does not say.
     pub boot_id: Box<str>,
+    /// The ID of its machine, by the firmware; empty if it does not say.
+    pub system_uuid: Box<str>,
     /// True if new pods are kept away.
     pub unschedulable: bool,
     /// Another recovery that acts on it.
@@ -241,6 +243,7 @@ impl NodeView {
             progress: _,
             marks,
             boot_id,
+            system_uuid,
             unschedulable,
             other_actor,
         } = self;
@@ -255,6 +258,7 @@ impl NodeView {
             && *provider_id == other.provider_id
             && conditions.iter().filter(is_of_others).eq(other.conditions.iter().filter(is_of_others))
             && *boot_id == other.boot_id
+            && *system_uuid == other.system_uuid
             && *other_actor == other.other_actor
     }
 

@@ -10,6 +10,7 @@ use salvor_recovery::{
 use super::{
     MACHINE_VERSIONS, Repairs,
     subjects::{Key, Subject},
+    wire,
 };
 use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
 
@@ -37,6 +38,7 @@ impl Repairs {
             | Step::RequestReboot { .. }
             | Step::Cordon { .. }
             | Step::Uncordon { .. }
+            | Step::PutBack { .. }
             | Step::Forget { .. } => {
                 let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
                 let node = Box::new(self.reader.node(&wire));
@@ -60,6 +62,13 @@ impl Repairs {
                 let version = usize::from(machine.kind.version != MACHINE_VERSIONS[0]);
                 let Ok(wire) = read(text) else { return View::Lags };
                 self.machines[version].take(self.reader.machine(wire, MACHINE_VERSIONS[version]));
+                self.generation += 1;
+                View::Shows
+            }
+            Step::KeepNode { .. } | Step::ForgetNode { .. } => {
+                let policy = read::<serde_json::Value>(text).ok().and_then(|object| wire::policy(&object));
+                let Some(policy) = policy else { return View::Lags };
+                self.policies.take(policy, Told::Alone);
                 self.generation += 1;
                 View::Shows
             }
@@ -110,6 +119,9 @@ impl Repairs {
             | Step::TakeBackTermination { .. }
             | Step::Uncordon { .. }
             | Step::Forget { .. }
+            | Step::KeepNode { .. }
+            | Step::ForgetNode { .. }
+            | Step::PutBack { .. }
             | Step::EvictPod { .. }
             | Step::FailPod { .. }
             | Step::ForceDeletePod { .. }

@@ -7,8 +7,8 @@ use salvor_recovery::{
     Judgement, Verdict,
     ids::NodeName,
     repair::{
-        Backend, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene, PolicyWhy,
-        Repair, Scene, Step, decide_node, decide_pod, decide_policy, is_drained,
+        Backend, KeptBy, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene,
+        PolicyWhy, Repair, Scene, Step, decide_node, decide_pod, decide_policy, is_drained,
     },
 };
 
@@ -106,7 +106,17 @@ impl Repairs {
             (None, None) => Place::None,
         };
         let braked = self.braked.get(uid);
-        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked })
+        let kept = self.kept_of(node, now);
+        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked, kept })
+    }
+
+    /// What stood on the Node of a machine that has registered again, as the last of those that remember it has it.
+    pub(super) fn kept_of(&self, node: &NodeView, now: Timestamp) -> Option<KeptBy<'_>> {
+        let all = self
+            .policies
+            .values()
+            .flat_map(|policy| policy.status.deleted_nodes.iter().map(move |kept| KeptBy { policy, kept }));
+        all.filter(|by| by.kept.is_of(node, now)).max_by_key(|by| by.kept.at)
     }
 
     pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Judgement<PodWhy, Step>> {

@@ -158,6 +158,7 @@ impl Inquiry {
             policy: policy.as_ref(),
             survey: self.survey.as_deref(),
             braked: None,
+            kept: None,
         };
         Ok(Some(look(&scene, settings)))
     }

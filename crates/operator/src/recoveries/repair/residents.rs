@@ -274,9 +274,10 @@ impl Project for Pods {
 pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
 
 #[derive(Deserialize, Default)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
     volumes: Vec<VolumeWire>,
+    termination_grace_period_seconds: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -300,6 +301,7 @@ impl Reader {
                 (false, false) => None,
             },
             work: work(&metadata, &spec.volumes, &self.gate),
+            without_grace: spec.termination_grace_period_seconds == Some(0),
             pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
         }

@@ -98,6 +98,7 @@ impl Reader {
             progress: read.and_then(Result::ok).map(Box::new),
             marks: marks.unless_none(),
             boot_id: status.node_info.boot_id.clone(),
+            system_uuid: status.node_info.system_uuid.clone(),
             unschedulable: spec.unschedulable,
             other_actor: self.actors.before_a_repair(signs),
         }

@@ -496,6 +496,7 @@ fn nobody_is_touched_who_was_not_written_down() {
         survey: Some(&survey),
         place: Place::None,
         braked: None,
+        kept: None,
     };
     let judgement = decide_node(&scene, &settings(), at(60));
     assert_eq!(judgement.verdict, Verdict::Ignore(NodeWhy::NotSelected));

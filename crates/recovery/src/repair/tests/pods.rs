@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::objects::Deletion;
-use crate::step::{Disrupts, SecondLook, Step as _};
+use crate::step::{Disrupts, Grace, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
     PodView {
@@ -12,6 +12,7 @@ fn pod(phase: PodPhase) -> PodView {
         deletion: None,
         stays: None,
         work: twice(),
+        without_grace: false,
     }
 }
 
@@ -98,6 +99,25 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
         for step in judgement.verdict.actions() {
             assert_eq!(step.effect().disrupts, Disrupts::Pods(1), "{step}");
         }
+    }
+}
+
+/// The API takes a pod without grace away before its kubelet has ended it, which on a silent node is force.
+#[test]
+fn a_drain_gives_work_that_must_not_run_twice_a_second() {
+    let of_set = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
+    let once = Work { owners: vec![of_set], ..twice() };
+    let unread = Work { copies: Copies::Unread, ..twice() };
+    for (work, without_grace, grace) in [
+        (once.clone(), true, Grace::ASecond),
+        (once, false, Grace::Own),
+        (unread, true, Grace::ASecond),
+        (twice(), true, Grace::Own),
+    ] {
+        let pod = PodView { work, without_grace, ..pod(PodPhase::Running) };
+        let verdict = judged(&pod, &drained(true), None, at(60)).verdict;
+        let [Step::EvictPod { grace: given, .. }] = verdict.actions() else { panic!("{verdict:?}") };
+        assert_eq!(*given, grace, "{pod:?}");
     }
 }
 
@@ -245,7 +265,8 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
         let pods = works.into_iter().enumerate().map(|(number, work)| pod_of(number, work)).collect();
         Some(Left { pods })
     };
-    const GONE: [&str; 1] = ["DeleteNode"];
+    // What stands on it is written down first.
+    const GONE: [&str; 1] = ["KeepNodeMetadata"];
     let gentle = json!({"unownedNodes": "DeleteNode", "termination": "Graceful", "gracePeriod": "15m"});
     for (spec, grace) in [(json!({"unownedNodes": "DeleteNode"}), None), (gentle, Some(15))] {
         let mut world = unowned(spec);
@@ -284,6 +305,101 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     world.left = leaves(vec![]);
     marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
     assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
+}
+
+/// What stands on a Node is written down before it is deleted, in the state in which it is deleted; and put back where it is missing when
+/// the same machine registers again.
+#[test]
+fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
+    let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
+    cordon(&mut world, at(60));
+    world.left = left(0);
+    world.reserve(at(61));
+    let whole = json!({
+        "metadata": {
+            "name": "n", "uid": "uid-n", "resourceVersion": "1",
+            "labels": {"pool": "a", "team": "ml", "kubernetes.io/hostname": "n"},
+            "annotations": {
+                "repair.salvor.dev/progress": "{}", "salvor.dev/do-not-repair": "false",
+                "salvor.dev/reboot-requested": "x", "rack": "7",
+            },
+        },
+        "spec": {"providerID": "fake://n", "taints": [
+            {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"},
+            {"key": "salvor.dev/force-eviction", "effect": "NoExecute"},
+        ]},
+        "status": {"nodeInfo": {"systemUUID": "machine-n"}},
+    });
+    let body = |step: &Step, read: &Value| {
+        let write = crate::step::Step::write(step, &[Some(read.clone())]).unwrap();
+        let crate::step::Verb::Patch(patch) = write.verb else { panic!("{step}") };
+        let content = patch.content.map(|(_, raw)| serde_json::from_str::<Value>(raw.get()).unwrap());
+        (Value::Object(patch.metadata), content.unwrap_or_default())
+    };
+    let verdict = world.judge(0, at(61)).verdict;
+    let [keep @ Step::KeepNode { .. }] = verdict.actions() else { panic!("{verdict:?}") };
+    let (_, status) = body(keep, &whole);
+    let mut changed = whole.clone();
+    changed["metadata"]["resourceVersion"] = "2".into();
+    assert!(crate::step::Step::write(keep, &[Some(changed)]).is_err(), "another state of it");
+    world.policy.status = PolicyStatus {
+        deleted_nodes: PolicyStatus::read(Some(&status)).deleted_nodes,
+        ..world.policy.status.clone()
+    };
+    let kept = world.policy.status.deleted_nodes[0].clone();
+    assert_eq!(kept.labels.keys().collect::<Vec<_>>(), ["pool", "team"]);
+    assert_eq!(kept.annotations.keys().collect::<Vec<_>>(), ["rack", "salvor.dev/do-not-repair"]);
+    assert_eq!(kept.taints.iter().map(|it| &*it.key).collect::<Vec<_>>(), ["dedicated"]);
+    let verdict = world.judge(0, at(61)).verdict;
+    assert!(matches!(verdict.actions(), [Step::DeleteNode { .. }, Step::Mention(_)]), "{verdict:?}");
+    world.nodes[0].0.resource_version = "2".into();
+    let verdict = world.judge(0, at(61)).verdict;
+    assert!(matches!(verdict.actions(), [Step::KeepNode { .. }]), "it has changed since: {verdict:?}");
+    // The policy forgets it after a day, and not before.
+    world.reserve(at(61 + 24 * 60 - 1));
+    assert_eq!(world.policy.status.deleted_nodes.len(), 1);
+
+    let mut back = node("n");
+    (back.node.uid, back.created) = ("uid-new".into(), Some(at(70)));
+    back.labels = labels(&[]);
+    assert!(kept.is_of(&back, at(71)));
+    assert!(!kept.is_of(&back, at(61 + 24 * 60)), "a day is over");
+    for change in [
+        |node: &mut NodeView| node.node.uid = "uid-n".into(),
+        |node: &mut NodeView| {
+            (node.system_uuid, node.provider_id) = ("".into(), "fake://other".into());
+        },
+        |node: &mut NodeView| node.created = Some(at(0)),
+    ] {
+        let mut other = back.clone();
+        change(&mut other);
+        assert!(!kept.is_of(&other, at(71)), "{other:?}");
+    }
+    let member =
+        Member { node: &back, backend: Backend::Node, refused: None, pods: None, pool: None, left: None };
+    let kept_by = Some(KeptBy { policy: &world.policy, kept: &kept });
+    let scene = Scene { member, policy: None, survey: None, place: Place::None, braked: None, kept: kept_by };
+    let verdict = decide_node(&scene, &world.settings, at(71)).verdict;
+    let [put_back @ Step::PutBack { .. }, forget @ Step::ForgetNode { .. }, Step::Mention(_)] =
+        verdict.actions()
+    else {
+        panic!("{verdict:?}")
+    };
+    let registered = json!({
+        "metadata": {"name": "n", "uid": "uid-new", "resourceVersion": "1", "labels": {"team": "web"},
+            "annotations": {"rack": "8"}},
+        "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+    });
+    let (metadata, spec) = body(put_back, &registered);
+    assert_eq!(
+        metadata,
+        json!({"labels": {"pool": "a"}, "annotations": {"salvor.dev/do-not-repair": "false"}}),
+        "only what is missing"
+    );
+    assert_eq!(spec["taints"].as_array().unwrap().len(), 2, "{spec}");
+    assert_eq!(body(forget, &registered).1, json!({"deletedNodes": []}));
 }
 
 /// After the drain a ladder that reboots goes on; one that has rebooted before comes to the drain in the end.
@@ -413,8 +529,14 @@ fn the_brakes_hold_is_told_once_and_then_the_brake_is_asked_again() {
 }
 
 fn forsaken(world: &World) -> Verdict<NodeWhy, Step> {
-    let scene =
-        Scene { member: world.member(0), policy: None, survey: None, place: Place::None, braked: None };
+    let scene = Scene {
+        member: world.member(0),
+        policy: None,
+        survey: None,
+        place: Place::None,
+        braked: None,
+        kept: None,
+    };
     decide_node(&scene, &world.settings, at(60)).verdict
 }
 
