@@ -169,11 +169,13 @@ impl Kept {
         after(self.at, LASTS)
     }
 
-    /// True if this is the same machine, which has registered again.
+    /// True if this is the same machine, which has registered again. Its name must be the same, too: a kubelet may say of itself what it
+    /// likes, but it registers no Node of another name.
     pub fn is_of(&self, node: &NodeView, now: Timestamp) -> bool {
         let is = |known: &str, now: &str| !known.is_empty() && known == now;
         let is_later = node.created.is_some_and(|created| self.at <= after(created, CLOCKS_DIFFER));
-        self.uid != node.node.uid
+        self.node == node.node.name
+            && self.uid != node.node.uid
             && is_later
             && now < self.forgotten_at()
             && (is(&self.system_uuid, &node.system_uuid) || is(&self.provider_id, &node.provider_id))

@@ -371,6 +371,7 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
         |node: &mut NodeView| {
             (node.system_uuid, node.provider_id) = ("".into(), "fake://other".into());
         },
+        |node: &mut NodeView| node.node.name = "other".into(),
         |node: &mut NodeView| node.created = Some(at(0)),
     ] {
         let mut other = back.clone();
