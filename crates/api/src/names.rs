@@ -426,7 +426,13 @@ pub mod repair {
         pub const NODE_REPAIR_STARTED: &str = "NodeRepairStarted";
         /// Event: a reboot was requested.
         pub const NODE_REBOOT_REQUESTED: &str = "NodeRebootRequested";
-        /// Event: a repair is over.
+        /// Event: a node that nothing owns has no pods left, and its machine was not touched.
+        pub const NODE_DRAINED: &str = "NodeDrained";
+        /// Event: the Node of a machine that nothing owns is deleted, and its machine was not touched.
+        pub const NODE_DELETED: &str = "NodeDeleted";
+        /// Event: a machine whose Node was deleted has registered again, and got back what stood on it.
+        pub const NODE_CAME_BACK: &str = "NodeCameBack";
+        /// Event: a repair is over: the machine was replaced or rebooted.
         pub const NODE_REPAIRED: &str = "NodeRepaired";
         /// Reason of the `DisruptionTarget` condition of a pod that was freed because its node was replaced, and of the event about it.
         pub const NODE_REPLACED: &str = "NodeReplacedBySalvor";

@@ -342,11 +342,13 @@ impl Uninstall<'_> {
         }
     }
 
-    /// The repair cordons a node before it deletes it, and nobody can tell afterwards who cordoned it.
+    /// The repair cordons a node that nothing owns, and nobody can tell afterwards who cordoned it.
     fn note_cordon(&mut self, carrier: Carrier, object: &Value) {
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let repairing = |condition: &Value| {
-            condition["type"] == repair::CONDITION && condition["reason"] == repair::reasons::REPAIRING
+            let (reason, told) =
+                (&condition["reason"], [repair::reasons::REPAIRING, repair::reasons::BLOCKED]);
+            condition["type"] == repair::CONDITION && told.iter().any(|told| reason == told)
         };
         if carrier == Carrier::Node
             && object.pointer("/spec/unschedulable") == Some(&Value::Bool(true))

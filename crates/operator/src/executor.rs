@@ -331,7 +331,7 @@ impl Writing<'_> {
             }
             // An object that is gone needs nothing more.
             (
-                Verb::Delete(_) | Verb::Evict | Verb::Patch(Patch { gone_is_fine: true, .. }),
+                Verb::Delete(_) | Verb::Evict(_) | Verb::Patch(Patch { gone_is_fine: true, .. }),
                 Err(Failure::Gone),
             ) => Ok(Written::Nothing),
             (verb, Ok(answer)) if answer_is_read(verb) => Ok(Written::Object(text_of(answer))),
@@ -349,7 +349,7 @@ impl Writing<'_> {
         // Events about earlier steps may still be recorded during a pause. Other writes are under way until they are answered.
         let _pass = match &write.verb {
             Verb::Record(_) => None,
-            Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) | Verb::Evict => {
+            Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) | Verb::Evict(_) => {
                 Some(self.inner.leadership.pause().enter().ok_or(Failure::Paused)?)
             }
         };
@@ -385,7 +385,7 @@ impl Writing<'_> {
                 Failure::Forbidden { verb, resource, message: status.message }
             }
             // So is the word of a disruption budget, which has a Status as well.
-            429 if is_admissions(&status, creates || matches!(write.verb, Verb::Evict)) => {
+            429 if is_admissions(&status, creates || matches!(write.verb, Verb::Evict(_))) => {
                 Failure::Api(kube::Error::Api(status.boxed()))
             }
             _ => Failure::of(kube::Error::Api(status.boxed())),

@@ -99,6 +99,8 @@ pub struct NodeActors {
     eviction: Option<Vec<EvictionTrigger>>,
     /// True if zombie recovery is switched on.
     out_of_service: bool,
+    /// Taints of others that prove that a machine is off.
+    proofs: Vec<EvictionTrigger>,
 }
 
 impl NodeActors {
@@ -110,7 +112,21 @@ impl NodeActors {
             eviction: evicts.then(|| configuration.eviction.triggers.clone()),
             out_of_service: controllers.enabled(Controller::Zombie)
                 && configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy),
+            proofs: configuration.eviction.triggers.iter().filter(|it| it.proof).cloned().collect(),
         }
+    }
+
+    /// The taint that proves that the machine of a node is off, if there is one: a person's, or one of a trigger with `proof`. An
+    /// out-of-service taint of our own rests on time alone, and proves nothing. What a kubelet says itself counts for more, so this is
+    /// not to be asked of a node that is Ready.
+    pub fn proof<'a>(&self, signs: NodeSigns<'a>) -> Option<&'a Taint> {
+        let proves = |taint: &&Taint| {
+            let is_out_of_service = taint.key == taints::OUT_OF_SERVICE;
+            taint.key == taints::FORCE_EVICTION
+                || !(is_out_of_service && signs.out_of_service)
+                    && (is_out_of_service || self.proofs.iter().any(|trigger| fits(trigger, taint)))
+        };
+        signs.taints.iter().find(proves)
     }
 
     /// The recovery that acts on a node now; none if any recovery may begin.
@@ -170,6 +186,23 @@ mod tests {
 
     const OUT: &str = "node.kubernetes.io/out-of-service";
     const OURS: &str = "salvor.dev/force-eviction";
+
+    /// A person's word, and what the administrator says is proof; not a taint that we put on ourselves.
+    #[test]
+    fn some_taints_prove_that_a_machine_is_off() {
+        let actors = actors("[repair]");
+        for (key, is_ours, proves) in [
+            (OURS, false, true),
+            (OUT, false, true),
+            (OUT, true, false),
+            ("example.com/off", false, false),
+            ("node.kubernetes.io/unreachable", false, false),
+        ] {
+            let taints = [Taint { key: key.into(), value: String::new(), effect: "NoExecute".into() }];
+            let signs = NodeSigns { taints: &taints, eviction: EvictionSign::None, out_of_service: is_ours };
+            assert_eq!(actors.proof(signs).is_some(), proves, "{key}, ours: {is_ours}");
+        }
+    }
 
     fn actors(controllers: &str) -> NodeActors {
         let text = format!(

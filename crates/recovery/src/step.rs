@@ -281,7 +281,7 @@ pub enum Verb<'a> {
     /// The object is deleted. One that is gone already is deleted.
     Delete(Delete),
     /// A pod is asked to go through the Eviction API, which asks disruption budgets. One that is gone already is evicted.
-    Evict,
+    Evict(Grace),
     /// An event is recorded. One of that name that is there already was recorded.
     Record(&'a EventNote),
 }
@@ -393,6 +393,8 @@ impl Delete {
 pub enum Grace {
     /// As its spec says.
     Own,
+    /// A second: a pod whose spec asks for no time at all would be gone from the API before its kubelet has ended it.
+    ASecond,
     /// No time: it is gone from the API at once, unless a finalizer holds it.
     None,
 }

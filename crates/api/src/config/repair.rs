@@ -29,7 +29,7 @@ pub struct RepairSettings {
     pub zone_sick_percent: u8,
     /// The same of a pool, for nodes that have the same condition.
     pub pool_sick_percent: u8,
-    /// A node is held for its zone or pool for at most this time after its toleration; 0 sets no limit.
+    /// A node is held for its zone or pool, or because too many are sick, for at most this time after its toleration; 0 sets no limit.
     pub outage_timeout: GoDuration,
     /// A hold ends only when no node has healed for this long.
     pub settle_after: GoDuration,
@@ -49,7 +49,7 @@ impl Default for RepairSettings {
             launch_timeout: GoDuration::from_secs(10 * 60),
             zone_sick_percent: 55,
             pool_sick_percent: 50,
-            outage_timeout: GoDuration::from_secs(60 * 60),
+            outage_timeout: GoDuration::from_secs(20 * 60),
             settle_after: GoDuration::from_secs(3 * 60),
             retry_after: GoDuration::from_secs(30 * 60),
             cluster_api: ClusterApiRepair::default(),
@@ -143,9 +143,10 @@ const FIELDS: &[Field] = &[
     field(
         "repair.outageTimeout",
         Duration,
-        Presence::Default("1h0m0s"),
-        "A node is held because its zone or pool is sick for at most this time after its toleration. Then the nodes of that zone \
-         or pool are repaired one at a time. 0 holds them as long as the sickness lasts.",
+        Presence::Default("20m0s"),
+        "A node is held because its zone or pool is sick, or because more nodes of its policy are than unhealthyLimit allows, for at \
+         most this time after its toleration. Then the nodes of that zone, pool or policy are repaired one at a time. 0 holds them as \
+         long as the sickness lasts.",
     ),
     field(
         "repair.settleAfter",

@@ -177,8 +177,8 @@ async fn a_machine_may_be_deleted_instead(site: Site) {
     stage.has_nodes(1).await;
 }
 
-/// A node that nobody owns is deleted itself; whatever makes nodes there makes another.
-async fn a_node_that_nobody_owns_is_deleted(site: Site) {
+/// A node that nothing owns is cordoned and held: nothing replaces its machine.
+async fn a_node_that_nothing_owns_is_left(site: Site) {
     let stage = Stage::new(site, "plain").await;
     let mut names = Vec::new();
     for name in ["sick", "well"] {
@@ -189,9 +189,13 @@ async fn a_node_that_nobody_owns_is_deleted(site: Site) {
     }
     stage.policy("30m", json!({})).await;
     stage.sicken(&names[0]).await;
-    wait::for_absence(&stage.nodes, &names[0]).await;
-    assert!(stage.nodes.get(&names[1]).await.unwrap().metadata.deletion_timestamp.is_none());
+    stage.is_blocked_by(&names[0], "MachineMayRun").await;
     stage.event("Node", &names[0], "NodeRepairStarted").await;
+    for (name, is_cordoned) in [(&names[0], Some(true)), (&names[1], None)] {
+        let node = stage.nodes.get(name).await.unwrap();
+        assert!(node.metadata.deletion_timestamp.is_none());
+        assert_eq!(node.spec.unwrap().unschedulable, is_cordoned, "{name}");
+    }
 }
 
 /// A node that Karpenter made, whose NodeClaim is not to be seen, is not deleted behind Karpenter's back.
@@ -213,6 +217,6 @@ on_both!(
     a_machine_is_marked_for_its_owner,
     a_machine_may_be_left_out,
     a_machine_may_be_deleted_instead,
-    a_node_that_nobody_owns_is_deleted,
+    a_node_that_nothing_owns_is_left,
     a_node_of_karpenter_without_a_claim_is_left_to_it,
 );

@@ -52,6 +52,28 @@ async fn too_many_sick_nodes_stop_repair_until_one_gets_well(site: Site) {
     assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
 }
 
+/// Two of four are more than 20 percent. They are held for `repair.outageTimeout`, and then replaced, one after the other; a node that a person
+/// has vetoed holds up neither.
+async fn two_of_four_are_replaced_in_the_end(site: Site) {
+    let stage = Stage::unattended(site, "twooffour", Manner::Replaces).await;
+    let nodes = pool(&stage, 4, 2).await;
+    let record = stage.record().await;
+    let _salvor = stage.attend("repair: {outageTimeout: 4s}\n", &[]);
+    stage.policy("30m", json!({"unhealthyLimit": "20%"})).await;
+    stage.is_blocked_by(&nodes[0], "TooManyUnhealthy").await;
+    stage.is_gone(&nodes[0]).await;
+    stage.is_gone(&nodes[1]).await;
+    stage.has_nodes(4).await;
+    assert_eq!(most_at_once(&record.changes().await), 1);
+
+    stage.annotate(&nodes[2], json!({"salvor.dev/do-not-repair": ""})).await;
+    stage.sicken(&nodes[2]).await;
+    stage.says(&nodes[2], "Vetoed").await;
+    stage.sicken(&nodes[3]).await;
+    stage.is_gone(&nodes[3]).await;
+    assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
+}
+
 /// 13: the same for nodes that no NodePool has; the limit is about the nodes that the policy selects.
 async fn the_limit_is_about_what_the_policy_selects(site: Site) {
     let stage = Stage::new(site, "nopool").await;
@@ -248,6 +270,7 @@ async fn the_brakes_rate_is_one_for_all_policies(site: Site) {
 on_both!(
     the_brakes_rate_is_one_for_all_policies,
     too_many_sick_nodes_stop_repair_until_one_gets_well,
+    two_of_four_are_replaced_in_the_end,
     the_limit_is_about_what_the_policy_selects,
     who_is_inside_a_toleration_does_not_count,
     a_stuck_node_does_not_use_up_the_limit,

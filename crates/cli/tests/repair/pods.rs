@@ -10,7 +10,7 @@ use salvor_testkit::{Recorder, Salvor, Site, on_both, recorder::ChangeKind, wait
 use serde_json::{Value, json};
 
 use crate::karpenter::Manner;
-use crate::objects::node_condition;
+use crate::objects::{NodeRepairPolicy, node_condition};
 use crate::stage::{Stage, start};
 
 /// With the eviction recovery, which is what frees pods.
@@ -34,6 +34,11 @@ impl Work {
 
     /// A pod that runs on a node, with what the test adds to its metadata. Nobody plays its kubelet.
     async fn runs(&self, name: &str, node: &str, more: Value) -> Pod {
+        self.runs_with_grace(name, node, more, 0).await
+    }
+
+    /// The same of a pod that only a kubelet, or force, ends within its grace.
+    async fn runs_with_grace(&self, name: &str, node: &str, more: Value, grace: i64) -> Pod {
         let mut metadata = json!({"name": name, "labels": {"app": name}});
         for (key, value) in more.as_object().unwrap() {
             metadata[key] = value.clone();
@@ -41,7 +46,7 @@ impl Work {
         let pod = json!({
             "metadata": metadata,
             "spec": {
-                "nodeName": node, "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false,
+                "nodeName": node, "terminationGracePeriodSeconds": grace, "automountServiceAccountToken": false,
                 "containers": [{"name": "main", "image": "work"}],
             },
         });
@@ -196,35 +201,52 @@ async fn pods_are_left_to_pod_gc_without_proof(site: Site) {
     .await;
 }
 
-/// A node that nothing owns, with a gentle policy.
-async fn plain(stage: &Stage, grace: &str) -> String {
+/// A node that nothing owns, with a policy.
+async fn unowned(stage: &Stage, more: Value) -> String {
     let mut one = stage.launch("plain");
     (one.of_pool, one.has_claim) = (false, false);
     one.provider_id = String::new();
     let node = stage.make(one).await;
-    stage.policy("30m", json!({"termination": "Graceful", "gracePeriod": grace})).await;
+    stage.policy("30m", more).await;
     node
+}
+
+fn gentle(grace: &str) -> Value {
+    json!({"termination": "Graceful", "gracePeriod": grace})
 }
 
 fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// Pods are evicted as their budgets allow; those of DaemonSets and static ones stay. When nobody else is left the node goes, long before
-/// its time.
+/// The reference to a controller of this kind.
+fn owned_by(kind: &str) -> Value {
+    json!({"ownerReferences": [{
+        "apiVersion": "apps/v1", "kind": kind, "name": "db", "uid": "0", "controller": true,
+    }]})
+}
+
+/// While something else happens, a node is not deleted.
+async fn remains<T>(stage: &Stage, node: &str, until: impl Future<Output = T>) -> T {
+    let uid = stage.nodes.get(node).await.unwrap().uid();
+    let goes = |it: &Node| it.name_any() == node && it.metadata.deletion_timestamp.is_some();
+    let outcome = wait::never(&stage.nodes, &ListParams::default(), "the Node is deleted", goes, until).await;
+    assert_eq!(stage.nodes.get(node).await.unwrap().uid(), uid, "the Node is there");
+    outcome
+}
+
+/// Pods are evicted as their budgets allow; those of DaemonSets and static ones stay. When nobody else is left, long before its time, the
+/// node is held: nothing replaces its machine, so nothing is told as repaired.
 async fn a_node_that_nothing_owns_is_drained(site: Site) {
     let stage = Stage::new(site, "drain").await;
     let work = Work::new(&stage).await;
-    let node = plain(&stage, "1h").await;
-    let of_set = json!([{
-        "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "agent", "uid": "0", "controller": true,
-    }]);
-    work.runs("agent", &node, json!({"ownerReferences": of_set})).await;
+    let node = unowned(&stage, gentle("1h")).await;
+    work.runs("agent", &node, owned_by("DaemonSet")).await;
     work.runs("static", &node, json!({"annotations": {"kubernetes.io/config.mirror": "x"}})).await;
     work.runs("free", &node, json!({})).await;
     work.runs("guarded", &node, json!({})).await;
     work.budget("guarded", 0).await;
-    work.stay(&["agent", "static"], async {
+    let drained = work.stay(&["agent", "static"], async {
         work.stay(&["guarded"], async {
             stage.sicken(&node).await;
             wait::for_object(&stage.nodes, &node, "it is cordoned", is_cordoned).await;
@@ -232,33 +254,127 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
             stage.says(&node, "Repairing").await;
         })
         .await;
-        assert!(stage.nodes.get(&node).await.unwrap().metadata.deletion_timestamp.is_none());
         work.allow("guarded", 1).await;
         wait::for_absence(&work.pods, "guarded").await;
-        wait::for_absence(&stage.nodes, &node).await;
-    })
-    .await;
+        let told = stage.is_blocked_by(&node, "MachineMayRun").await;
+        assert!(told.message.contains("no pod is left"), "{}", told.message);
+        stage.event("Node", &node, "NodeDrained").await;
+    });
+    remains(&stage, &node, drained).await;
+    let counts = |policy: &NodeRepairPolicy| policy.status["blocked"] == 1;
+    let policy = wait::for_object(&stage.policies, &stage.pool, "it counts as blocked", counts).await;
+    assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
 }
 
-/// A budget that never allows it holds the node until its time is over, and no longer. Its pod is not forced.
-async fn a_drain_ends_with_its_grace(site: Site) {
-    let stage = Stage::new(site, "drainends").await;
+/// A machine that is only cut off runs `db-0`. Whatever the termination, and whether a disruption budget refuses its eviction or not, it is
+/// never forced, the Node stays, and both say for what they wait.
+async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
+    for (name, more, is_guarded, grace) in [
+        ("forceful", json!({}), false, 30),
+        ("forcefulpdb", json!({}), true, 30),
+        // Its own spec asks for no grace: on a silent node that would be force.
+        ("graceful", gentle("3s"), false, 0),
+        ("gracefulpdb", gentle("3s"), true, 0),
+    ] {
+        let stage = Stage::new(site, name).await;
+        let work = Work::new(&stage).await;
+        let node = unowned(&stage, more).await;
+        // Its kubelet does not answer: a pod that is asked to end stays.
+        work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), grace).await;
+        if is_guarded {
+            work.budget("db-0", 0).await;
+        }
+        let is_freed = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            phase == Some("Failed") || pod.metadata.deletion_grace_period_seconds == Some(0)
+        };
+        let held = async {
+            stage.sicken(&node).await;
+            let told = stage.is_blocked_by(&node, "MachineMayRun").await;
+            for said in [&*node, "db-0", "kubectl delete node", "node.kubernetes.io/out-of-service"] {
+                assert!(told.message.contains(said), "{said} is not in {}", told.message);
+            }
+            let explained = stage.explain_as("text", &node).await;
+            for said in ["MachineMayRun", "db-0", "kubectl delete node"] {
+                assert!(explained.contains(said), "{said} is not in {explained}");
+            }
+            stage.event("Node", &node, "NodeRepairBlocked").await;
+            // Another node of the policy is looked at all the same.
+            let mut other = stage.launch("other");
+            (other.of_pool, other.has_claim) = (false, false);
+            other.provider_id = String::new();
+            let other = stage.make(other).await;
+            stage.sicken(&other).await;
+            stage.is_blocked_by(&other, "MachineMayRun").await;
+        };
+        let all = ListParams::default();
+        let kept = wait::never(&work.pods, &all, "db-0 is freed", is_freed, held);
+        remains(&stage, &node, kept).await;
+        work.pods.get("db-0").await.unwrap();
+    }
+}
+
+/// With `unownedNodes: DeleteNode` the Node is deleted if nobody is left of whom two must not run, or with a person's word that the machine is
+/// off. When the machine registers again, it gets back what stood on its Node.
+async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
+    let stage = Stage::new(site, "deletes").await;
     let work = Work::new(&stage).await;
-    let node = plain(&stage, "6s").await;
-    work.runs("guarded", &node, json!({})).await;
-    work.budget("guarded", 0).await;
-    work.stay(&["guarded"], async {
+    let node = unowned(&stage, json!({"unownedNodes": "DeleteNode"})).await;
+    let patch = json!({
+        "metadata": {"labels": {"team": "ml"}, "annotations": {"example.com/rack": "7"}},
+        "spec": {"taints": [{"key": "example.com/dedicated", "value": "ml", "effect": "NoSchedule"}]},
+    });
+    stage.nodes.patch(&node, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    let machine = Patch::Merge(json!({"status": {"nodeInfo": {"systemUUID": stage.pool}}}));
+    stage.nodes.patch_status(&node, &PatchParams::default(), &machine).await.unwrap();
+    work.runs_with_grace("twice", &node, json!({}), 30).await;
+    work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), 30).await;
+    remains(&stage, &node, async {
         stage.sicken(&node).await;
-        wait::for_absence(&stage.nodes, &node).await;
+        let told = stage.is_blocked_by(&node, "MachineMayRun").await;
+        assert!(told.message.contains("StatefulSet.apps"), "{}", told.message);
     })
     .await;
+    // A person says that the machine is off, which counts while its kubelet does not say otherwise.
+    stage.set(&node, "Ready", "Unknown", std::time::Duration::ZERO).await;
+    let before = stage.nodes.get(&node).await.unwrap();
+    let mut taints = serde_json::to_value(before.spec.unwrap().taints).unwrap();
+    let off =
+        json!({"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"});
+    taints.as_array_mut().unwrap().push(off);
+    let off = Patch::Merge(json!({"spec": {"taints": taints}}));
+    stage.nodes.patch(&node, &PatchParams::default(), &off).await.unwrap();
+    wait::for_absence(&stage.nodes, &node).await;
+    stage.event("Node", &node, "NodeDeleted").await;
+    let is_over = |policy: &NodeRepairPolicy| policy.status["repairing"] == 0;
+    let policy = wait::for_object(&stage.policies, &stage.pool, "the repair is over", is_over).await;
+    assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
+
+    // The machine is back, and its kubelet knows nothing of all that.
+    let back = json!({"metadata": {"name": node, "labels": {"team": "web"}}});
+    let back: Node = serde_json::from_value(back).unwrap();
+    stage.nodes.create(&PostParams::default(), &back).await.unwrap();
+    stage.nodes.patch_status(&node, &PatchParams::default(), &machine).await.unwrap();
+    let has_all = |node: &Node| {
+        let label = node.labels().get(crate::karpenter::MEMBER).is_some();
+        let annotation = node.annotations().get("example.com/rack").map(String::as_str) == Some("7");
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+        label && annotation && taints.iter().any(|taint| taint.key == "example.com/dedicated")
+    };
+    let node = wait::for_object(&stage.nodes, &node, "it has what stood on it", has_all).await;
+    assert_eq!(node.labels()["team"], "web", "what is there is left");
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    assert!(!taints.iter().any(|taint| taint.key.starts_with("node.kubernetes.io/out")), "{taints:?}");
+    assert!(!is_cordoned(&node));
+    let is_forgotten = |policy: &NodeRepairPolicy| policy.status["deletedNodes"] == json!([]);
+    wait::for_object(&stage.policies, &stage.pool, "it is put back once", is_forgotten).await;
 }
 
 /// Who gets well while it is drained keeps its pods, and takes new ones.
 async fn a_drain_stops_when_the_node_is_well(site: Site) {
     let stage = Stage::new(site, "drainstops").await;
     let work = Work::new(&stage).await;
-    let node = plain(&stage, "1h").await;
+    let node = unowned(&stage, gentle("1h")).await;
     work.runs("guarded", &node, json!({})).await;
     work.budget("guarded", 0).await;
     work.stay(&["guarded"], async {
@@ -275,7 +391,7 @@ async fn a_drain_stops_when_the_node_is_well(site: Site) {
             other.provider_id = String::new();
             let other = stage.make(other).await;
             stage.sicken(&other).await;
-            wait::for_absence(&stage.nodes, &other).await;
+            stage.is_blocked_by(&other, "MachineMayRun").await;
         }
     })
     .await;
@@ -289,6 +405,7 @@ on_both!(
     a_machine_that_may_run_keeps_its_pods,
     pods_are_left_to_pod_gc_without_proof,
     a_node_that_nothing_owns_is_drained,
-    a_drain_ends_with_its_grace,
+    work_of_a_machine_that_nothing_owns_is_never_forced,
+    a_node_that_nothing_owns_may_be_deleted,
     a_drain_stops_when_the_node_is_well,
 );

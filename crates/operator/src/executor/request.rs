@@ -57,7 +57,7 @@ pub(super) fn right(write: &Write<'_>) -> (&'static str, String) {
     match &write.verb {
         Verb::Create { .. } => ("create", resource.into_owned()),
         Verb::Delete(_) => ("delete", resource.into_owned()),
-        Verb::Evict => ("create", format!("{resource}/eviction")),
+        Verb::Evict(_) => ("create", format!("{resource}/eviction")),
         Verb::Record(_) => ("create", "events".to_owned()),
         Verb::Patch(Patch { part: Part::Object, .. }) => ("patch", resource.into_owned()),
         Verb::Patch(Patch { part: Part::Status, .. }) => ("patch", format!("{resource}/status")),
@@ -69,7 +69,7 @@ pub(super) fn answer_is_read(verb: &Verb<'_>) -> bool {
     match verb {
         Verb::Create { .. } | Verb::Patch(_) => true,
         Verb::Delete(how) => how.answer_is_read,
-        Verb::Evict | Verb::Record(_) => false,
+        Verb::Evict(_) | Verb::Record(_) => false,
     }
 }
 
@@ -91,8 +91,8 @@ pub(super) fn request(write: &Write<'_>, by: &Signature<'_>) -> Result<Request<V
             (Method::PATCH, path, content_type, json_of(&Body { guard: write.guard, patch })?)
         }
         Verb::Delete(how) => (Method::DELETE, path(object), JSON, json_of(&options(*how, write.guard))?),
-        Verb::Evict => {
-            let body = json_of(&Eviction::of(object, write.guard))?;
+        Verb::Evict(grace) => {
+            let body = json_of(&Eviction::of(object, *grace, write.guard))?;
             (Method::POST, managed(&format!("{}/eviction", path(object))), JSON, body)
         }
         Verb::Record(note) => {
@@ -187,6 +187,7 @@ fn options(how: Delete, guard: Guard<'_>) -> DeleteOptions<'_> {
     DeleteOptions {
         grace_period_seconds: match how.grace {
             Grace::Own => None,
+            Grace::ASecond => Some(1),
             Grace::None => Some(0),
         },
         propagation_policy: match how.owned {
@@ -198,7 +199,7 @@ fn options(how: Delete, guard: Guard<'_>) -> DeleteOptions<'_> {
     }
 }
 
-/// A pod that is asked to go, with its own grace.
+/// A pod that is asked to go.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Eviction<'a> {
@@ -216,12 +217,12 @@ struct EvictionMetadata<'a> {
 }
 
 impl<'a> Eviction<'a> {
-    fn of(pod: &Object<'a>, guard: Guard<'a>) -> Self {
+    fn of(pod: &Object<'a>, grace: Grace, guard: Guard<'a>) -> Self {
         Self {
             api_version: "policy/v1",
             kind: "Eviction",
             metadata: EvictionMetadata { name: pod.name, namespace: pod.namespace },
-            delete_options: options(Delete::OWN_GRACE, guard),
+            delete_options: options(Delete { grace, ..Delete::OWN_GRACE }, guard),
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct NodeStatus {
 pub(crate) struct NodeInfo {
     #[serde(rename = "bootID")]
     pub(crate) boot_id: Box<str>,
+    #[serde(rename = "systemUUID")]
+    pub(crate) system_uuid: Box<str>,
 }
 
 #[derive(Deserialize, Default)]

@@ -13,9 +13,10 @@ use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
     Judgement, Step as _,
     brake::Held,
+    gate::{Copies, GatePolicy},
     ids::{NodeName, Uid},
     one_actor::NodeActors,
-    repair::{Hold, NodeView, PodView, Policy, Refusal, Settings, Step},
+    repair::{Hold, Left, NodeView, PodView, Policy, Refusal, Settings, Step},
 };
 
 use self::{
@@ -23,7 +24,7 @@ use self::{
     metrics::RepairMetrics,
     owners::{Claims, Machines, Owners, SeenOwner},
     pods::Counted,
-    residents::Residents,
+    residents::{Residents, WorkKey},
     store::Store,
     subjects::{Key, Subject, Why},
     surveys::Cache,
@@ -37,6 +38,7 @@ use crate::{
     recovery::{After, Ended, Recovery, Refused},
     revision::Told,
     watch::{Change, WatchHealth},
+    work::WorkReads,
 };
 
 mod answers;
@@ -84,6 +86,11 @@ pub(crate) enum News {
         number: u64,
         change: Change<PodView>,
     },
+    /// The claims and the Job of a pod were read.
+    Work {
+        pod: WorkKey,
+        copies: Copies,
+    },
     /// The pods of a node were counted, as far as they could be.
     Pods {
         node: NodeName,
@@ -123,6 +130,7 @@ pub(crate) struct Repairs {
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
     residents: Residents,
+    works: WorkReads<WorkKey>,
     /// True if pods are freed whose node and machine are gone: the eviction recovery is switched on.
     frees: bool,
     /// The brake's last word on nodes.
@@ -137,7 +145,7 @@ impl Repairs {
     pub(crate) fn new(configuration: &Arc<Configuration>, metrics: RepairMetrics) -> Self {
         Self {
             settings: Arc::new(Settings::new(configuration)),
-            reader: Arc::new(Reader::new(NodeActors::new(configuration))),
+            reader: Arc::new(Reader::new(NodeActors::new(configuration), GatePolicy::new(configuration))),
             enabled: configuration.controllers.enabled(Controller::Repair),
             plans: configuration.dry_run,
             metrics,
@@ -158,6 +166,7 @@ impl Repairs {
             written: BTreeMap::new(),
             pods: Counted::default(),
             residents: Residents::default(),
+            works: WorkReads::default(),
             frees: configuration.controllers.enabled(Controller::Eviction),
             braked: BTreeMap::new(),
             cache: Mutex::default(),
@@ -198,7 +207,7 @@ impl Recovery for Repairs {
             self.machines[1] = Owners::new();
         }
         let reader = self.reader.clone();
-        let counts = self.pods.clone();
+        let (counts, works) = (self.pods.clone(), self.works.clone());
         let mut feeds = vec![
             Feed::nodes_with(
                 Needs { conditions: true, volumes: None },
@@ -221,8 +230,11 @@ impl Recovery for Repairs {
                 News::Claim,
             ),
             Feed::reads("pod counts", |client, news| pods::count(client, counts, news)),
+            Feed::reads("works", |client, news| {
+                works.run(client, news, |pod, copies| News::Work { pod, copies })
+            }),
         ];
-        feeds.extend(self.residents.feeds());
+        feeds.extend(self.residents.feeds(&self.reader));
         let versions = MACHINE_VERSIONS.into_iter().enumerate().take(if old_machines { 2 } else { 1 });
         feeds.extend(versions.map(|(number, version)| {
             Feed::kind(
@@ -249,13 +261,31 @@ impl Recovery for Repairs {
             News::Pool(news) => self.hear_pools(news),
             News::Claim(news) => self.hear_claims(news, now),
             News::Machine(version, news) => self.hear_machines(version, news, now),
+            News::Work { pod, copies } => {
+                let node = pod.0.clone();
+                let mut woken = BTreeSet::new();
+                if self.residents.learn(&pod, copies) {
+                    self.works.set(self.residents.works(&self.reader.gate));
+                    self.generation += 1;
+                    woken.insert(Subject::Node(node));
+                }
+                woken
+            }
             News::Pod { node, number, change } => {
                 let left = self.residents.left(&node);
                 let mut woken: BTreeSet<Subject> =
                     self.residents.hear(&node, number, change).into_iter().collect();
-                if self.residents.left(&node) != left && self.nodes.contains_key(&node) {
+                self.works.set(self.residents.works(&self.reader.gate));
+                let left_now = self.residents.left(&node);
+                if left_now != left && self.nodes.contains_key(&node) {
                     self.generation += 1;
-                    woken.insert(Subject::Node(node));
+                    let is_empty = |left: Option<Left>| left.is_some_and(|left| left.pods.is_empty());
+                    if is_empty(left_now) == is_empty(left) {
+                        woken.insert(Subject::Node(node));
+                    } else {
+                        // A node that is empty holds up nobody any more.
+                        woken.extend(self.concerned(&node));
+                    }
                 }
                 woken
             }
@@ -280,7 +310,9 @@ impl Recovery for Repairs {
 
     fn subjects(&self) -> Vec<Subject> {
         // Something of ours may be on a node that no policy selects any more.
-        let is_ours = |node: &NodeView| node.has_traces() || self.assigned.contains_key(&node.node.name);
+        let is_ours = |node: &NodeView| {
+            node.has_traces() || self.assigned.contains_key(&node.node.name) || self.is_kept(node)
+        };
         let ours = self.nodes.values().filter(|node| is_ours(node));
         let nodes = ours.map(|node| Subject::Node(node.node.name.clone()));
         let policies = self.keys().into_iter().map(Subject::Policy);
@@ -324,6 +356,7 @@ impl Recovery for Repairs {
                 .map(|pool| pool.view.clone()),
             settings: Some(self.settings.clone()),
             reader: self.reader.clone(),
+            copies: self.residents.copies(name),
             pod,
         }
     }
@@ -364,6 +397,12 @@ impl Recovery for Repairs {
 }
 
 impl Repairs {
+    /// True if it may be the Node of a machine that has registered again after we deleted its Node.
+    fn is_kept(&self, node: &NodeView) -> bool {
+        let mut kept = self.policies.values().flat_map(|policy| &policy.status.deleted_nodes);
+        kept.any(|kept| kept.is_of(node, kept.at))
+    }
+
     /// A server that gave no answer to what ends a node, twice in a row, is an error that the node tells.
     fn unanswered(
         &mut self,

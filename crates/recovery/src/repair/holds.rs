@@ -1,5 +1,6 @@
 //! What holds a repair that is due.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use jiff::Timestamp;
@@ -8,7 +9,11 @@ use salvor_api::names::repair::{annotations::REPAIRS, reasons};
 use super::amounts::Amount;
 use super::outages::Outage;
 use super::survey::LaunchTrouble;
+use super::views::Left;
 use crate::brake::Held;
+use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
+use crate::ids::NodeName;
+use crate::objects::PodRef;
 use crate::one_actor::NodeActor;
 
 /// What holds a repair that is due.
@@ -30,6 +35,10 @@ pub enum Hold {
         setting: Amount,
         /// When it is over unless more nodes heal, if few enough are past their toleration now.
         settled_at: Option<Timestamp>,
+        /// When the node has its turn all the same; none if another one has it, or never.
+        ends: Option<Timestamp>,
+        /// True if a node of the policy is under repair.
+        busy: bool,
     },
     /// The nodes of a zone are sick for one cause.
     ZoneOutage {
@@ -91,11 +100,24 @@ pub enum Hold {
     },
     /// Everything on the ladder was tried.
     LadderExhausted,
+    /// Nothing owns the node, so nothing replaces its machine, and that may run.
+    MachineMayRun {
+        /// The node.
+        node: NodeName,
+        /// Since when it is drained.
+        since: Timestamp,
+        /// The pods that are left on it, if they are known.
+        left: Option<Left>,
+        /// The first of them of which two must not run, and why.
+        once: Option<(PodRef, String)>,
+    },
     /// The brake, which is about the whole cluster.
     Brake(Held),
 }
 
 impl Hold {
+    /// The code of a policy too many of whose nodes are sick.
+    pub const TOO_MANY_UNHEALTHY: &'static str = "TooManyUnhealthy";
     /// The code of an exhausted budget.
     pub const BUDGET_EXHAUSTED: &'static str = "BudgetExhausted";
     /// The code of a zone that is sick for one cause.
@@ -109,7 +131,7 @@ impl Hold {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Paused => "Paused",
-            Self::TooManyUnhealthy { .. } => "TooManyUnhealthy",
+            Self::TooManyUnhealthy { .. } => Self::TOO_MANY_UNHEALTHY,
             Self::ZoneOutage { .. } => Self::ZONE_OUTAGE,
             Self::PoolOutage { .. } => Self::POOL_OUTAGE,
             Self::RepairsDoNotHelp { .. } => Self::REPAIRS_DO_NOT_HELP,
@@ -119,6 +141,7 @@ impl Hold {
             Self::BackendFailed { .. } => "BackendFailed",
             Self::BudgetExhausted { .. } => Self::BUDGET_EXHAUSTED,
             Self::LadderExhausted => "LadderExhausted",
+            Self::MachineMayRun { .. } => MACHINE_MAY_RUN,
             Self::Brake(held) => held.code(),
         }
     }
@@ -129,7 +152,24 @@ impl Hold {
         let settles = if self.settled_at().is_some() { " settles" } else { "" };
         // A node that was told of a budget that is used up must be told that nobody knows how much of it is.
         let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
-        format!("{} {}{settles}{unreadable}", reasons::BLOCKED, self.code())
+        let left = match self {
+            Self::MachineMayRun { left, .. } => {
+                left.as_ref().map_or(" unknown".to_owned(), |left| format!(" {}", left.pods.len()))
+            }
+            Self::Paused
+            | Self::TooManyUnhealthy { .. }
+            | Self::ZoneOutage { .. }
+            | Self::PoolOutage { .. }
+            | Self::RepairsDoNotHelp { .. }
+            | Self::LaunchFailures { .. }
+            | Self::AnotherRecovery(_)
+            | Self::NoBackend(_)
+            | Self::BackendFailed { .. }
+            | Self::BudgetExhausted { .. }
+            | Self::LadderExhausted
+            | Self::Brake(_) => String::new(),
+        };
+        format!("{} {}{settles}{unreadable}{left}", reasons::BLOCKED, self.code())
     }
 
     /// True if the budget counts as used up because nobody can read what is under way.
@@ -150,6 +190,7 @@ impl Hold {
             | Self::BackendFailed { .. }
             | Self::BudgetExhausted { .. }
             | Self::LadderExhausted
+            | Self::MachineMayRun { .. }
             | Self::Brake(_) => None,
         }
     }
@@ -161,20 +202,26 @@ impl Hold {
             Self::BudgetExhausted { until, .. } => *until,
             Self::LaunchFailures { trouble, .. } => trouble.until,
             Self::Brake(held) => held.until(),
-            Self::TooManyUnhealthy { settled_at, .. } => *settled_at,
+            Self::TooManyUnhealthy { settled_at, ends, .. } => settled_at.iter().chain(ends).min().copied(),
             Self::ZoneOutage { outage, ends, .. } | Self::PoolOutage { outage, ends, .. } => {
                 outage.settled_at.into_iter().chain(*ends).min()
             }
             Self::RepairsDoNotHelp { until, .. } => *until,
-            Self::Paused | Self::AnotherRecovery(_) | Self::NoBackend(_) | Self::LadderExhausted => None,
+            Self::Paused
+            | Self::AnotherRecovery(_)
+            | Self::NoBackend(_)
+            | Self::LadderExhausted
+            | Self::MachineMayRun { .. } => None,
         }
     }
 
     /// A sentence that says what would end it.
-    pub fn what_would_end_it(&self) -> &'static str {
-        match self {
+    pub fn what_would_end_it(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Paused => "Somebody sets spec.paused of the policy to false.",
-            Self::TooManyUnhealthy { .. } => "Enough nodes become healthy, or unhealthyLimit is raised.",
+            Self::TooManyUnhealthy { .. } => {
+                "Enough nodes become healthy, unhealthyLimit is raised, or repair.outageTimeout is over."
+            }
             Self::ZoneOutage { .. } => {
                 "Enough nodes of the zone become healthy, or repair.zoneSickPercent is raised."
             }
@@ -190,8 +237,11 @@ impl Hold {
             Self::BackendFailed { .. } => "The API server accepts the write.",
             Self::BudgetExhausted { .. } => "A repair under way finishes, or the budget is raised.",
             Self::LadderExhausted => "A person repairs the node, or the policy's ladder gets another rung.",
+            Self::MachineMayRun { node, since, left, once } => {
+                return Cow::Owned(ways_out(node, *since, left.as_ref(), once.as_ref()));
+            }
             Self::Brake(_) => "The brake releases.",
-        }
+        })
     }
 }
 
@@ -199,13 +249,18 @@ impl fmt::Display for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused => f.write_str("the policy is paused"),
-            Self::TooManyUnhealthy { unhealthy, settling, limit, nodes, setting, settled_at } => {
+            Self::TooManyUnhealthy { unhealthy, settling, limit, nodes, setting, settled_at, ends, busy } => {
                 write!(f, "{unhealthy} of {nodes} nodes are past their toleration")?;
                 if let Some(until) = settled_at {
                     write!(f, ", and {settling} were until lately: held until {until} unless more heal; ")?;
                     return write!(f, "unhealthyLimit {setting} allows {limit}");
                 }
-                write!(f, ", more than unhealthyLimit {setting} allows, which is {limit}")
+                write!(f, ", more than unhealthyLimit {setting} allows, which is {limit}")?;
+                match ends {
+                    Some(ends) => write!(f, ": held until {ends}"),
+                    None if *busy => f.write_str(": one at a time, and one is under repair"),
+                    None => Ok(()),
+                }
             }
             Self::ZoneOutage { zone, outage, ends } => {
                 told(f, outage, &format!("zone {zone} are sick"), *ends)
@@ -240,9 +295,58 @@ impl fmt::Display for Hold {
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))
             }
             Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
+            Self::MachineMayRun { node, since, left, once } => {
+                write!(
+                    f,
+                    "nothing owns node {node}, so its machine may run; it is drained since {since}, and "
+                )?;
+                tell_left(f, left.as_ref())?;
+                if let Some((pod, because)) = once {
+                    write!(f, "; two of {pod} must not run: {because}")?;
+                }
+                write!(f, ". {}", ways_out(node, *since, left.as_ref(), once.as_ref()))
+            }
             Self::Brake(held) => write!(f, "the brake holds it: {held}"),
         }
     }
+}
+
+/// So many pods are named.
+const MOST_NAMED: usize = 5;
+
+fn tell_left(f: &mut fmt::Formatter<'_>, left: Option<&Left>) -> fmt::Result {
+    let Some(Left { pods }) = left else { return f.write_str("it is not known which pods are left") };
+    let named: Vec<String> = pods.iter().take(MOST_NAMED).map(|it| it.pod.to_string()).collect();
+    match pods.len().saturating_sub(MOST_NAMED) {
+        0 if named.is_empty() => f.write_str("no pod is left"),
+        0 => write!(f, "these pods are left: {}", named.join(", ")),
+        more => write!(f, "these pods are left: {} and {more} more", named.join(", ")),
+    }
+}
+
+/// The ways out for a node whose machine may run, as commands: those of the pod that must not run twice, or of the first one.
+fn ways_out(
+    node: &NodeName,
+    since: Timestamp,
+    left: Option<&Left>,
+    once: Option<&(PodRef, String)>,
+) -> String {
+    let first = left.and_then(|left| left.pods.first()).map(|it| &it.pod);
+    let pod = once.map(|(pod, _)| pod).or(first);
+    let of_pod = pod.map(|pod| {
+        let waits = MachineMayRun {
+            pod: pod.clone(),
+            node: node.clone(),
+            since: Some(since),
+            because: once.map(|(_, because)| because.clone()).unwrap_or_default(),
+        };
+        waits.ways_out().map(|way| format!("; or {way}")).concat()
+    });
+    format!(
+        "Bring the machine back, and Salvor uncordons the node{}; or take it out of the cluster when the machine is off: \
+         kubectl delete node {node}",
+        of_pod.unwrap_or_default()
+    )
 }
 
 fn named(pool: &str) -> String {

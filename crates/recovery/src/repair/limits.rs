@@ -42,6 +42,7 @@ impl Asked<'_> {
 /// A group of which one node at a time is repaired.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SingleFile {
+    Policy,
     Zone(String),
     Pool(PoolCondition),
     Relapse(PoolCondition),
@@ -51,6 +52,7 @@ impl SingleFile {
     /// The code of the hold of all others.
     pub(super) fn code(&self) -> &'static str {
         match self {
+            Self::Policy => Hold::TOO_MANY_UNHEALTHY,
             Self::Zone(_) => Hold::ZONE_OUTAGE,
             Self::Pool(_) => Hold::POOL_OUTAGE,
             Self::Relapse(_) => Hold::REPAIRS_DO_NOT_HELP,
@@ -64,22 +66,39 @@ impl Survey {
         if policy.paused {
             return Some(Hold::Paused);
         }
-        let alone = self.unhealthy > self.limit;
-        let together = self.unhealthy > 0 && self.unhealthy + self.settling > self.limit;
-        (alone || together).then_some(Hold::TooManyUnhealthy {
+        self.has_too_many().then(|| self.too_many(policy, None))
+    }
+
+    fn too_many(&self, policy: &Policy, ends: Option<Timestamp>) -> Hold {
+        Hold::TooManyUnhealthy {
             unhealthy: self.unhealthy,
             settling: self.settling,
             limit: self.limit,
             nodes: self.base,
             setting: policy.unhealthy_limit,
-            settled_at: self.settled_at.filter(|_| !alone),
-        })
+            settled_at: self.settled_at.filter(|_| self.unhealthy <= self.limit),
+            ends,
+            busy: self.used > 0,
+        }
+    }
+
+    /// True if more nodes are past their toleration, or were until lately, than the policy's limit.
+    pub(super) fn has_too_many(&self) -> bool {
+        self.unhealthy > 0 && self.unhealthy + self.settling > self.limit
     }
 
     /// What holds a node that is due, besides the budget.
     pub fn hold(&self, policy: &Policy, asked: &Asked<'_>, now: Timestamp) -> Option<Hold> {
-        if let Some(hold) = self.held_as_a_whole(policy) {
-            return Some(hold);
+        if policy.paused {
+            return Some(Hold::Paused);
+        }
+        if self.has_too_many() {
+            // A limit of nothing is a person's word that nothing is repaired.
+            let is_for_ever = policy.unhealthy_limit.is_nothing();
+            let waits = if is_for_ever { Some(None) } else { self.waits(self.used > 0, asked, now) };
+            if let Some(ends) = waits {
+                return Some(self.too_many(policy, ends));
+            }
         }
         let member = asked.member;
         let zone = &*member.node.zone;
@@ -107,18 +126,23 @@ impl Survey {
         refused.map(|refusal| Hold::BackendFailed { words: refusal.words.clone(), until: refusal.until })
     }
 
-    /// The outage, if it holds this node, and when it does not any more. A node that was held for long enough has its turn when no
-    /// other one of the outage is under repair.
+    /// The outage, if it holds this node, and when it does not any more.
     fn holds(
         &self,
         outage: &Outage,
         asked: &Asked<'_>,
         now: Timestamp,
     ) -> Option<(Outage, Option<Timestamp>)> {
+        self.waits(outage.busy, asked, now).map(|ends| (*outage, ends))
+    }
+
+    /// How long a node that is held with others waits, if it does. One that was held for long enough has its turn when no other one of them
+    /// is under repair.
+    fn waits(&self, busy: bool, asked: &Asked<'_>, now: Timestamp) -> Option<Option<Timestamp>> {
         let ends = self.outage_timeout.map(|timeout| after(asked.sick.overdue_from(), timeout));
         let is_over = ends.is_some_and(|ends| ends <= now);
-        let has_turn = is_over && (asked.repair.is_some() || !outage.busy);
-        (!has_turn).then_some((*outage, ends.filter(|_| !is_over)))
+        let has_turn = is_over && (asked.repair.is_some() || !busy);
+        (!has_turn).then_some(ends.filter(|_| !is_over))
     }
 
     /// The hold of a pool in which replacements do not help. The node that is tried again, and one to which something was done
@@ -145,7 +169,9 @@ impl Survey {
         let zone = zone.map(|(zone, _)| SingleFile::Zone(zone.clone()));
         let pool = self.pools.contains_key(&key).then(|| SingleFile::Pool(key.clone()));
         let relapse = self.relapses.contains_key(&key) && asked.action == Action::Replace;
-        zone.into_iter().chain(pool).chain(relapse.then_some(SingleFile::Relapse(key))).collect()
+        let policy = self.has_too_many().then_some(SingleFile::Policy);
+        let relapse = relapse.then_some(SingleFile::Relapse(key));
+        policy.into_iter().chain(zone).chain(pool).chain(relapse).collect()
     }
 
     /// Why a node that is due and not held has no turn.

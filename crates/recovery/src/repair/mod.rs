@@ -2,16 +2,18 @@
 //! at once.
 //!
 //! Read [`rules`](decide_node) first. `sickness.rs` says which node is sick and until when that is tolerated, `progress.rs` keeps its
-//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `limits.rs` asks its limits about a node, `outages.rs` finds sickness that has one cause, `relapse.rs` finds
+//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `next.rs` has the next step for a node, `limits.rs` asks its limits about a node, `outages.rs` finds sickness that has one cause, `relapse.rs` finds
 //! repairs that do not help, `pods.rs` drains nodes and frees the pods of those that are gone, and
-//! `provider.rs` has what providers repair by default.
+//! `kept.rs` what stood on a Node that was deleted, and `provider.rs` has what providers repair by default.
 
 mod action;
 mod amounts;
 mod cron;
 mod holds;
+mod kept;
 mod ladder;
 mod limits;
+mod next;
 mod outages;
 mod pods;
 mod policy;
@@ -33,21 +35,22 @@ pub use action::Action;
 pub use amounts::Amount;
 pub use cron::Schedule;
 pub use holds::Hold;
+pub use kept::{Kept, KeptTaint};
 pub use limits::Asked;
 pub use outages::Outage;
 pub use pods::{Grave, PodPlace, PodView, PodWhy, Stays, decide_pod};
-pub use policy::{Budget, Entry, Head, Policy, Rung, Termination, allowance};
+pub use policy::{Budget, Entry, Head, Policy, Rung, Termination, UnownedNodes, allowance};
 pub use progress::{Clock, Healed, Look, Observed, Progress, SickNow, Tried};
 pub use provider::{Provider, Statement};
 pub use reasons::{NodeWhy, PolicyWhy};
 pub use relapse::{PoolCondition, Relapse, Replacements};
-pub use rules::{COUNTS_EVERY, Place, PolicyScene, Scene, decide_node, decide_policy, drained_until};
+pub use rules::{COUNTS_EVERY, KeptBy, Place, PolicyScene, Scene, decide_node, decide_policy, is_drained};
 pub use sickness::{Diagnosis, Resolution, STARTUP, Settings, Sick, Source, diagnose, resolve};
-pub use status::{PolicyCondition, PolicyStatus, Repair};
+pub use status::{End, Ended, PolicyCondition, PolicyStatus, Repair};
 pub use steps::{Begun, Step};
 pub use survey::{LaunchTrouble, Member, RELEASE_AFTER, Scope, Survey, survey};
 pub use veto::{Veto, veto};
 pub use views::{
-    Backend, ConditionView, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView,
+    Backend, ConditionView, Left, NODE_CLAIM, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView,
     OwnerView, PoolView, Refusal, Status, Words,
 };

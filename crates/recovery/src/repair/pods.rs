@@ -14,9 +14,11 @@ use salvor_api::names::repair::{REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 use super::steps::Step;
 use super::views::Refusal;
 use crate::event::{Condition, EventNote, EventType};
+use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, Work, may_be_forced};
 use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
+use crate::step::Grace;
 use crate::verdict::{Inquiry, Judgement, Reason, Verdict, judge};
 
 /// A pod that is bound to a node.
@@ -32,6 +34,10 @@ pub struct PodView {
     pub deletion: Option<Deletion>,
     /// Why no drain evicts it.
     pub stays: Option<Stays>,
+    /// What it is, as far as it decides whether two of it may run.
+    pub work: Work,
+    /// True if its spec asks for no grace, so that a deletion takes it from the API before its kubelet has ended it.
+    pub without_grace: bool,
 }
 
 /// Why no drain evicts a pod.
@@ -79,8 +85,8 @@ pub enum PodPlace {
     Drained {
         /// The node.
         node: NodeRef,
-        /// When the drain ends, whoever is left; none if it is not drained.
-        until: Option<Timestamp>,
+        /// True if its pods are evicted.
+        is_drained: bool,
     },
 }
 
@@ -108,8 +114,6 @@ pub enum PodWhy {
     Drained {
         /// The node.
         node: Box<NodeRef>,
-        /// When that ends.
-        until: Timestamp,
     },
     /// Its node and machine are gone.
     Orphaned(Box<Grave>),
@@ -129,7 +133,7 @@ impl fmt::Display for PodWhy {
                 let Refusal { words, until } = &**refusal;
                 write!(f, "the API server refused it, and is asked again at {until}: {words}")
             }
-            Self::Drained { node, until } => write!(f, "node {node} is drained until {until}"),
+            Self::Drained { node } => write!(f, "node {node} is drained"),
             Self::Orphaned(grave) => {
                 let Grave { node, owner } = &**grave;
                 write!(f, "node {node} was replaced, and both the Node and its {owner} are gone")
@@ -160,7 +164,7 @@ impl Reason for PodWhy {
             Self::Ended | Self::Going | Self::Stays(_) => "Nothing.".into(),
             Self::NotDrained => "Its node is drained.".into(),
             Self::Refused(_) => "The API server, or the pod's PodDisruptionBudget, allows it.".into(),
-            Self::Drained { until, .. } => format!("The drain ends at {until}, or the node is healthy."),
+            Self::Drained { .. } => "The node is healthy.".into(),
             Self::Orphaned(_) => "A node of that name is there.".into(),
         }
     }
@@ -171,44 +175,61 @@ pub fn decide_pod(
     pod: &PodView,
     place: &PodPlace,
     refused: Option<&Refusal>,
+    gate: &GatePolicy,
     now: Timestamp,
 ) -> Judgement<PodWhy, Step> {
     judge(|ask| match place {
         PodPlace::Replaced { grave, node_is_there, owner_is_there } => {
             let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);
-            free(ask, pod, &Machine { grave, node_is_there, owner_is_there }, refused, now)
+            free(ask, pod, &Remains { grave, node_is_there, owner_is_there, gate }, refused, now)
         }
-        PodPlace::Drained { node, until } => drain(ask, pod, node, *until, refused, now),
+        PodPlace::Drained { node, is_drained } => {
+            // Whether the kubelet still answers is not asked: on a silent one the deletion of a pod without grace is force.
+            let gate = may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &Machine::MayRun, gate);
+            let grace = match gate {
+                Gate::No(_) if pod.without_grace => Grace::ASecond,
+                Gate::No(_) | Gate::Yes(_) => Grace::Own,
+            };
+            drain(ask, pod, node, grace, *is_drained, refused, now)
+        }
     })
 }
 
 type PodVerdict = Verdict<PodWhy, Step>;
 
 /// What is left of a machine.
-struct Machine<'a> {
+struct Remains<'a> {
     grave: &'a Grave,
     node_is_there: bool,
     owner_is_there: bool,
+    gate: &'a GatePolicy,
 }
 
 fn free(
     ask: &mut Inquiry,
     pod: &PodView,
-    machine: &Machine<'_>,
+    remains: &Remains<'_>,
     refused: Option<&Refusal>,
     now: Timestamp,
 ) -> Result<PodVerdict, PodVerdict> {
-    let Machine { grave, node_is_there, owner_is_there } = *machine;
+    let Remains { grave, node_is_there, owner_is_there, gate } = *remains;
     let yes_no = |there: bool| if there { "it is there" } else { "it is gone" };
     ask.that("Is its Node gone?", yes_no(node_is_there), !node_is_there)
         .ok_or(Verdict::Ignore(PodWhy::NodeIsThere))?;
     ask.that("Is the machine's NodeClaim or Machine gone?", yes_no(owner_is_there), !owner_is_there)
         .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
+    let machine = Machine::Off(Proof::MachineGone(grave.owner.clone()));
+    let (seen, may_be) = match may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, gate) {
+        Gate::Yes(by) => (by.to_string(), true),
+        Gate::No(why) => (why, false),
+    };
+    ask.that("May it be forced?", seen, may_be)
+        .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
     // Pods that have ended are deleted too, as Pod GC does. What only finalizers hold was force deleted.
     let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();
     let seen = if is_held { "yes, and finalizers hold it" } else { "no" };
     ask.that("Is it still to be deleted?", seen, !is_held).ok_or(Verdict::Ignore(PodWhy::Going))?;
-    not_refused(ask, refused, Timestamp::MAX, now)?;
+    not_refused(ask, refused, now)?;
     let why = PodWhy::Orphaned(Box::new(grave.clone()));
     let (object, resource_version) = (pod.pod.clone(), pod.resource_version.clone());
     let mut actions = Vec::new();
@@ -239,16 +260,11 @@ fn free(
 }
 
 /// What the API server refused is tried again after a while.
-fn not_refused(
-    ask: &mut Inquiry,
-    refused: Option<&Refusal>,
-    until: Timestamp,
-    now: Timestamp,
-) -> Result<(), PodVerdict> {
+fn not_refused(ask: &mut Inquiry, refused: Option<&Refusal>, now: Timestamp) -> Result<(), PodVerdict> {
     let refused = refused.filter(|refusal| now < refusal.until);
     let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());
     ask.none("Did the API server allow it, or was it not asked lately?", seen, refused).map_err(|refusal| {
-        Verdict::Wait { until: refusal.until.min(until), why: PodWhy::Refused(Box::new(refusal.clone())) }
+        Verdict::Wait { until: refusal.until, why: PodWhy::Refused(Box::new(refusal.clone())) }
     })
 }
 
@@ -256,7 +272,8 @@ fn drain(
     ask: &mut Inquiry,
     pod: &PodView,
     node: &NodeRef,
-    until: Option<Timestamp>,
+    grace: Grace,
+    is_drained: bool,
     refused: Option<&Refusal>,
     now: Timestamp,
 ) -> Result<PodVerdict, PodVerdict> {
@@ -267,12 +284,10 @@ fn drain(
     let is_going = pod.deletion.is_some();
     ask.that("Is it not going already?", if is_going { "it is" } else { "it is not" }, !is_going)
         .ok_or(Verdict::Ignore(PodWhy::Going))?;
-    let seen = until.map_or("no".to_owned(), |until| format!("until {until}"));
-    let until = ask
-        .some("Is its node drained?", seen, until.filter(|until| now < *until))
+    ask.that("Is its node drained?", if is_drained { "yes" } else { "no" }, is_drained)
         .ok_or(Verdict::Ignore(PodWhy::NotDrained))?;
-    not_refused(ask, refused, until, now)?;
-    let why = PodWhy::Drained { node: Box::new(node.clone()), until };
-    let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };
+    not_refused(ask, refused, now)?;
+    let why = PodWhy::Drained { node: Box::new(node.clone()) };
+    let step = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone(), grace };
     Ok(Verdict::Act { actions: vec![step], why })
 }

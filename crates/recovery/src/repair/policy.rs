@@ -22,6 +22,9 @@ const UNHEALTHY_LIMIT: Amount = Amount::Percent(20);
 pub(super) const DEFAULT_BUDGET: Amount = Amount::Percent(10);
 /// The time that a graceful termination may take, if a policy does not say.
 const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(15);
+/// The time that the drain of a node that nothing owns has under a Forceful termination, before the node counts as held: enough for the
+/// Eviction API to be asked about each pod.
+const FORCEFUL_DRAIN: SignedDuration = SignedDuration::from_secs(10);
 /// The time that each try of a ladder may take, if a policy does not say.
 const RUNG_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
 /// A pattern that needs more memory than this is refused: anybody who may write policies could write one.
@@ -84,6 +87,26 @@ impl fmt::Display for Termination {
     }
 }
 
+/// What is done to a node that nothing owns, so that nothing replaces its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UnownedNodes {
+    /// It is cordoned and drained, and then a person is needed.
+    #[default]
+    Drain,
+    /// The same, and the Node object is deleted where that cannot make work run twice.
+    DeleteNode,
+}
+
+impl UnownedNodes {
+    /// As the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Drain => "Drain",
+            Self::DeleteNode => "DeleteNode",
+        }
+    }
+}
+
 /// A limit of the nodes under repair at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
@@ -114,6 +137,8 @@ pub struct Policy {
     pub default_toleration: Option<SignedDuration>,
     /// How nodes are taken away.
     pub termination: Termination,
+    /// What is done to nodes that nothing owns.
+    pub unowned: UnownedNodes,
     /// No repair begins while more nodes than this are past their toleration.
     pub unhealthy_limit: Amount,
     /// The limits of nodes under repair at once.
@@ -133,6 +158,14 @@ impl Policy {
     /// an API server may be behind.
     pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
         if self.created == Timestamp::MAX { now } else { now.max(self.created) }
+    }
+
+    /// The time after its cordon in which the pods of a node that nothing owns should be gone.
+    pub(super) fn drain_time(&self) -> SignedDuration {
+        match self.termination {
+            Termination::Forceful => FORCEFUL_DRAIN,
+            Termination::Graceful(period) => period,
+        }
     }
 
     /// True if it is a NodePool's own.
@@ -162,6 +195,7 @@ impl Policy {
             entries: Vec::new(),
             default_toleration: None,
             termination: Termination::Forceful,
+            unowned: UnownedNodes::default(),
             unhealthy_limit: UNHEALTHY_LIMIT,
             budgets: vec![Budget { nodes: DEFAULT_BUDGET, window: None }],
             startup_timeout: None,
@@ -332,6 +366,17 @@ impl Defects {
                 self.note(format!("spec.termination is {other:?}: write Forceful or Graceful"));
                 Termination::Forceful
             }
+        };
+        policy.unowned = match spec.get("unownedNodes") {
+            None | Some(Value::Null) => UnownedNodes::default(),
+            Some(given) => match given.as_str() {
+                Some("Drain") => UnownedNodes::Drain,
+                Some("DeleteNode") => UnownedNodes::DeleteNode,
+                Some(_) | None => {
+                    self.note(format!("spec.unownedNodes is {}: write Drain or DeleteNode", brief(given)));
+                    UnownedNodes::default()
+                }
+            },
         };
         for (index, entry) in list(spec, "policies").iter().enumerate() {
             let entry = self.read_entry(entry, &format!("spec.policies[{index}]"));

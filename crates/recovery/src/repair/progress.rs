@@ -47,6 +47,9 @@ pub struct Progress {
     /// True if it is us who keep new pods away from the node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
+    /// When its drain began, if we drain it: the time of the cordon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draining_since: Option<Timestamp>,
     /// The state that the node's condition tells, so that it is not told twice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,
@@ -236,6 +239,7 @@ impl Progress {
         if let Some(tried) = next.tried.as_mut().filter(|tried| now < tried.at) {
             tried.at = to_the_second(now);
         }
+        next.draining_since = next.draining_since.map(|since| since.min(to_the_second(now)));
         for one in sick {
             // Our time is the earliest that it can be. No sickness is older than the latest.
             let told = one.transition.map_or(latest, |transition| transition.min(latest));
@@ -284,6 +288,7 @@ impl Progress {
         if next.sick.is_empty() {
             // A node that is well has nothing behind it.
             next.tried = None;
+            next.draining_since = None;
         }
         next.healed = healed.filter(|healed| now < healed.forgotten_at(look.settle_after));
         let forgets_at = next.healed.as_ref().map(|healed| healed.forgotten_at(look.settle_after));

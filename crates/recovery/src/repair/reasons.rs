@@ -35,6 +35,11 @@ pub enum NodeWhy {
         /// The condition.
         condition: String,
     },
+    /// Its machine registered again after its Node was deleted.
+    CameBack {
+        /// When that was.
+        deleted: Timestamp,
+    },
     /// It was sick a moment ago.
     HealthyAgain {
         /// When its clocks are reset.
@@ -98,6 +103,12 @@ impl fmt::Display for NodeWhy {
             Self::NotListed => f.write_str("not all policies, nodes and machines are known yet"),
             Self::Healthy => f.write_str("the node is healthy"),
             Self::ActionNone { condition } => write!(f, "{condition}, for which the policy does nothing"),
+            Self::CameBack { deleted } => {
+                write!(
+                    f,
+                    "its machine is back, whose Node was deleted at {deleted}: it gets its labels, annotations and taints again"
+                )
+            }
             Self::HealthyAgain { until } => {
                 write!(f, "the node is healthy again; its clocks are reset at {until} if it stays so")
             }
@@ -136,6 +147,7 @@ impl Reason for NodeWhy {
             Self::NotListed => "NotListed",
             Self::Healthy => "Healthy",
             Self::ActionNone { .. } => "ActionNone",
+            Self::CameBack { .. } => "CameBack",
             Self::HealthyAgain { .. } => "HealthyAgain",
             Self::TolerationRunning { .. } => "TolerationRunning",
             Self::Vetoed { .. } => "Vetoed",
@@ -158,6 +170,7 @@ impl Reason for NodeWhy {
             Self::NotListed => "All of them are listed.".into(),
             Self::Healthy => "A condition that the policy or the provider names becomes sick.".into(),
             Self::ActionNone { condition } => format!("The policy names another action for {condition}."),
+            Self::CameBack { .. } => "They are written.".into(),
             Self::HealthyAgain { .. } => "The node stays healthy, or becomes sick again.".into(),
             Self::TolerationRunning { sick } => {
                 format!("The condition becomes healthy, or it is {}.", sick.deadline)
@@ -166,7 +179,7 @@ impl Reason for NodeWhy {
                 Some(until) => format!("It is {until}, or the veto is removed."),
                 None => "The veto is removed.".into(),
             },
-            Self::Held { hold, .. } => hold.what_would_end_it().into(),
+            Self::Held { hold, .. } => hold.what_would_end_it().into_owned(),
             Self::NotReserved { .. } => "The policy's status lists the node among its repairs.".into(),
             Self::AnnotationUnreadable { .. } => {
                 format!("Somebody corrects or removes the annotation {PROGRESS}.")

@@ -6,18 +6,19 @@
 //! are refused: no more nodes are under repair than the budget has, whatever happens in between.
 
 use jiff::Timestamp;
-use salvor_api::config::ClusterApiRepair;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 
 use super::action::Action;
 use super::holds::Hold;
+use super::kept::Kept;
 use super::ladder::{Turn, turn};
 use super::limits::Asked;
-use super::policy::{Policy, Termination};
+use super::next::{Case, Next};
+use super::policy::Policy;
 use super::progress::{Progress, Tried};
 use super::reasons::{NodeWhy, PolicyWhy};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
-use super::status::{PolicyStatus, Repair};
+use super::status::{End, Ended, PolicyStatus, Repair};
 use super::steps::{Begun, Step};
 use super::survey::{Course, Member, Survey};
 use super::views::{Backend, NodeView};
@@ -60,6 +61,17 @@ pub struct Scene<'a> {
     pub place: Place<'a>,
     /// The brake's last word on it.
     pub braked: Option<&'a Held>,
+    /// What stood on the Node of its machine when we deleted that.
+    pub kept: Option<KeptBy<'a>>,
+}
+
+/// What stood on a Node that was deleted, and the policy that remembers it.
+#[derive(Clone, Copy, Debug)]
+pub struct KeptBy<'a> {
+    /// The policy.
+    pub policy: &'a Policy,
+    /// What it remembers.
+    pub kept: &'a Kept,
 }
 
 type NodeVerdict = Verdict<NodeWhy, Step>;
@@ -75,8 +87,11 @@ fn node_rules(
     settings: &Settings,
     now: Timestamp,
 ) -> Result<NodeVerdict, NodeVerdict> {
-    let Scene { member, policy, survey, place, braked } = scene;
+    let Scene { member, policy, survey, place, braked, kept } = scene;
     let node = member.node;
+    let kept = kept.filter(|_| node.deleting().is_none());
+    let seen = kept.map_or("yes".to_owned(), |by| format!("its Node was deleted at {}", by.kept.at));
+    ask.none("Has it all that stood on it before?", seen, kept).map_err(|by| put_back(node, by))?;
     let known = policy.zip(*survey);
     let seen = policy.map_or("none".to_owned(), Policy::name);
     let (policy, survey) =
@@ -119,18 +134,24 @@ fn node_rules(
     })?;
 
     let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
-    let step = match turn {
-        Turn::Try { action: Action::Replace, .. } => {
-            replacement(member, policy, settings, place.repair(), now)
-        }
-        Turn::Try { action: Action::Reboot, rung, attempt } => Some(desk.reboot(sick, rung, attempt)),
-        Turn::Running { .. } | Turn::Exhausted => None,
+    let case = desk.case();
+    let (step, seen, hold) = match case.next(sick, turn) {
+        Next::Write(step) => (Some(step), None, None),
+        Next::Reboot { rung, attempt } => (Some(desk.reboot(sick, rung, attempt)), None, None),
+        Next::UnderWay => (None, Some(see_turn(turn)), None),
+        Next::Held(hold) => (None, Some(format!("no: {hold}")), Some(hold)),
     };
-    let next = step.as_ref().map_or_else(|| see_turn(turn), ToString::to_string);
-    let exhausted = matches!(turn, Turn::Exhausted);
-    let step = ask.some("Is there something left to do?", next, step).ok_or_else(|| {
-        if exhausted { desk.held(sick, &Hold::LadderExhausted) } else { desk.under_way(turn) }
+    let seen = seen.or_else(|| step.as_ref().map(ToString::to_string)).unwrap_or_default();
+    let step = ask.some("Is there something left to do?", seen, step).ok_or_else(|| match hold {
+        // A limit is told first: it is about more than this node.
+        Some(Hold::NoBackend(why)) => {
+            let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
+            desk.held(sick, &survey.hold(policy, &asked, now).unwrap_or(Hold::NoBackend(why)))
+        }
+        Some(hold) => desk.held(sick, &hold),
+        None => desk.under_way(turn),
     })?;
+    let action = if matches!(step, Step::RequestReboot { .. }) { Action::Reboot } else { turn.action() };
 
     let not_reserved = || NodeWhy::NotReserved { sick: Box::new(sick.clone()) };
     let has_lapsed = place
@@ -140,7 +161,7 @@ fn node_rules(
     if has_lapsed && let Some(step) = desk.take_back() {
         return Err(Verdict::Act { actions: vec![step], why: not_reserved() });
     }
-    let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
+    let asked = Asked { member, sick, action, repair: place.repair() };
     let hold = survey.hold(policy, &asked, now);
     ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
         .map_err(|hold| desk.held(sick, &hold))?;
@@ -160,10 +181,29 @@ fn node_rules(
     {
         return Err(told);
     }
-    let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action: turn.action() };
+    let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action };
     let mut actions = vec![step];
     actions.extend(desk.events(sick, &actions[0]));
     Ok(Verdict::Act { actions, why })
+}
+
+/// A machine whose Node we deleted has registered again: it gets back what it lacks, once.
+fn put_back(node: &NodeView, KeptBy { policy, kept }: KeptBy<'_>) -> NodeVerdict {
+    let why = NodeWhy::CameBack { deleted: kept.at };
+    let name = format!("salvor-repair-came-back.{}", node.node.uid);
+    let event =
+        mention(name, (&node.node).into(), EventType::Normal, reasons::NODE_CAME_BACK, why.to_string());
+    let put_back = Step::PutBack {
+        node: node.node.clone(),
+        resource_version: node.resource_version.clone(),
+        kept: Box::new(kept.clone()),
+    };
+    let forget = Step::ForgetNode {
+        policy: policy.object.clone(),
+        resource_version: policy.resource_version.clone(),
+        kept: policy.status.deleted_nodes.iter().filter(|it| it.uid != kept.uid).cloned().collect(),
+    };
+    Verdict::Act { actions: vec![put_back, forget, event], why }
 }
 
 /// Nothing of ours stays on a node that no policy selects any more. What was prepared is taken back first.
@@ -201,29 +241,47 @@ fn uncordon(node: &NodeView, progress: Option<Progress>) -> Step {
     Step::Uncordon {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
-        progress: progress.map(|progress| Progress { cordoned: false, ..progress }),
+        progress: progress.map(|progress| Progress { cordoned: false, draining_since: None, ..progress }),
     }
 }
 
-/// Until when the pods of a node are evicted one by one; none if they are not. A node that nothing owns is drained while its graceful
-/// repair is under way.
-pub fn drained_until(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Option<Timestamp> {
+/// Are the pods of this node evicted one by one? Those of a node that nothing owns are, from its cordon on and as long as its repair is
+/// written down, also while it is held because its machine may run.
+pub fn is_drained(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> bool {
     let Scene { member, policy, survey, place, .. } = scene;
-    let (policy, survey) = policy.zip(*survey)?;
-    let (Termination::Graceful(period), Backend::Node, Place::Reserved(repair)) =
-        (policy.termination, &member.backend, place)
+    let (Some((policy, survey)), Backend::Node, Place::Reserved(repair)) =
+        (policy.zip(*survey), &member.backend, place)
     else {
-        return None;
+        return false;
     };
-    let is_under_way = matches!(
-        decide_node(scene, settings, now).verdict.why(),
-        NodeWhy::RepairUnderWay { action: Action::Replace, .. }
-    );
-    let sick = diagnose(member.node, member.backend.owner(), policy, settings, now).sick?;
-    let asked = Asked { member, sick: &sick, action: Action::Replace, repair: Some(*repair) };
-    let is_free = survey.hold(policy, &asked, now).is_none();
-    let until = after(repair.since.min(now), period);
-    (is_under_way && is_free && member.node.unschedulable && now < until).then_some(until)
+    let memory = member.node.progress.as_deref();
+    let has_begun = member.node.unschedulable && memory.is_some_and(|it| it.draining_since.is_some());
+    let is_under_way = || match decide_node(scene, settings, now).verdict.why() {
+        NodeWhy::RepairUnderWay { action, .. } => *action == Action::Replace,
+        NodeWhy::Held { hold, .. } => matches!(**hold, Hold::MachineMayRun { .. }),
+        NodeWhy::Disabled
+        | NodeWhy::NotSelected
+        | NodeWhy::InvalidPolicy { .. }
+        | NodeWhy::NotListed
+        | NodeWhy::Healthy
+        | NodeWhy::ActionNone { .. }
+        | NodeWhy::CameBack { .. }
+        | NodeWhy::HealthyAgain { .. }
+        | NodeWhy::TolerationRunning { .. }
+        | NodeWhy::Vetoed { .. }
+        | NodeWhy::NotReserved { .. }
+        | NodeWhy::AnnotationUnreadable { .. }
+        | NodeWhy::BeingDeleted
+        | NodeWhy::Sick { .. } => false,
+    };
+    let is_free = || {
+        let sick = diagnose(member.node, member.backend.owner(), policy, settings, now).sick;
+        sick.is_some_and(|sick| {
+            let asked = Asked { member, sick: &sick, action: Action::Replace, repair: Some(*repair) };
+            survey.hold(policy, &asked, now).is_none()
+        })
+    };
+    has_begun && is_under_way() && is_free()
 }
 
 fn see_sick(diagnosis: &Diagnosis) -> String {
@@ -252,87 +310,6 @@ fn see_hold(survey: &Survey, hold: Option<&Hold>) -> String {
 
 fn shown_count(count: usize) -> String {
     if count == usize::MAX { "an unknown number".to_owned() } else { count.to_string() }
-}
-
-/// The next write that replaces a node; none if all is done and it only has to go.
-pub(super) fn replacement(
-    member: &Member<'_>,
-    policy: &Policy,
-    settings: &Settings,
-    repair: Option<&Repair>,
-    now: Timestamp,
-) -> Option<Step> {
-    let zone = || member.node.zone.to_string();
-    let begun = || Begun {
-        policy: policy.name(),
-        condition: repair.map(|repair| repair.condition.clone()).unwrap_or_default(),
-    };
-    let grace = policy.termination.grace();
-    match &member.backend {
-        Backend::Claim(claim) => {
-            let latest = after(now, grace);
-            let set = claim.termination.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
-            let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
-            if set.is_none_or(|set| set > latest) {
-                let (at, hastens) = (to_the_second(latest), claim.deleting.is_some());
-                let before = claim.termination_before.clone().or_else(|| claim.termination.clone());
-                Some(Step::TightenTermination {
-                    claim: object,
-                    resource_version,
-                    at,
-                    before: before.unwrap_or_default(),
-                    hastens,
-                    zone: zone(),
-                })
-            } else if claim.deleting.is_some() {
-                None
-            } else {
-                Some(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun: begun() })
-            }
-        }
-        Backend::Machine(machine) if machine.deleting.is_some() => None,
-        Backend::Machine(machine) => {
-            let (object, resource_version) = (machine.object.clone(), machine.resource_version.clone());
-            match settings.cluster_api {
-                ClusterApiRepair::Delete => {
-                    Some(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun: begun() })
-                }
-                ClusterApiRepair::Remediate if machine.remediated => None,
-                ClusterApiRepair::Remediate => Some(Step::RemediateMachine {
-                    machine: object,
-                    resource_version,
-                    zone: zone(),
-                    begun: begun(),
-                }),
-            }
-        }
-        Backend::Node if member.node.deleting().is_some() => None,
-        Backend::Node => {
-            let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
-            match policy.termination {
-                Termination::Graceful(_) if !member.node.unschedulable => {
-                    let memory = member.node.progress.as_deref().cloned().unwrap_or_default();
-                    let progress = Progress { cordoned: true, ..memory };
-                    Some(Step::Cordon { node, resource_version, progress })
-                }
-                // Its pods are evicted meanwhile. A node without any is not waited for.
-                Termination::Graceful(period)
-                    if member.left != Some(0)
-                        && repair.is_some_and(|repair| now < after(repair.since.min(now), period)) =>
-                {
-                    None
-                }
-                Termination::Graceful(_) | Termination::Forceful => {
-                    Some(Step::DeleteNode { node, resource_version, zone: zone(), begun: begun() })
-                }
-            }
-        }
-        // What is missing is told where limits are asked about.
-        Backend::Missing(_) => {
-            let (node, resource_version) = (member.node.node.clone(), member.node.resource_version.clone());
-            Some(Step::DeleteNode { node, resource_version, zone: zone(), begun: begun() })
-        }
-    }
 }
 
 /// What a node's condition tells.
@@ -394,6 +371,16 @@ impl Desk<'_> {
         self.scene.member.node
     }
 
+    fn case(&self) -> Case<'_> {
+        Case {
+            member: &self.scene.member,
+            policy: self.policy,
+            settings: self.settings,
+            repair: self.scene.place.repair(),
+            now: self.now,
+        }
+    }
+
     /// The verdict, or the write that tells it first if the node does not show it yet.
     fn report(&self, told: Told<'_>, verdict: NodeVerdict) -> NodeVerdict {
         let node = self.node();
@@ -418,6 +405,7 @@ impl Desk<'_> {
         let mut actions = vec![self.write(&told, &why, progress, !is_told)];
         if let (Told::Blocked(hold), false) = (&told, is_told) {
             actions.extend(self.blocked_events(hold, &why));
+            actions.extend(self.drained_event(hold));
         }
         if let (Told::Repairing { stuck: true }, false) = (&told, is_told) {
             let name = format!("salvor-repair-stuck.{}", node.node.uid);
@@ -460,6 +448,21 @@ impl Desk<'_> {
         let on_pool =
             pool.map(|pool| blocked(format!("salvor-repair-blocked.{}.{code}", pool.uid), pool, about));
         std::iter::once(on_node).chain(on_owner).chain(on_pool).collect()
+    }
+
+    /// The event of a drain that has come to its end. It repaired nothing, and does not say so.
+    fn drained_event(&self, hold: &Hold) -> Option<Step> {
+        let is_empty = matches!(hold, Hold::MachineMayRun { left: Some(left), .. } if left.pods.is_empty());
+        let node = &self.node().node;
+        is_empty.then(|| {
+            let name = format!("salvor-repair-drained.{}", node.uid);
+            let message = format!(
+                "policy {} has drained node {}; its machine was not touched",
+                self.policy.name(),
+                node.name
+            );
+            self.mention(name, node.into(), EventType::Normal, reasons::NODE_DRAINED, message)
+        })
     }
 
     fn write(&self, told: &Told<'_>, why: &NodeWhy, progress: Option<Progress>, tells: bool) -> Step {
@@ -596,16 +599,15 @@ impl Desk<'_> {
             return self.report(Told::Rebooting, Verdict::Wait { until, why });
         }
         let Some(repair) = self.scene.place.repair() else { return Verdict::Ignore(NodeWhy::BeingDeleted) };
-        let grace = self.policy.termination.grace();
         let course = Course::of(repair, Some(&self.scene.member), None, self.policy, self.settings, self.now);
         let (next, stuck) = match course {
             Course::Begun { stuck_at } => (stuck_at, stuck_at <= self.now),
             Course::NotBegun { lapses_at } => (lapses_at, false),
         };
         let why = NodeWhy::RepairUnderWay { action: Action::Replace, since: repair.since, stuck };
-        let drained_at = after(repair.since.min(self.now), grace);
-        let verdict = if self.scene.member.backend == Backend::Node && self.now < drained_at {
-            Verdict::Wait { until: drained_at, why }
+        let drain_ends = self.case().drain_ends().filter(|ends| self.now < *ends);
+        let verdict = if let Some(until) = drain_ends {
+            Verdict::Wait { until, why }
         } else if next <= self.now {
             Verdict::Ignore(why)
         } else {
@@ -651,7 +653,18 @@ impl Desk<'_> {
                 let object = ObjectRef::from(&node.node);
                 vec![self.mention(name, object, EventType::Normal, reasons::NODE_REBOOT_REQUESTED, message)]
             }
-            Step::DeleteOwner { .. } | Step::RemediateMachine { .. } | Step::DeleteNode { .. } => {
+            Step::Cordon { .. } | Step::DeleteNode { .. } => {
+                let (reason, verb, kind) = if matches!(step, Step::Cordon { .. }) {
+                    (reasons::NODE_REPAIR_STARTED, "drains", "drain")
+                } else {
+                    (reasons::NODE_DELETED, "deletes the Node of", "delete")
+                };
+                let name = format!("salvor-repair-{kind}.{uid}.{since}");
+                let message =
+                    format!("policy {policy} {verb} {}, whose machine nothing owns: {sick}", node.node.name);
+                vec![self.mention(name, ObjectRef::from(&node.node), EventType::Normal, reason, message)]
+            }
+            Step::DeleteOwner { .. } | Step::RemediateMachine { .. } => {
                 let message = format!("policy {policy} replaces node {}: {sick}", node.node.name);
                 let pool = member.pool.map(|pool| pool.object.clone());
                 let owner = member.backend.owner().map(|owner| owner.object.clone());
@@ -674,9 +687,11 @@ impl Desk<'_> {
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }
-            | Step::Cordon { .. }
             | Step::Uncordon { .. }
             | Step::Forget { .. }
+            | Step::KeepNode { .. }
+            | Step::ForgetNode { .. }
+            | Step::PutBack { .. }
             | Step::EvictPod { .. }
             | Step::FailPod { .. }
             | Step::ForceDeletePod { .. }
@@ -809,15 +824,18 @@ fn problems(policy: &Policy) -> Vec<&str> {
 fn ended_events(scene: &PolicyScene<'_>, survey: &Survey) -> Vec<Step> {
     let policy = scene.policy;
     let mut events = Vec::new();
-    for repair in &survey.over {
-        let message =
-            format!("node {} is repaired ({}), policy {}", repair.node, repair.condition, policy.name());
+    for Ended { repair, end } in &survey.over {
+        let (reason, done) = match end {
+            End::Replaced | End::Rebooted => (reasons::NODE_REPAIRED, "is repaired"),
+            End::NodeGone => (reasons::NODE_DELETED, "is gone, and its machine was not touched"),
+        };
+        let message = format!("node {} {done} ({}), policy {}", repair.node, repair.condition, policy.name());
         let pool = (scene.pool_of)(repair).filter(|pool| *pool != policy.object);
         for object in std::iter::once(policy.object.clone()).chain(pool) {
             let kind = object.kind.kind.to_lowercase();
             let name = format!("salvor-repaired-{kind}.{}.{}", repair.uid, repair.since.as_second());
             let note = message.clone();
-            events.push(mention(name, object, EventType::Normal, reasons::NODE_REPAIRED, note));
+            events.push(mention(name, object, EventType::Normal, reason, note));
         }
     }
     events
@@ -829,8 +847,8 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
     let before = &policy.status;
     let now = to_the_second(now);
     let ends = |repair: &&Repair| {
-        let is = |all: &[Repair]| all.iter().any(|other| other.uid == repair.uid);
-        !is(&survey.over) && !is(&survey.released)
+        let is_over = survey.over.iter().any(|ended| ended.repair.uid == repair.uid);
+        !is_over && !survey.released.iter().any(|other| other.uid == repair.uid)
     };
     let mut repairs: Vec<Repair> = before.repairs.iter().filter(ends).cloned().collect();
     repairs.extend(survey.picks.iter().cloned());
@@ -862,7 +880,9 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
     } else if let Some(pool) = survey.launches.keys().next() {
         let message = format!("pool {pool} gets no new nodes");
         before.condition("RepairAllowed", false, "LaunchFailures", message, generation, now)
-    } else if repairs.len() >= survey.allowed && survey.held.contains_key(Hold::BUDGET_EXHAUSTED) {
+    } else if repairs.len() - survey.given_up >= survey.allowed
+        && survey.held.contains_key(Hold::BUDGET_EXHAUSTED)
+    {
         let message = "as many nodes are under repair as the budget allows".to_owned();
         before.condition("RepairAllowed", false, Hold::BUDGET_EXHAUSTED, message, generation, now)
     } else {
@@ -882,9 +902,9 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         nodes: count(survey.nodes),
         healthy: count(survey.healthy),
         waiting: count(survey.waiting),
-        blocked: count(survey.held.values().sum()),
-        repairing: count(repairs.len()),
-        repaired: before.repaired.saturating_add(survey.over.len() as u64),
+        blocked: count(survey.held.values().sum::<usize>() + survey.given_up),
+        repairing: count(repairs.len() - survey.given_up),
+        repaired: before.repaired.saturating_add(survey.repaired() as u64),
         repairs,
         // Of a policy that cannot be read nothing is surveyed.
         replacements: if policy.defects.is_empty() {
@@ -892,6 +912,7 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         } else {
             before.replacements.clone()
         },
+        deleted_nodes: before.deleted_nodes.iter().filter(|it| now < it.forgotten_at()).cloned().collect(),
         conditions: vec![ready, allowed, overlaps],
         problem: if policy.is_pool() { problems(policy).join("; ") } else { String::new() },
         damaged: false,

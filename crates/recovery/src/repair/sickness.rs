@@ -14,6 +14,7 @@ use super::policy::{Policy, REPLACE, Rung, shown};
 use super::progress::{Healed, Look, Observed, Progress, SickNow, kind_of};
 use super::provider::{self, Provider};
 use super::views::{ConditionView, NodeView, OwnerView, Status};
+use crate::gate::GatePolicy;
 use crate::moments::after;
 
 /// The key of a node that never became ready.
@@ -49,6 +50,10 @@ pub struct Settings {
     pub retry_after: Option<SignedDuration>,
     /// The repair of a Machine.
     pub cluster_api: ClusterApiRepair,
+    /// The keys of taints by which somebody says that a machine is lost.
+    pub lost: Vec<String>,
+    /// Decides whether two of a pod may run.
+    pub gate: GatePolicy,
 }
 
 impl Settings {
@@ -68,6 +73,8 @@ impl Settings {
             settle_after: repair.settle_after.into(),
             retry_after: unless_zero(repair.retry_after),
             cluster_api: repair.cluster_api,
+            lost: configuration.eviction.triggers.iter().map(|trigger| trigger.key.clone()).collect(),
+            gate: GatePolicy::new(configuration),
         }
     }
 }

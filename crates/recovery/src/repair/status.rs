@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::action::Action;
+use super::kept::{self, Kept};
 use super::progress::CLOCKS_DIFFER;
 use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
@@ -33,6 +34,9 @@ pub struct PolicyStatus {
     /// The last replacements by pool and condition.
     #[serde(deserialize_with = "relapse::read")]
     pub replacements: Vec<Replacements>,
+    /// What stood on Nodes that were deleted lately.
+    #[serde(deserialize_with = "kept::read")]
+    pub deleted_nodes: Vec<Kept>,
     /// Conditions.
     pub conditions: Vec<PolicyCondition>,
     /// What is wrong with the spec of a NodePool, which has no condition to tell it.
@@ -68,6 +72,27 @@ pub struct Repair {
     pub sick: Option<Timestamp>,
     /// When its repair was decided.
     pub since: Timestamp,
+}
+
+/// The end of a repair that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum End {
+    /// The machine was replaced: its Node and its NodeClaim or Machine are gone.
+    Replaced,
+    /// The machine was rebooted, and its node is well.
+    Rebooted,
+    /// The Node is gone, and its machine, which nothing owns, was not touched.
+    NodeGone,
+}
+
+/// A repair that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// The repair.
+    #[serde(flatten)]
+    pub repair: Repair,
+    /// Its end.
+    pub end: End,
 }
 
 /// A condition of a policy.

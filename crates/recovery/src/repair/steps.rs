@@ -7,15 +7,17 @@ use salvor_api::names::repair::{REBOOT_CONDITION, annotations, reasons};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::kept::{self, Kept};
 use super::progress::Progress;
-use super::status::{PolicyStatus, Repair};
+use super::status::{Ended, PolicyStatus};
 use super::views::NODE_POOL;
 use crate::event::{Condition, EventNote, NodeCondition};
 use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{NodeRef, Object, ObjectRef, PodPhase, PodRef};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb, Write,
+    Changed, Delete, Disrupts, Effect, Errors, Grace, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb,
+    Write,
 };
 
 /// A repair that begins, as it is counted. The node may be gone, and its policy changed, when the answer comes.
@@ -64,7 +66,7 @@ pub enum Step {
         /// True if repairs begin by it.
         begins: bool,
         /// Repairs that are over by it.
-        over: Vec<Repair>,
+        over: Vec<Ended>,
     },
     /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever set earlier.
     TightenTermination {
@@ -123,6 +125,9 @@ pub enum Step {
         resource_version: ResourceVersion,
         /// What is remembered.
         progress: Progress,
+        /// The repair that begins with it.
+        #[serde(skip)]
+        begun: Begun,
     },
     /// Lets pods onto a node again that we kept away.
     Uncordon {
@@ -150,6 +155,9 @@ pub enum Step {
         pod: PodRef,
         /// The state that was judged.
         resource_version: ResourceVersion,
+        /// Its grace.
+        #[serde(skip)]
+        grace: Grace,
     },
     /// Marks a pod Failed whose node and machine are gone.
     FailPod {
@@ -178,6 +186,44 @@ pub enum Step {
         /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
+    },
+    /// Writes down what stands on a node that is deleted next.
+    KeepNode {
+        /// The policy.
+        policy: ObjectRef,
+        /// The state of the policy that was judged.
+        resource_version: ResourceVersion,
+        /// The node.
+        node: NodeRef,
+        /// The state of the node that was judged.
+        node_version: ResourceVersion,
+        /// What the policy remembers of others.
+        #[serde(skip)]
+        kept: Vec<Kept>,
+        /// Taints by which somebody says that a machine is lost.
+        #[serde(skip)]
+        lost: Vec<String>,
+        /// When.
+        at: Timestamp,
+    },
+    /// Forgets what stood on a node that was deleted.
+    ForgetNode {
+        /// The policy.
+        policy: ObjectRef,
+        /// The state of the policy that was judged.
+        resource_version: ResourceVersion,
+        /// What the policy remembers of others.
+        #[serde(skip)]
+        kept: Vec<Kept>,
+    },
+    /// Puts back what stood on a node before it was deleted, as far as it is missing.
+    PutBack {
+        /// The node.
+        node: NodeRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// What stood there.
+        kept: Box<Kept>,
     },
     /// Asks an agent to reboot a node.
     RequestReboot {
@@ -215,6 +261,9 @@ impl crate::step::Step for Step {
             Self::FailPod { .. } => "FailOrphanedPod",
             Self::ForceDeletePod { .. } => "DeleteOrphanedPod",
             Self::DeleteNode { .. } => "DeleteNode",
+            Self::KeepNode { .. } => "KeepNodeMetadata",
+            Self::ForgetNode { .. } => "ForgetNodeMetadata",
+            Self::PutBack { .. } => "PutBackNodeMetadata",
             Self::RequestReboot { .. } => "RequestReboot",
             Self::Mention(_) => MENTION,
         }
@@ -228,11 +277,14 @@ impl crate::step::Step for Step {
             | Self::Uncordon { node, .. }
             | Self::Forget { node, .. }
             | Self::DeleteNode { node, .. }
+            | Self::PutBack { node, .. }
             | Self::RequestReboot { node, .. } => node.object(),
             Self::EvictPod { pod, .. } | Self::FailPod { pod, .. } | Self::ForceDeletePod { pod, .. } => {
                 pod.object()
             }
-            Self::WritePolicy { policy, .. } => policy.as_object(),
+            Self::WritePolicy { policy, .. }
+            | Self::KeepNode { policy, .. }
+            | Self::ForgetNode { policy, .. } => policy.as_object(),
             Self::TightenTermination { claim: object, .. }
             | Self::TakeBackTermination { claim: object, .. }
             | Self::DeleteOwner { owner: object, .. }
@@ -248,6 +300,9 @@ impl crate::step::Step for Step {
             Self::Report { .. }
             | Self::Tell { .. }
             | Self::TakeBackTermination { .. }
+            | Self::KeepNode { .. }
+            | Self::ForgetNode { .. }
+            | Self::PutBack { .. }
             | Self::Uncordon { .. } => Effect::WRITES_DOWN,
             // A policy that an old view does not show may select the node: so this waits while the view is old.
             Self::Forget { .. } => Effect { starts_work: true, ..Effect::WRITES_DOWN },
@@ -297,6 +352,9 @@ impl crate::step::Step for Step {
             | Self::FailPod { .. }
             | Self::ForceDeletePod { .. }
             | Self::DeleteNode { .. }
+            | Self::KeepNode { .. }
+            | Self::ForgetNode { .. }
+            | Self::PutBack { .. }
             | Self::RequestReboot { .. } => Cow::Borrowed(""),
         }
     }
@@ -318,6 +376,9 @@ impl crate::step::Step for Step {
             | Self::FailPod { .. }
             | Self::ForceDeletePod { .. }
             | Self::DeleteNode { .. }
+            | Self::KeepNode { .. }
+            | Self::ForgetNode { .. }
+            | Self::PutBack { .. }
             | Self::RequestReboot { .. } => None,
         }
     }
@@ -339,11 +400,37 @@ impl crate::step::Step for Step {
             | Self::WritePolicy { .. }
             | Self::TakeBackTermination { .. }
             | Self::Forget { .. }
+            | Self::KeepNode { .. }
+            | Self::ForgetNode { .. }
+            | Self::PutBack { .. }
             | Self::Mention(_) => None,
         }
     }
 
-    fn write(&self, _: &[Option<Value>]) -> Result<Write<'_>, Changed> {
+    fn reads(&self) -> Vec<Object<'_>> {
+        match self {
+            Self::KeepNode { node, .. } | Self::PutBack { node, .. } => vec![node.object()],
+            Self::Report { .. }
+            | Self::Tell { .. }
+            | Self::WritePolicy { .. }
+            | Self::TightenTermination { .. }
+            | Self::TakeBackTermination { .. }
+            | Self::DeleteOwner { .. }
+            | Self::RemediateMachine { .. }
+            | Self::Cordon { .. }
+            | Self::Uncordon { .. }
+            | Self::Forget { .. }
+            | Self::EvictPod { .. }
+            | Self::FailPod { .. }
+            | Self::ForceDeletePod { .. }
+            | Self::DeleteNode { .. }
+            | Self::ForgetNode { .. }
+            | Self::RequestReboot { .. }
+            | Self::Mention(_) => Vec::new(),
+        }
+    }
+
+    fn write(&self, read: &[Option<Value>]) -> Result<Write<'_>, Changed> {
         let (guard, verb) = match self {
             Self::Report { node, resource_version, condition, rebooted, progress } => {
                 let mut conditions: Vec<Value> = condition.iter().map(node_condition).collect();
@@ -394,10 +481,24 @@ impl crate::step::Step for Step {
             Self::DeleteOwner { owner, resource_version, .. } => {
                 (judged(&owner.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
             }
+            Self::KeepNode { policy, resource_version, node, node_version, kept, lost, at } => {
+                let Some(Some(object)) = read.first() else { return Err(Changed) };
+                let all = kept::with(kept, Kept::of(object, &node.uid, node_version, lost, *at)?);
+                let patch = Patch::status(Merge::Plain, &json!({ "deletedNodes": all }))?;
+                (judged(&policy.uid, resource_version), Verb::Patch(patch))
+            }
+            Self::ForgetNode { policy, resource_version, kept } => {
+                let patch = Patch::status(Merge::Plain, &json!({ "deletedNodes": kept }))?;
+                (judged(&policy.uid, resource_version), Verb::Patch(patch.unless_gone()))
+            }
+            Self::PutBack { node, resource_version, kept } => {
+                let patch = kept.patch(read, node, resource_version)?;
+                (judged(&node.uid, resource_version), Verb::Patch(patch))
+            }
             Self::DeleteNode { node, resource_version, .. } => {
                 (judged(&node.uid, resource_version), Verb::Delete(Delete::OWN_GRACE))
             }
-            Self::Cordon { node, resource_version, progress } => {
+            Self::Cordon { node, resource_version, progress, .. } => {
                 let patch = Patch::spec(&json!({ "unschedulable": true }))?
                     .annotated(annotations::PROGRESS, Some(annotation(progress)));
                 (judged(&node.uid, resource_version), Verb::Patch(patch))
@@ -421,7 +522,9 @@ impl crate::step::Step for Step {
                 }
                 (judged(&node.uid, resource_version), Verb::Patch(patch.unless_gone()))
             }
-            Self::EvictPod { pod, resource_version } => (judged(&pod.uid, resource_version), Verb::Evict),
+            Self::EvictPod { pod, resource_version, grace } => {
+                (judged(&pod.uid, resource_version), Verb::Evict(*grace))
+            }
             Self::FailPod { pod, resource_version, condition } => {
                 let guard = judged(&pod.uid, resource_version);
                 let failed = Some(PodPhase::Failed);
@@ -518,6 +621,13 @@ impl fmt::Display for Step {
             }
             Self::ForceDeletePod { pod, .. } => write!(f, "delete pod {pod} at once"),
             Self::DeleteNode { node, .. } => write!(f, "delete node {node}"),
+            Self::KeepNode { node, policy, .. } => {
+                write!(f, "write down on {policy} what stands on node {node}")
+            }
+            Self::ForgetNode { policy, .. } => {
+                write!(f, "forget on {policy} what stood on a node that is back")
+            }
+            Self::PutBack { node, .. } => write!(f, "put labels, annotations and taints back on node {node}"),
             Self::RequestReboot { node, .. } => write!(f, "request a reboot of node {node}"),
             Self::Mention(note) => note.fmt(f),
         }

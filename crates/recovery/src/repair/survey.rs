@@ -1,24 +1,26 @@
 //! All nodes of a policy together: how many are sick, which limit holds, and whose turn it is.
 //!
 //! Three numbers are kept apart. *Due* is a node past its toleration. *Unhealthy*, for the breaker, are due nodes among those that
-//! are initialized and not being deleted. *Used*, for the budget, are the repairs that are written down as under way.
+//! are initialized and not being deleted. *Used*, for the budget, are the repairs that are written down as under way. A node that is
+//! given up (vetoed, its ladder used up, or held because its machine may run) is in neither of the last two: it would freeze a small pool for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::repair::reasons;
+use salvor_api::names::repair::{CONDITION, reasons};
 
 use super::action::Action;
 use super::holds::Hold;
 use super::ladder::{Turn, turn};
 use super::limits::{Asked, SingleFile};
+use super::next::{Case, Next};
 use super::outages::{self, Outage};
-use super::policy::{Policy, allowance};
+use super::policy::{Policy, UnownedNodes, allowance};
 use super::relapse::{self, PoolCondition, Relapse, Replacements};
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
-use super::status::Repair;
+use super::status::{End, Ended, Repair};
 use super::veto::{Veto, veto};
-use super::views::{Backend, NodeView, OwnerView, PoolView, Refusal};
+use super::views::{Backend, Left, NodeView, OwnerView, PoolView, Refusal};
 use crate::ids::{NodeName, Uid};
 use crate::moments::{after, to_the_second};
 
@@ -41,8 +43,8 @@ pub struct Member<'a> {
     pub pods: Option<u32>,
     /// Its NodePool.
     pub pool: Option<&'a PoolView>,
-    /// The pods that its drain waits for, if they are known.
-    pub left: Option<usize>,
+    /// The pods that its drain has left, if they are known.
+    pub left: Option<Left>,
 }
 
 impl Member<'_> {
@@ -98,7 +100,10 @@ impl Course {
         now: Timestamp,
     ) -> Self {
         let tried = member.and_then(|member| member.node.progress.as_deref()?.tried.as_ref());
-        let begun_at = member.map_or(owner_deleting, Member::deleting).or(tried.map(|tried| tried.at));
+        let drained = member.filter(|member| member.backend == Backend::Node && member.node.unschedulable);
+        let draining = drained.and_then(|member| member.node.progress.as_deref()?.draining_since);
+        let begun_at = member.map_or(owner_deleting, Member::deleting);
+        let begun_at = begun_at.or(tried.map(|tried| tried.at)).or(draining);
         let has_begun = begun_at.is_some()
             || member.is_none_or(|member| {
                 let is_remediated = member.backend.owner().is_some_and(|owner| owner.remediated);
@@ -155,13 +160,15 @@ pub struct Survey {
     pub waiting: usize,
     /// Those that are past it, and whose repair a person forbids.
     pub vetoed: usize,
+    /// Those whose repair is written down, and for which nothing more can be done.
+    pub given_up: usize,
     /// Those whose repair is held, by cause.
     pub held: BTreeMap<&'static str, usize>,
     /// All nodes past their toleration, by name.
     pub due: BTreeSet<NodeName>,
     /// Nodes that are initialized and not being deleted.
     pub base: usize,
-    /// Those of them that are past their toleration.
+    /// Those of them that are past their toleration and not given up.
     pub unhealthy: usize,
     /// Nodes that were past their toleration, and healed lately.
     pub settling: usize,
@@ -175,7 +182,7 @@ pub struct Survey {
     pub zones: BTreeMap<String, Outage>,
     /// Pools, each with the type of a condition, whose nodes are sick for one cause.
     pub pools: BTreeMap<PoolCondition, Outage>,
-    /// For how long after its toleration a node is held for its zone or pool.
+    /// For how long after its toleration a node is held for its zone or pool, or because too many are sick.
     pub outage_timeout: Option<SignedDuration>,
     /// Pools, each with the type of a condition, in which replacements do not help.
     pub relapses: BTreeMap<PoolCondition, Relapse>,
@@ -192,7 +199,7 @@ pub struct Survey {
     /// Repairs to begin now.
     pub picks: Vec<Repair>,
     /// Repairs that are over.
-    pub over: Vec<Repair>,
+    pub over: Vec<Ended>,
     /// Repairs that are not needed any more, or whose turn is over, and that never began.
     pub released: Vec<Repair>,
     /// Repairs that are not needed now, or whose turn is over.
@@ -208,6 +215,15 @@ impl Survey {
         if now < at {
             self.changes_at = Some(self.changes_at.map_or(at, |before| before.min(at)));
         }
+    }
+
+    /// The machines that were replaced or rebooted, of the repairs that are over.
+    pub fn repaired(&self) -> usize {
+        let is_repaired = |ended: &&Ended| match ended.end {
+            End::Replaced | End::Rebooted => true,
+            End::NodeGone => false,
+        };
+        self.over.iter().filter(is_repaired).count()
     }
 }
 
@@ -227,12 +243,14 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
         ..Survey::default()
     };
     let mut counts = Counts::default();
+    policy.status.deleted_nodes.iter().for_each(|kept| survey.wake(kept.forgotten_at(), now));
     let reserved: BTreeSet<&Uid> = policy.status.repairs.iter().map(|repair| &repair.uid).collect();
     let mut memory = relapse::Memory::new(&policy.status.replacements, settings, now);
     let (mut members, mut diagnoses): (Vec<Member<'_>>, Vec<Diagnosis>) = Default::default();
     for member in all {
         let diagnosis = diagnose(member.node, member.backend.owner(), policy, settings, now);
-        counts.count(&mut survey, &member, &diagnosis, now);
+        let is_given_up = is_given_up(&member, &diagnosis, policy, settings, now);
+        counts.count(&mut survey, &member, &diagnosis, is_given_up, now);
         let is_case = diagnosis.sick.is_some()
             || diagnosis.healed.is_some()
             || reserved.contains(&member.node.node.uid)
@@ -292,7 +310,24 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
 
 /// True if there is anything left to do for the replacement of a node.
 fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Timestamp) -> bool {
-    super::rules::replacement(member, policy, settings, None, now).is_some()
+    let case = Case { member, policy, settings, repair: None, now };
+    matches!(case.replacement(), Next::Write(_))
+}
+
+/// True if a node is past its toleration and nothing more can be done for it.
+fn is_given_up(
+    member: &Member<'_>,
+    diagnosis: &Diagnosis,
+    policy: &Policy,
+    settings: &Settings,
+    now: Timestamp,
+) -> bool {
+    let sick = diagnosis.sick.as_ref().filter(|_| diagnosis.is_due(now));
+    sick.is_some_and(|sick| {
+        let repair = policy.status.repair_of(&member.node.node.uid);
+        let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
+        Case { member, policy, settings, repair, now }.is_given_up(sick, turn)
+    })
 }
 
 /// All nodes of a policy, counted.
@@ -307,7 +342,14 @@ pub(super) struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    fn count(&mut self, survey: &mut Survey, member: &Member<'a>, diagnosis: &Diagnosis, now: Timestamp) {
+    fn count(
+        &mut self,
+        survey: &mut Survey,
+        member: &Member<'a>,
+        diagnosis: &Diagnosis,
+        is_given_up: bool,
+        now: Timestamp,
+    ) {
         let is_sick = diagnosis.sick.is_some();
         survey.nodes += 1;
         match &diagnosis.sick {
@@ -319,7 +361,7 @@ impl<'a> Counts<'a> {
         self.initialized += usize::from(!diagnosis.starting);
         if !diagnosis.starting && !member.is_deleting() {
             survey.base += 1;
-            survey.unhealthy += usize::from(diagnosis.is_due(now));
+            survey.unhealthy += usize::from(diagnosis.is_due(now) && !is_given_up);
             *self.zones.entry(&member.node.zone).or_default() += 1;
             match self.pools.get_mut(member.pool()) {
                 Some(nodes) => *nodes += 1,
@@ -371,7 +413,8 @@ fn settle_repairs<'a>(
     let mut standing = BTreeSet::new();
     for repair in &policy.status.repairs {
         if (scope.is_gone)(repair) {
-            survey.over.push(repair.clone());
+            let end = if repair.owner.is_some() { End::Replaced } else { End::NodeGone };
+            survey.over.push(Ended { repair: repair.clone(), end });
             continue;
         }
         let member = by_uid.get(&repair.uid).map(|index| (&members[*index], &diagnoses[*index]));
@@ -381,10 +424,9 @@ fn settle_repairs<'a>(
             Some((member, diagnosis)) => {
                 // Nobody knows whether a node whose memory cannot be read was rebooted.
                 let is_known = member.node.marks().damage.is_none();
-                let rebooted =
-                    is_known && repair.action == Some(Action::Reboot) && diagnosis.memory.is_empty();
+                let rebooted = is_known && was_rebooted(repair, member.node) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {
-                    survey.over.push(repair.clone());
+                    survey.over.push(Ended { repair: repair.clone(), end: End::Rebooted });
                     continue;
                 }
                 let held = diagnosis.sick.as_ref().and_then(|sick| {
@@ -423,6 +465,14 @@ fn settle_repairs<'a>(
             }
         }
         standing.insert(&repair.uid);
+        if let Some((member, diagnosis)) = member {
+            let case = Case { member, policy, settings, repair: Some(repair), now };
+            case.drain_ends().into_iter().for_each(|ends| survey.wake(ends, now));
+            if is_given_up(member, diagnosis, policy, settings, now) {
+                survey.given_up += 1;
+                continue;
+            }
+        }
         let counts_until = match course {
             // It may begin at any moment. Whoever has lapsed is released first.
             Course::NotBegun { lapses_at } => {
@@ -443,6 +493,15 @@ fn settle_repairs<'a>(
     standing
 }
 
+/// True if a node whose repair ends was rebooted last, as its condition tells it. A node that was held after that got well by other means.
+fn was_rebooted(repair: &Repair, node: &NodeView) -> bool {
+    match node.condition(CONDITION).map(|told| &*told.reason) {
+        Some(reasons::REBOOTING | reasons::REPAIRED) => true,
+        Some(reasons::BLOCKED | reasons::RECOVERED) => false,
+        Some(_) | None => repair.action == Some(Action::Reboot),
+    }
+}
+
 /// Gives the free places of the budget to those who are due first; of equals, to the node with the fewest pods.
 fn pick(
     survey: &mut Survey,
@@ -451,7 +510,9 @@ fn pick(
     policy: &Policy,
     now: Timestamp,
 ) {
-    let free = survey.allowed.saturating_sub(survey.used);
+    // Those that are given up are written down as well.
+    let room = MOST_AT_ONCE.saturating_sub(policy.status.repairs.len());
+    let free = survey.allowed.saturating_sub(survey.used).min(room);
     let lapsed: BTreeSet<Uid> = survey.released.iter().map(|repair| repair.uid.clone()).collect();
     let order = |candidate: &Candidate<'_>| {
         let pods = candidate.member.pods.unwrap_or(u32::MAX);
@@ -459,7 +520,8 @@ fn pick(
         (lapsed.contains(&node.uid), candidate.sick.deadline, pods, node.name.clone())
     };
     candidates.sort_by_cached_key(order);
-    if !(survey.zones.is_empty() && survey.pools.is_empty() && survey.relapses.is_empty()) {
+    let is_unhindered = survey.zones.is_empty() && survey.pools.is_empty() && survey.relapses.is_empty();
+    if !is_unhindered || survey.has_too_many() {
         let mut taken: BTreeSet<SingleFile> = BTreeSet::new();
         candidates.retain(|Candidate { member, sick, action }| {
             let asked = Asked { member, sick, action: *action, repair: None };
@@ -489,7 +551,9 @@ fn pick(
         if !to_count.is_empty() && to_count.contains(&node.name) {
             continue;
         }
-        if action == Action::Replace {
+        // The drain of a node that nothing owns makes no new machine.
+        let is_drain = member.backend == Backend::Node && policy.unowned == UnownedNodes::Drain;
+        if action == Action::Replace && !is_drain {
             memory.add(member.pool(), sick.kind(), now);
         }
         survey.picks.push(Repair {

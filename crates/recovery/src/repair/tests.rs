@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::brake::Held;
+use crate::gate::{Copies, GatePolicy, Owner, Work};
 use crate::ids::{NodeName, Uid};
-use crate::objects::{NodeRef, ObjectRef};
+use crate::objects::{NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
 mod documents;
@@ -97,6 +98,7 @@ fn node(name: &str) -> NodeView {
         progress: None,
         marks: None,
         boot_id: "boot-1".into(),
+        system_uuid: format!("machine-{name}").into(),
         unschedulable: false,
         other_actor: None,
     }
@@ -112,6 +114,30 @@ fn sick(name: &str, since: i64) -> NodeView {
     let mut node = node(name);
     node.conditions.push(condition("BadNode", Status::False, at(since)));
     node
+}
+
+/// So many pods that a drain has left.
+fn left(pods: usize) -> Option<Left> {
+    Some(Left { pods: (0..pods).map(|number| pod_of(number, twice())).collect() })
+}
+
+/// Work of which two may run.
+fn twice() -> Work {
+    let (owners, claims) = (Vec::new(), Vec::new());
+    Work { owners, in_leader_worker_set: false, claims, job: None, copies: Copies::Allowed, consent: None }
+}
+
+fn pod_of(number: usize, work: Work) -> PodView {
+    let name = format!("db-{number}");
+    PodView {
+        pod: PodRef { uid: format!("uid-{number}").into(), namespace: "default".into(), name },
+        resource_version: "5".into(),
+        phase: PodPhase::Running,
+        deletion: None,
+        stays: None,
+        work,
+        without_grace: false,
+    }
 }
 
 fn claim(node: &NodeView) -> OwnerView {
@@ -148,7 +174,7 @@ struct World {
     /// Nodes that are there and are selected no more.
     left_alone: Vec<Uid>,
     /// The pods that a drain waits for.
-    left: Option<usize>,
+    left: Option<Left>,
     /// The brake's last word.
     braked: Option<Held>,
 }
@@ -184,7 +210,7 @@ impl World {
     fn member(&self, index: usize) -> Member<'_> {
         let (node, backend) = &self.nodes[index];
         let pods = self.pods.get(&node.node.name).copied();
-        let left = self.left;
+        let left = self.left.clone();
         Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref(), left }
     }
 
@@ -259,6 +285,7 @@ impl World {
             survey: Some(&survey),
             place: repair.map_or(Place::None, Place::Reserved),
             braked: self.braked.as_ref(),
+            kept: None,
         })
     }
 

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, labels, reasons};
 use salvor_api::{Labelled, Labels};
 
+use super::pods::PodView;
 use super::progress::Progress;
+use crate::gate::{Machine, Proof};
 use crate::ids::{NodeName, ResourceVersion};
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
@@ -151,6 +153,8 @@ pub struct NodeMarks {
     pub reboot_done: Option<Box<str>>,
     /// Since when it is being deleted.
     pub deleting: Option<Timestamp>,
+    /// The taint that proves that its machine is off.
+    pub off: Option<Box<str>>,
 }
 
 impl NodeMarks {
@@ -167,6 +171,7 @@ static NO_MARKS: NodeMarks = NodeMarks {
     machine: None,
     reboot_done: None,
     deleting: None,
+    off: None,
 };
 
 /// A node.
@@ -192,6 +197,8 @@ pub struct NodeView {
     pub marks: Option<Box<NodeMarks>>,
     /// The ID of its boot; empty if it does not say.
     pub boot_id: Box<str>,
+    /// The ID of its machine, by the firmware; empty if it does not say.
+    pub system_uuid: Box<str>,
     /// True if new pods are kept away.
     pub unschedulable: bool,
     /// Another recovery that acts on it.
@@ -202,6 +209,14 @@ impl NodeView {
     /// What most nodes do not have.
     pub fn marks(&self) -> &NodeMarks {
         self.marks.as_deref().unwrap_or(&NO_MARKS)
+    }
+
+    /// What is known of its machine.
+    pub(super) fn machine(&self) -> Machine {
+        match &self.marks().off {
+            Some(taint) => Machine::Off(Proof::Taint(taint.to_string())),
+            None => Machine::MayRun,
+        }
     }
 
     /// Since when it is being deleted.
@@ -228,6 +243,7 @@ impl NodeView {
             progress: _,
             marks,
             boot_id,
+            system_uuid,
             unschedulable,
             other_actor,
         } = self;
@@ -242,6 +258,7 @@ impl NodeView {
             && *provider_id == other.provider_id
             && conditions.iter().filter(is_of_others).eq(other.conditions.iter().filter(is_of_others))
             && *boot_id == other.boot_id
+            && *system_uuid == other.system_uuid
             && *other_actor == other.other_actor
     }
 
@@ -340,6 +357,13 @@ impl fmt::Display for Backend {
             Self::Missing(why) => f.write_str(why),
         }
     }
+}
+
+/// The pods that a drain has left on a node. Those of DaemonSets, static pods and pods that have ended are not among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The pods, in the order of their names.
+    pub pods: Vec<PodView>,
 }
 
 /// The server's words when it refused to repair a node.

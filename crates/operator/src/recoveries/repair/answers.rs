@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use salvor_recovery::{
     Step as _,
     objects::NodeRef,
-    repair::{Action, Repair, Step},
+    repair::{Action, End, Ended, Step},
 };
 
 use super::{
     MACHINE_VERSIONS, Repairs,
-    residents::pod_view,
     subjects::{Key, Subject},
+    wire,
 };
 use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
 
@@ -38,6 +38,7 @@ impl Repairs {
             | Step::RequestReboot { .. }
             | Step::Cordon { .. }
             | Step::Uncordon { .. }
+            | Step::PutBack { .. }
             | Step::Forget { .. } => {
                 let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
                 let node = Box::new(self.reader.node(&wire));
@@ -64,12 +65,19 @@ impl Repairs {
                 self.generation += 1;
                 View::Shows
             }
+            Step::KeepNode { .. } | Step::ForgetNode { .. } => {
+                let policy = read::<serde_json::Value>(text).ok().and_then(|object| wire::policy(&object));
+                let Some(policy) = policy else { return View::Lags };
+                self.policies.take(policy, Told::Alone);
+                self.generation += 1;
+                View::Shows
+            }
             Step::WritePolicy { over, .. } => {
                 let Subject::Policy(key) = subject else { return View::Lags };
                 self.written.insert(key.clone(), now);
                 self.count_ends(key, over, now);
                 let frees = self.frees;
-                for repair in over.iter().filter(|_| frees) {
+                for Ended { repair, .. } in over.iter().filter(|_| frees) {
                     let node = NodeRef { name: repair.node.clone(), uid: repair.uid.clone() };
                     if let Some(owner) =
                         repair.owner.as_ref().filter(|_| !self.nodes.contains_key(&node.name))
@@ -81,7 +89,8 @@ impl Repairs {
                 View::Lags
             }
             Step::FailPod { .. } => {
-                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(pod_view)) else {
+                let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(|it| self.reader.pod(it)))
+                else {
                     return View::Lags;
                 };
                 self.residents.saw(&subject.node, pod);
@@ -97,30 +106,39 @@ impl Repairs {
 
     fn count_start(&self, step: &Step) {
         let (action, begun) = match step {
-            Step::DeleteOwner { begun, .. }
-            | Step::RemediateMachine { begun, .. }
-            | Step::DeleteNode { begun, .. } => (Action::Replace, begun),
-            Step::RequestReboot { begun, .. } => (Action::Reboot, begun),
+            Step::DeleteOwner { begun, .. } | Step::RemediateMachine { begun, .. } => {
+                (Action::Replace.to_string(), begun)
+            }
+            Step::Cordon { begun, .. } => ("Drain".to_owned(), begun),
+            Step::DeleteNode { begun, .. } => ("DeleteNode".to_owned(), begun),
+            Step::RequestReboot { begun, .. } => (Action::Reboot.to_string(), begun),
             Step::Report { .. }
             | Step::Tell { .. }
             | Step::WritePolicy { .. }
             | Step::TightenTermination { .. }
             | Step::TakeBackTermination { .. }
-            | Step::Cordon { .. }
             | Step::Uncordon { .. }
             | Step::Forget { .. }
+            | Step::KeepNode { .. }
+            | Step::ForgetNode { .. }
+            | Step::PutBack { .. }
             | Step::EvictPod { .. }
             | Step::FailPod { .. }
             | Step::ForceDeletePod { .. }
             | Step::Mention(_) => return,
         };
-        self.metrics.started(&begun.policy, &action.to_string(), &begun.condition);
+        self.metrics.started(&begun.policy, &action, &begun.condition);
     }
 
-    fn count_ends(&self, key: &Key, over: &[Repair], now: Timestamp) {
+    fn count_ends(&self, key: &Key, over: &[Ended], now: Timestamp) {
         let Some(policy) = self.policy(key) else { return };
-        for repair in over {
-            let action = repair.action.unwrap_or(Action::Replace).to_string();
+        for Ended { repair, end } in over {
+            let action = match end {
+                End::Replaced => Action::Replace.to_string(),
+                End::Rebooted => Action::Reboot.to_string(),
+                // Its machine was not touched.
+                End::NodeGone => continue,
+            };
             let seconds = repair.sick.map(|sick| now.duration_since(sick).as_secs_f64());
             self.metrics.repaired(&policy.name(), &action, seconds);
         }

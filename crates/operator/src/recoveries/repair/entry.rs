@@ -19,6 +19,7 @@ use crate::{
     recoveries::{RecoveryEntry, Start},
     rights::{Resource, Right, Verb},
     running::at_once,
+    work,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
@@ -53,6 +54,8 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         pools.clone().everywhere(&Verb::READ),
         machines.clone().everywhere(&Verb::READ),
     ];
+    // Whether two of a pod may run decides whether a Node that nothing owns is deleted.
+    rights.extend(work::rights());
     if configuration.dry_run {
         return rights;
     }

@@ -14,7 +14,7 @@ use salvor_recovery::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{MACHINE_VERSIONS, News, Repairs, metrics::RepairMetrics, wire};
+use super::{MACHINE_VERSIONS, News, Repairs, look::on_node, metrics::RepairMetrics, wire};
 use crate::{
     explain::{Answer, Answering, Detail, DetailLine, Question, cannot_read},
     feeds::{KindLost, OfKind},
@@ -22,6 +22,7 @@ use crate::{
     nodes::{NODES, NodeWire},
     recovery::Recovery,
     watch::{Change, Moment},
+    work::read_copies_or_why_not,
 };
 
 pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
@@ -34,6 +35,8 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         world.plans = true;
         let read = read_world(&mut world, question).await;
         read.map_err(|error| cannot_read("nodes, repair policies, NodeClaims and Machines", error))?;
+        let pods = read_pods(&mut world, question, &name).await;
+        pods.map_err(|error| cannot_read("the pods of the node", error))?;
         let now = question.time.server();
         let Some(judgement) = world.judge_node(&name, now) else { return Ok(None) };
         let details = world.node(&name).map(|node| details(&world, node, now)).unwrap_or_default();
@@ -62,6 +65,22 @@ async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Resul
         let machines = list(client, &path, |it| Some(reader.machine(it, version))).await?;
         world.hear(News::Machine(number, kind(machines, Some)), now);
     }
+    Ok(())
+}
+
+/// Reads who is left on a node that is drained.
+async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName) -> kube::Result<()> {
+    if !world.drained().contains(name) {
+        return Ok(());
+    }
+    let reader = world.reader.clone();
+    let client = question.client;
+    let mut pods = live::list(client, "/api/v1/pods", &on_node(name), |it| Some(reader.pod(it))).await?;
+    for pod in pods.iter_mut().filter(|pod| pod.holds_a_drain() && reader.gate.must_read(&pod.work)) {
+        pod.work.copies = read_copies_or_why_not(client, &pod.work).await;
+    }
+    world.residents.list(name, pods);
+    world.generation += 1;
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use salvor_recovery::{
     Judgement, Verdict,
     ids::NodeName,
     repair::{
-        Backend, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene, PolicyWhy,
-        Repair, Scene, Step, Termination, decide_node, decide_pod, decide_policy, drained_until,
+        Backend, KeptBy, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene,
+        PolicyWhy, Repair, Scene, Step, decide_node, decide_pod, decide_policy, is_drained,
     },
 };
 
@@ -106,7 +106,17 @@ impl Repairs {
             (None, None) => Place::None,
         };
         let braked = self.braked.get(uid);
-        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked })
+        let kept = self.kept_of(node, now);
+        look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked, kept })
+    }
+
+    /// What stood on the Node of a machine that has registered again, as the last of those that remember it has it.
+    pub(super) fn kept_of(&self, node: &NodeView, now: Timestamp) -> Option<KeptBy<'_>> {
+        let all = self
+            .policies
+            .values()
+            .flat_map(|policy| policy.status.deleted_nodes.iter().map(move |kept| KeptBy { policy, kept }));
+        all.filter(|by| by.kept.is_of(node, now)).max_by_key(|by| by.kept.at)
     }
 
     pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Judgement<PodWhy, Step>> {
@@ -125,20 +135,19 @@ impl Repairs {
             }
             (None, Some(node)) => {
                 let is_judged = self.enabled && self.is_known();
-                let drained = |scene: &Scene<'_>| drained_until(scene, &self.settings, now);
-                let until = is_judged.then(|| self.in_scene(node, now, drained)).flatten();
-                PodPlace::Drained { node: node.node.clone(), until }
+                let drained = |scene: &Scene<'_>| is_drained(scene, &self.settings, now);
+                let is_drained = is_judged && self.in_scene(node, now, drained);
+                PodPlace::Drained { node: node.node.clone(), is_drained }
             }
             (None, None) => return None,
         };
-        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), now))
+        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), &self.reader.gate, now))
     }
 
     /// The nodes whose pods are evicted one by one, or will be.
     pub(super) fn drained(&self) -> BTreeSet<NodeName> {
         let policies = self.policies.values().chain(self.pool_policies());
-        let graceful = policies.filter(|policy| matches!(policy.termination, Termination::Graceful(_)));
-        let nodes = graceful
+        let nodes = policies
             .flat_map(|policy| &policy.status.repairs)
             .filter_map(|repair| self.node(self.uids.get(&repair.uid)?));
         let drained = nodes.filter(|node| {

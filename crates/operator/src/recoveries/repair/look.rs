@@ -1,23 +1,25 @@
 //! Second looks: the node, its owner and its policy are read live and judged once more.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::{try_join, try_join3};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Judgement,
+    gate::Copies,
+    ids::{NodeName, Uid},
     objects::{NodeRef, ObjectRef, PodRef},
     repair::{
-        Backend, Grave, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings, Step,
-        Survey, Termination, decide_node, decide_pod, drained_until,
+        Backend, Grave, Left, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings,
+        Step, Survey, decide_node, decide_pod, is_drained,
     },
 };
 
 use super::{
     MACHINE_VERSIONS, Why,
     owners::SeenOwner,
-    residents::pod_view,
+    residents::left_of,
     wire::{self, Reader},
 };
 use crate::{
@@ -44,6 +46,8 @@ pub(crate) struct Inquiry {
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) reader: Arc<Reader>,
+    /// What the claims and Jobs of the node's pods say, which never changes.
+    pub(super) copies: BTreeMap<Uid, Copies>,
     /// The pod that it is about, if it is about one.
     pub(super) pod: Option<PodQuestion>,
 }
@@ -76,23 +80,23 @@ impl LiveInquiry for Inquiry {
         let PodRef { namespace, name, uid } = &question.pod.pod;
         let pod = match known {
             Known::Guarded => Some(question.pod.clone()),
-            Known::Written(text) => Some(pod_view(read(text)?)),
+            Known::Written(text) => Some(self.reader.pod(read(text)?)),
             Known::Nothing => {
                 let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-                text.map(|text| read(&text).map(pod_view)).transpose()?
+                text.map(|text| read(&text).map(|it| self.reader.pod(it))).transpose()?
             }
         };
         let Some(pod) = pod.filter(|pod| pod.pod.uid == *uid) else { return Ok(None) };
         let place = match (&question.grave, &self.node) {
             (Some(grave), _) => self.replaced(client, grave).await?,
             (None, Some(node)) => {
-                let until = |scene: &Scene<'_>, settings: &Settings| drained_until(scene, settings, now);
-                let until = self.in_scene(client, false, until).await?.flatten();
-                PodPlace::Drained { node: node.clone(), until }
+                let drained = |scene: &Scene<'_>, settings: &Settings| is_drained(scene, settings, now);
+                let is_drained = self.in_scene(client, false, drained).await?.unwrap_or(false);
+                PodPlace::Drained { node: node.clone(), is_drained }
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(decide_pod(&pod, &place, None, now).map_why(Why::Pod)))
+        Ok(Some(decide_pod(&pod, &place, None, &self.reader.gate, now).map_why(Why::Pod)))
     }
 }
 
@@ -134,11 +138,9 @@ impl Inquiry {
             (Backend::Missing(why), _) => Backend::Missing(why.clone()),
         };
         let policy = policy.filter(|policy| policy.selects(&node.labels));
-        let is_graceful =
-            matches!(policy.as_ref().map(|policy| policy.termination), Some(Termination::Graceful(_)));
-        // A node that is drained goes before its time only if no pod is left.
-        let left = if counts_pods && is_graceful && node.unschedulable && backend == Backend::Node {
-            Some(pods_left(client, &node).await?)
+        // Whether the Node may be deleted depends on who is left.
+        let left = if counts_pods && node.unschedulable && backend == Backend::Node {
+            Some(self.pods_left(client, &node).await?)
         } else {
             None
         };
@@ -156,6 +158,7 @@ impl Inquiry {
             policy: policy.as_ref(),
             survey: self.survey.as_deref(),
             braked: None,
+            kept: None,
         };
         Ok(Some(look(&scene, settings)))
     }
@@ -168,6 +171,19 @@ impl Inquiry {
         let owner = owner.map(|text| read::<Object<Nothing, Nothing>>(&text)).transpose()?;
         let owner_is_there = owner.is_some_and(|owner| owner.metadata.uid == grave.owner.uid);
         Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
+    }
+
+    /// The pods that the drain of a node has left.
+    async fn pods_left(&self, client: &Client, node: &NodeView) -> kube::Result<Left> {
+        let view = |wire| {
+            let mut pod = self.reader.pod(wire);
+            if let Some(copies) = self.copies.get(&pod.pod.uid) {
+                pod.work.copies = copies.clone();
+            }
+            Some(pod)
+        };
+        let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), view).await?;
+        Ok(left_of(&pods))
     }
 
     async fn owner(&self, client: &Client, backend: &Backend) -> kube::Result<Option<SeenOwner>> {
@@ -196,12 +212,9 @@ impl Inquiry {
     }
 }
 
-/// The pods of a node that its drain waits for.
-async fn pods_left(client: &Client, node: &NodeView) -> kube::Result<usize> {
-    let selector =
-        format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.node.name.as_str()));
-    let pods = live::list(client, "/api/v1/pods", &selector, |wire| Some(pod_view(wire))).await?;
-    Ok(pods.iter().filter(|pod| pod.holds_a_drain()).count())
+/// Selects the pods that are bound to a node.
+pub(super) fn on_node(name: &NodeName) -> String {
+    format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(name.as_str()))
 }
 
 /// The path of an object.

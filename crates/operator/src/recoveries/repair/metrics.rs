@@ -14,13 +14,13 @@ use crate::metrics::{as_gauge, descriptions};
 descriptions! { METRICS;
     NODES = "salvor_repair_nodes", "gauge", "policy, state", "Nodes of a repair policy: healthy, waiting for the end of their toleration, vetoed, blocked, or being repaired";
     BLOCKED = "salvor_repair_blocked_nodes", "gauge", "policy, cause", "Nodes that are past their toleration and whose repair is held, by cause";
-    STARTED = "salvor_repair_started", "counter", "policy, action, condition", "Repairs begun";
-    REPAIRED = "salvor_repair_repaired", "counter", "policy, action", "Repairs that are over";
+    STARTED = "salvor_repair_started", "counter", "policy, action, condition", "Repairs begun, by action: Replace, Reboot, or of nodes that nothing owns Drain and DeleteNode";
+    REPAIRED = "salvor_repair_repaired", "counter", "policy, action", "Machines that were replaced or rebooted";
     SECONDS = "salvor_repair_seconds", "histogram", "", "Seconds from when a node became sick until its repair was over";
 }
 
 /// Causes that are shown also while they hold nobody.
-const CAUSES: [&str; 16] = [
+const CAUSES: [&str; 17] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
     "ZoneOutage",
@@ -32,6 +32,7 @@ const CAUSES: [&str; 16] = [
     "AnotherRecovery",
     "BackendFailed",
     "LadderExhausted",
+    "MachineMayRun",
     "AnnotationUnreadable",
     "MaxNodesPerMinute",
     "MaxUnreachablePercent",

@@ -10,7 +10,7 @@ use kube::Client;
 use salvor_recovery::ids::NodeName;
 use tokio::sync::Notify;
 
-use super::{Key, News};
+use super::{Key, News, look::on_node};
 use crate::{
     feeds::Outbox,
     live,
@@ -81,7 +81,7 @@ pub(super) async fn count(client: Client, counted: Counted, news: Outbox<News>) 
                 () = counted.0.bell.notified() => continue,
             }
         };
-        let selector = format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(node.as_str()));
+        let selector = on_node(&node);
         let pods = live::list(&client, "/api/v1/pods", &selector, |_: Object<Nothing, Nothing>| Some(()));
         let pods = match tokio::time::timeout(TIMEOUT, pods).await {
             Ok(Ok(pods)) => u32::try_from(pods.len()).unwrap_or(u32::MAX),

@@ -1,21 +1,29 @@
 //! The pods of nodes that are drained, and of nodes that were replaced and are gone. Only these are watched, node by node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
+    gate::{Copies, GatePolicy, Work},
     ids::{NodeName, Uid},
     objects::{NodeRef, ObjectRef, PodPhase, PodRef},
-    repair::{Grave, PodView, Refusal, Stays},
+    repair::{Grave, Left, PodView, Refusal, Stays},
 };
 use serde::Deserialize;
 
-use super::{News, Subject, subjects::PodSubject};
+use super::{News, Subject, subjects::PodSubject, wire::Reader};
 use crate::{
     feeds::Feed,
     watch::{Change, Project, Target},
-    wire::{Nothing, Object},
+    wire::Object,
+    work::{VolumeWire, WorkAnnotations, work},
 };
+
+/// A pod whose claims and Job are read: its node, the number of the watch of that node's pods, and its UID.
+pub(crate) type WorkKey = (NodeName, u64, Uid);
 
 /// The watches of pods, for metrics.
 const PODS: &str = "pods";
@@ -111,11 +119,11 @@ impl Residents {
         changed
     }
 
-    pub(super) fn feeds(&self) -> impl Iterator<Item = Feed<News>> {
+    pub(super) fn feeds(&self, reader: &Arc<Reader>) -> impl Iterator<Item = Feed<News>> {
         let watches = self.nodes.iter().map(|(node, resident)| {
             let (of, number) = (node.clone(), resident.number);
             let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
-            Feed::passing_watch(target, number, Pods, move |change| News::Pod {
+            Feed::passing_watch(target, number, Pods(reader.clone()), move |change| News::Pod {
                 node: of.clone(),
                 number,
                 change,
@@ -130,8 +138,9 @@ impl Residents {
             return Vec::new();
         };
         match change {
-            Change::Applied(pod) => {
+            Change::Applied(mut pod) => {
                 let subject = pod_subject(node, &pod);
+                remember(&mut pod, &resident.pods);
                 resident.pods.insert(pod.pod.uid.clone(), pod);
                 vec![subject]
             }
@@ -143,17 +152,61 @@ impl Residents {
                 let mut woken: Vec<Subject> =
                     resident.pods.values().map(|pod| pod_subject(node, pod)).collect();
                 resident.listed = true;
-                resident.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
+                let known = std::mem::take(&mut resident.pods);
+                let keep = |mut pod: PodView| {
+                    remember(&mut pod, &known);
+                    (pod.pod.uid.clone(), pod)
+                };
+                resident.pods = all.into_iter().map(keep).collect();
                 woken.extend(resident.pods.values().map(|pod| pod_subject(node, pod)));
                 woken
             }
         }
     }
 
+    /// The pods that a drain has left and whose claims and Job decide whether two of them may run.
+    pub(super) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
+        let mut wanted = BTreeMap::new();
+        for (node, resident) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
+            let pods = resident.pods.values();
+            for pod in pods.filter(|pod| pod.holds_a_drain() && gate.must_read(&pod.work)) {
+                let key = (node.clone(), resident.number, pod.pod.uid.clone());
+                wanted.insert(key, pod.work.clone());
+            }
+        }
+        wanted
+    }
+
+    /// Takes in what the claims and the Job of a pod say; true if that is news.
+    pub(super) fn learn(&mut self, (node, number, uid): &WorkKey, copies: Copies) -> bool {
+        let resident = self.nodes.get_mut(node).filter(|it| it.number == *number);
+        let Some(pod) = resident.and_then(|it| it.pods.get_mut(uid)) else { return false };
+        let is_news = pod.work.copies != copies;
+        pod.work.copies = copies;
+        is_news
+    }
+
+    /// What the claims and Jobs of the pods of a node say.
+    pub(super) fn copies(&self, node: &NodeName) -> BTreeMap<Uid, Copies> {
+        let pods = self.nodes.get(node).into_iter().flat_map(|it| it.pods.values());
+        pods.map(|pod| (pod.pod.uid.clone(), pod.work.copies.clone())).collect()
+    }
+
+    /// Takes in all pods of a node that is not watched.
+    pub(super) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
+        self.watch(BTreeSet::from([node.clone()]));
+        if let Some(resident) = self.nodes.get_mut(node) {
+            resident.listed = true;
+            resident.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
+        }
+    }
+
     /// Takes in the answer to our own write.
     pub(super) fn saw(&mut self, node: &NodeName, pod: PodView) {
         if let Some(known) = self.nodes.get_mut(node).and_then(|it| it.pods.get_mut(&pod.pod.uid)) {
+            let copies = known.work.copies.clone();
             *known = pod;
+            known.work.copies = copies;
         }
     }
 
@@ -165,10 +218,10 @@ impl Residents {
         self.nodes.iter().flat_map(|(node, it)| it.pods.values().map(|pod| pod_subject(node, pod)))
     }
 
-    /// The pods that the drain of a node waits for, if they are known.
-    pub(super) fn left(&self, node: &NodeName) -> Option<usize> {
+    /// The pods that the drain of a node has left, if they are known.
+    pub(super) fn left(&self, node: &NodeName) -> Option<Left> {
         let resident = self.nodes.get(node).filter(|it| it.listed)?;
-        Some(resident.pods.values().filter(|pod| pod.holds_a_drain()).count())
+        Some(left_of(resident.pods.values()))
     }
 
     pub(super) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {
@@ -184,6 +237,20 @@ impl Residents {
     }
 }
 
+/// The pods among these that a drain has left, in the order of their names.
+pub(super) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
+    let mut pods: Vec<PodView> = pods.into_iter().filter(|pod| pod.holds_a_drain()).cloned().collect();
+    pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
+    Left { pods }
+}
+
+/// The claims and the Job of a pod never change.
+fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
+    if let Some(known) = known.get(&pod.pod.uid) {
+        pod.work.copies = known.work.copies.clone();
+    }
+}
+
 fn lasts(since: Timestamp) -> Timestamp {
     since.saturating_add(GRAVE_LASTS).unwrap_or(Timestamp::MAX)
 }
@@ -193,18 +260,25 @@ fn pod_subject(node: &NodeName, pod: &PodView) -> Subject {
 }
 
 /// Every pod of a node.
-pub(super) struct Pods;
+pub(super) struct Pods(Arc<Reader>);
 
 impl Project for Pods {
     type Wire = PodWire;
     type Kept = PodView;
 
     fn keep(&self, wire: PodWire) -> Option<PodView> {
-        Some(pod_view(wire))
+        Some(self.0.pod(wire))
     }
 }
 
-pub(super) type PodWire = Object<Nothing, PodStatus, Annotations>;
+pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpec {
+    volumes: Vec<VolumeWire>,
+    termination_grace_period_seconds: Option<i64>,
+}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -212,28 +286,24 @@ pub(super) struct PodStatus {
     phase: String,
 }
 
-#[derive(Deserialize, Default)]
-#[serde(default)]
-pub(super) struct Annotations {
-    /// Set by a kubelet on the API's image of a static pod.
-    #[serde(rename = "kubernetes.io/config.mirror")]
-    mirror: Option<String>,
-}
-
-/// A pod as this recovery keeps it.
-pub(super) fn pod_view(PodWire { metadata, status, .. }: PodWire) -> PodView {
-    let is_of_daemon_set = metadata
-        .controller()
-        .is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"));
-    PodView {
-        phase: PodPhase::from_api(&status.phase),
-        deletion: metadata.pod_deletion(),
-        stays: match (&metadata.annotations.mirror, is_of_daemon_set) {
-            (Some(_), _) => Some(Stays::Mirror),
-            (None, true) => Some(Stays::DaemonSet),
-            (None, false) => None,
-        },
-        pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
-        resource_version: metadata.resource_version,
+impl Reader {
+    /// A pod as this recovery keeps it.
+    pub(super) fn pod(&self, PodWire { metadata, spec, status }: PodWire) -> PodView {
+        let is_of_daemon_set = metadata
+            .controller()
+            .is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"));
+        PodView {
+            phase: PodPhase::from_api(&status.phase),
+            deletion: metadata.pod_deletion(),
+            stays: match (metadata.annotations.is_mirror(), is_of_daemon_set) {
+                (true, _) => Some(Stays::Mirror),
+                (false, true) => Some(Stays::DaemonSet),
+                (false, false) => None,
+            },
+            work: work(&metadata, &spec.volumes, &self.gate),
+            without_grace: spec.termination_grace_period_seconds == Some(0),
+            pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
+            resource_version: metadata.resource_version,
+        }
     }
 }

@@ -8,7 +8,7 @@ use salvor_recovery::{
 };
 use serde_json::{Value, json};
 
-use super::{residents::pod_view, subjects::PodSubject, *};
+use super::{subjects::PodSubject, *};
 use crate::{executor::Written, feeds::KindLost, metrics::Metrics, time::Time, watch::Moment};
 
 fn at(seconds: i64) -> Timestamp {
@@ -301,7 +301,7 @@ fn pod_on(node: &str) -> (Subject, PodView) {
         "metadata": {"name": "work", "namespace": "default", "uid": "uid-work", "resourceVersion": "20"},
         "status": {"phase": "Running"},
     });
-    let view = pod_view(serde_json::from_value(wire).unwrap());
+    let view = Reader::default().pod(serde_json::from_value(wire).unwrap());
     (Subject::Pod(Box::new(PodSubject { node: node.into(), pod: view.pod.clone() })), view)
 }
 

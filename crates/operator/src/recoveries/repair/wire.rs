@@ -1,10 +1,11 @@
 //! What is read of nodes, policies and NodePools.
 
 use jiff::Timestamp;
-use salvor_api::{Labels, names::repair::annotations};
+use salvor_api::{Labels, config::Configuration, names::repair::annotations};
 use salvor_recovery::{
+    gate::GatePolicy,
     ids::{ResourceVersion, Uid},
-    objects::{Kind, NodeRef, ObjectRef, Taint},
+    objects::{Kind, NodeRef, ObjectRef, Ready, Taint},
     one_actor::{EvictionSign, NodeActors, NodeSigns},
     repair::{
         ConditionView, Head, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView, Policy,
@@ -19,21 +20,34 @@ use crate::{
     nodes::{NodeWire, RepairAnnotations},
     revision::Revision,
     watch::Project,
-    wire::{Condition, Whole},
+    wire::{Condition, Whole, node_ready},
 };
 
 /// Reads objects. What many of them have in common it keeps once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reader {
     actors: NodeActors,
+    pub(super) gate: GatePolicy,
     pub(super) texts: Interned<str>,
     labels: Interned<Labels>,
     words: Interned<Words>,
 }
 
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new(NodeActors::default(), GatePolicy::new(&Configuration::default()))
+    }
+}
+
 impl Reader {
-    pub(super) fn new(actors: NodeActors) -> Self {
-        Self { actors, ..Self::default() }
+    pub(super) fn new(actors: NodeActors, gate: GatePolicy) -> Self {
+        Self {
+            actors,
+            gate,
+            texts: Interned::default(),
+            labels: Interned::default(),
+            words: Interned::default(),
+        }
     }
 
     /// A node as this recovery keeps it.
@@ -64,6 +78,11 @@ impl Reader {
             machine: machine.map(|(namespace, name)| (namespace.into(), name.into())),
             reboot_done: boxed(&repair.reboot_done),
             deleting: metadata.deletion_timestamp,
+            off: self
+                .actors
+                .proof(signs)
+                .filter(|_| node_ready(&status.conditions) != Ready::True)
+                .map(|taint| taint.to_string().into()),
         };
         let mut conditions: Vec<ConditionView> =
             status.conditions.iter().filter_map(|it| self.condition(it)).collect();
@@ -79,6 +98,7 @@ impl Reader {
             progress: read.and_then(Result::ok).map(Box::new),
             marks: marks.unless_none(),
             boot_id: status.node_info.boot_id.clone(),
+            system_uuid: status.node_info.system_uuid.clone(),
             unschedulable: spec.unschedulable,
             other_actor: self.actors.before_a_repair(signs),
         }

@@ -387,6 +387,88 @@ fn a_limit_that_trips_after_the_turn_was_given_still_holds() {
     assert_eq!(world.reason(0, at(60)), "TooManyUnhealthy");
 }
 
+/// Two of four are sick at once, and 20% of four is one: they are held for 20 minutes after their toleration, and then replaced one
+/// after the other.
+#[test]
+fn too_many_sick_nodes_are_repaired_one_at_a_time_in_the_end() {
+    let mut world = pool(with(json!({"budgets": [{"nodes": "100%"}]})), 4, 2);
+    world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+    world.remember(at(1));
+    assert_eq!(world.reserve(at(30)), Vec::<String>::new());
+    assert_eq!(world.hold(0, at(30)).unwrap().until(), Some(at(50)));
+    assert_eq!(world.survey(at(31)).changes_at, Some(at(50)));
+    assert_eq!(world.reserve(seconds(50 * 60 - 1)), Vec::<String>::new());
+    assert_eq!(world.reserve(at(50)), ["n00"]);
+    assert_eq!(world.deeds(0, at(50)), TIGHTEN, "and it is not held by its own turn");
+    assert_eq!(world.reserve(at(50)), Vec::<String>::new(), "one at a time");
+    let hold = world.hold(1, at(50)).unwrap();
+    assert_eq!((hold.code(), hold.until()), ("TooManyUnhealthy", None));
+    assert!(hold.to_string().contains("one at a time"), "{hold}");
+    world.nodes.remove(0);
+    assert_eq!(world.reserve(at(51)), ["n01"]);
+    for never in [json!({"unhealthyLimit": 0}), json!({"unhealthyLimit": "0%"})] {
+        let mut world = pool(with(never), 4, 1);
+        world.remember(at(1));
+        assert_eq!(world.reserve(at(10_000)), Vec::<String>::new(), "nothing is nothing");
+    }
+    let mut off = pool(with(json!({})), 4, 2);
+    (off.settings.outage_timeout, off.settings.pool_sick_percent) = (None, None);
+    off.remember(at(1));
+    assert_eq!(off.reserve(at(10_000)), Vec::<String>::new());
+}
+
+/// A node that nobody may or can repair freezes no small pool: it counts neither against the limit nor against the budget.
+#[test]
+fn a_node_that_is_given_up_holds_up_nobody() {
+    let reboots = json!({"policies": [{
+        "conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m", "action": "Reboot",
+    }], "budgets": [{"nodes": 1}]});
+    let two_of_four = |spec: Value| {
+        let mut world = pool(policy_of(spec), 4, 2);
+        world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
+        world
+    };
+    let one = |spec: &Value| {
+        let mut spec = spec.clone();
+        spec["policies"][0]["action"] = json!("Replace");
+        spec
+    };
+    let mut vetoed = two_of_four(one(&reboots));
+    marks(&mut vetoed.nodes[0].0).do_not_repair = Some("".into());
+    assert_eq!(vetoed.survey(at(60)).unhealthy, 1);
+    assert_eq!(vetoed.reserve(at(60)), ["n01"]);
+
+    let mut exhausted = two_of_four(reboots.clone());
+    exhausted.nodes[1].0.conditions.truncate(1);
+    assert_eq!(exhausted.deeds(0, at(30)), ["RequestReboot"]);
+    let judgement = exhausted.judge(0, at(30));
+    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    exhausted.nodes[0].0.progress = Some(Box::new(progress.clone()));
+    exhausted.nodes[1].0.conditions.push(condition("BadNode", Status::False, at(0)));
+    assert_eq!(exhausted.reserve(at(39)), Vec::<String>::new(), "it has its time");
+    assert_eq!(exhausted.reason(0, at(41)), "LadderExhausted");
+    let survey = exhausted.survey(at(41));
+    assert_eq!((survey.unhealthy, survey.used, survey.given_up), (1, 0, 1));
+    assert_eq!(exhausted.reserve(at(41)), ["n01"]);
+    let status = &exhausted.policy.status;
+    assert_eq!((status.blocked, status.repairing, status.repairs.len()), (1, 1, 2));
+
+    let mut drained = two_of_four(one(&reboots));
+    drained.nodes[0].1 = Backend::Node;
+    drained.nodes[1].0.conditions.truncate(1);
+    drained.reserve(at(60));
+    let judgement = drained.judge(0, at(60));
+    let Step::Cordon { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let (node, _) = &mut drained.nodes[0];
+    (node.unschedulable, node.progress) = (true, Some(Box::new(progress.clone())));
+    drained.left = left(1);
+    drained.nodes[1].0.conditions.push(condition("BadNode", Status::False, at(0)));
+    assert_eq!(drained.reserve(seconds(60 * 60 + 9)), Vec::<String>::new(), "it is being drained");
+    assert_eq!(drained.survey(seconds(60 * 60 + 9)).changes_at, Some(seconds(60 * 60 + 10)));
+    assert_eq!(drained.reserve(seconds(60 * 60 + 10)), ["n01"]);
+    assert_eq!(drained.hold(0, at(61)).unwrap().code(), "MachineMayRun");
+}
+
 #[test]
 fn a_list_of_repairs_that_cannot_be_read_counts_as_full() {
     let mut world = pool(with(json!({"budgets": [{"nodes": "100%"}]})), 10, 1);

@@ -293,22 +293,10 @@ fn backends_have_each_their_own_way() {
     assert_eq!(world.reason(0, at(60)), "RepairUnderWay");
     world.settings.cluster_api = salvor_api::config::ClusterApiRepair::Delete;
     assert_eq!(world.deeds(0, at(60)), DELETE);
-    world.nodes[0].1 = Backend::Node;
-    assert_eq!(world.deeds(0, at(60)), ["DeleteNode"]);
-    world.nodes[0].1 = Backend::Missing("several NodeClaims have its providerID".to_owned());
-    let mut blocked = World::new(policy_of(spec.clone()), [sick("n", 0)]);
+    let mut blocked = World::new(policy_of(spec), [sick("n", 0)]);
     blocked.nodes[0].1 = Backend::Missing("several NodeClaims have its providerID".to_owned());
     assert_eq!(blocked.deeds(0, at(60)), NOTHING);
     assert_eq!(blocked.reason(0, at(60)), "NoBackend");
-    // Gently: cordoned first, and deleted when its time is over.
-    let mut spec = spec;
-    spec["termination"] = json!("Graceful");
-    let mut world = World::new(policy_of(spec), [sick("n", 0)]);
-    world.nodes[0].1 = Backend::Node;
-    assert_eq!(world.deeds(0, at(60)), ["CordonNode"]);
-    world.nodes[0].0.unschedulable = true;
-    assert_eq!(world.deeds(0, at(61)), NOTHING);
-    assert_eq!(world.deeds(0, at(75)), ["DeleteNode"]);
 }
 
 #[test]
@@ -508,6 +496,7 @@ fn nobody_is_touched_who_was_not_written_down() {
         survey: Some(&survey),
         place: Place::None,
         braked: None,
+        kept: None,
     };
     let judgement = decide_node(&scene, &settings(), at(60));
     assert_eq!(judgement.verdict, Verdict::Ignore(NodeWhy::NotSelected));

@@ -1,8 +1,8 @@
 //! The pods of a node that is replaced, what the brake holds, and what is left on nodes that no policy selects any more.
 
 use super::*;
-use crate::objects::{Deletion, PodPhase, PodRef};
-use crate::step::{Disrupts, SecondLook, Step as _};
+use crate::objects::Deletion;
+use crate::step::{Disrupts, Grace, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
     PodView {
@@ -11,7 +11,18 @@ fn pod(phase: PodPhase) -> PodView {
         phase,
         deletion: None,
         stays: None,
+        work: twice(),
+        without_grace: false,
     }
+}
+
+fn judged(
+    pod: &PodView,
+    place: &PodPlace,
+    refused: Option<&Refusal>,
+    now: Timestamp,
+) -> Judgement<PodWhy, Step> {
+    decide_pod(pod, place, refused, &GatePolicy::new(&Configuration::default()), now)
 }
 
 fn going(grace_seconds: Option<i64>) -> PodView {
@@ -25,8 +36,8 @@ fn replaced(node_is_there: bool, owner_is_there: bool) -> PodPlace {
     PodPlace::Replaced { grave: Grave { node, owner }, node_is_there, owner_is_there }
 }
 
-fn drained(until: Option<Timestamp>) -> PodPlace {
-    PodPlace::Drained { node: node("n").node, until }
+fn drained(is_drained: bool) -> PodPlace {
+    PodPlace::Drained { node: node("n").node, is_drained }
 }
 
 fn names(judgement: &Judgement<PodWhy, Step>) -> Vec<&'static str> {
@@ -53,7 +64,7 @@ fn pods_are_freed_only_if_node_and_machine_are_gone() {
         (held, replaced(false, false), &[], "Going"),
     ];
     for (pod, place, steps, reason) in cases {
-        let judgement = decide_pod(&pod, &place, None, at(60));
+        let judgement = judged(&pod, &place, None, at(60));
         assert_eq!(
             (names(&judgement).as_slice(), judgement.verdict.why().code()),
             (steps, reason),
@@ -69,18 +80,17 @@ fn pods_are_freed_only_if_node_and_machine_are_gone() {
 #[test]
 fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
     let of = |stays| PodView { stays: Some(stays), ..pod(PodPhase::Running) };
-    let cases: [(PodView, Option<Timestamp>, &[&str], &str); 8] = [
-        (pod(PodPhase::Running), Some(at(70)), &["EvictPodFromSickNode"], "Drained"),
-        (pod(PodPhase::Pending), Some(at(70)), &["EvictPodFromSickNode"], "Drained"),
-        (pod(PodPhase::Running), Some(at(60)), &[], "NotDrained"),
-        (pod(PodPhase::Running), None, &[], "NotDrained"),
-        (pod(PodPhase::Succeeded), Some(at(70)), &[], "Ended"),
-        (going(Some(30)), Some(at(70)), &[], "Going"),
-        (of(Stays::Mirror), Some(at(70)), &[], "Stays"),
-        (of(Stays::DaemonSet), Some(at(70)), &[], "Stays"),
+    let cases: [(PodView, bool, &[&str], &str); 7] = [
+        (pod(PodPhase::Running), true, &["EvictPodFromSickNode"], "Drained"),
+        (pod(PodPhase::Pending), true, &["EvictPodFromSickNode"], "Drained"),
+        (pod(PodPhase::Running), false, &[], "NotDrained"),
+        (pod(PodPhase::Succeeded), true, &[], "Ended"),
+        (going(Some(30)), true, &[], "Going"),
+        (of(Stays::Mirror), true, &[], "Stays"),
+        (of(Stays::DaemonSet), true, &[], "Stays"),
     ];
-    for (pod, until, steps, reason) in cases {
-        let judgement = decide_pod(&pod, &drained(until), None, at(60));
+    for (pod, is_drained, steps, reason) in cases {
+        let judgement = judged(&pod, &drained(is_drained), None, at(60));
         assert_eq!(
             (names(&judgement).as_slice(), judgement.verdict.why().code()),
             (steps, reason),
@@ -92,32 +102,60 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
     }
 }
 
+/// The API takes a pod without grace away before its kubelet has ended it, which on a silent node is force.
 #[test]
-fn what_was_refused_waits_and_not_beyond_the_drain() {
+fn a_drain_gives_work_that_must_not_run_twice_a_second() {
+    let of_set = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
+    let once = Work { owners: vec![of_set], ..twice() };
+    let unread = Work { copies: Copies::Unread, ..twice() };
+    for (work, without_grace, grace) in [
+        (once.clone(), true, Grace::ASecond),
+        (once, false, Grace::Own),
+        (unread, true, Grace::ASecond),
+        (twice(), true, Grace::Own),
+    ] {
+        let pod = PodView { work, without_grace, ..pod(PodPhase::Running) };
+        let verdict = judged(&pod, &drained(true), None, at(60)).verdict;
+        let [Step::EvictPod { grace: given, .. }] = verdict.actions() else { panic!("{verdict:?}") };
+        assert_eq!(*given, grace, "{pod:?}");
+    }
+}
+
+#[test]
+fn what_was_refused_waits() {
     let refused = Refusal { words: "a disruption budget".into(), until: at(61) };
     for (place, now, until) in [
-        (drained(Some(at(70))), at(60), Some(at(61))),
-        (drained(Some(seconds(60 * 60 + 10))), at(60), Some(seconds(60 * 60 + 10))),
-        (drained(Some(at(70))), at(61), None),
+        (drained(true), at(60), Some(at(61))),
+        (drained(true), at(61), None),
         (replaced(false, false), at(60), Some(at(61))),
         (replaced(false, false), at(61), None),
     ] {
-        let judgement = decide_pod(&pod(PodPhase::Running), &place, Some(&refused), now);
+        let judgement = judged(&pod(PodPhase::Running), &place, Some(&refused), now);
         assert_eq!(judgement.verdict.wake_at(), until, "{place:?}");
         assert_eq!(judgement.verdict.actions().is_empty(), until.is_some(), "{place:?}");
     }
 }
 
-/// A graceful policy with 15 minutes, and a node that nothing owns.
-fn gentle() -> World {
-    let spec = json!({
+/// A policy, and a sick node that nothing owns.
+#[allow(clippy::needless_pass_by_value, reason = "calls read better")]
+fn unowned(more: Value) -> World {
+    let mut spec = json!({
         "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}],
         "unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}],
-        "termination": "Graceful", "gracePeriod": "15m",
     });
-    let mut world = World::new(policy_of(spec), [sick("n", 0), node("well")]);
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    let policy = policy_of(spec);
+    assert!(policy.defects.is_empty(), "{:?}", policy.defects);
+    let mut world = World::new(policy, [sick("n", 0), node("well")]);
     world.nodes[0].1 = Backend::Node;
     world
+}
+
+/// The same with a graceful policy with 15 minutes.
+fn gentle() -> World {
+    unowned(json!({"termination": "Graceful", "gracePeriod": "15m"}))
 }
 
 /// Cordons the node as its step says.
@@ -127,36 +165,303 @@ fn cordon(world: &mut World, now: Timestamp) {
     let Some(Step::Cordon { progress, .. }) = judgement.verdict.actions().first() else {
         panic!("{:?}", judgement.verdict)
     };
-    assert!(progress.cordoned);
+    assert_eq!((progress.cordoned, progress.draining_since), (!world.nodes[0].0.unschedulable, Some(now)));
     let node = &mut world.nodes[0].0;
     (node.unschedulable, node.progress) = (true, Some(Box::new(progress.clone())));
 }
 
-fn drains(world: &World, now: Timestamp) -> Option<Timestamp> {
-    world.with_scene(0, now, |scene| drained_until(scene, &world.settings, now))
+fn drains(world: &World, now: Timestamp) -> bool {
+    world.with_scene(0, now, |scene| is_drained(scene, &world.settings, now))
 }
 
+/// Nothing replaces its machine, which may run: whatever the termination, it is cordoned and drained, and then held; its Node stays.
 #[test]
-fn a_node_that_nothing_owns_is_drained_until_its_grace_ends_or_it_is_empty() {
+fn a_node_that_nothing_owns_is_drained_and_then_held() {
+    let forceful = unowned(json!({}));
+    for (mut world, held_from) in [(forceful, seconds(60 * 60 + 10)), (gentle(), at(75))] {
+        assert!(!drains(&world, at(60)), "it is not its turn");
+        cordon(&mut world, at(60));
+        world.left = left(7);
+        let before = Timestamp::from_second(held_from.as_second() - 1).unwrap();
+        assert!(drains(&world, at(60)));
+        assert!(drains(&world, before));
+        assert_eq!(world.reason(0, before), "RepairUnderWay");
+        assert_eq!(world.judge(0, before).verdict.actions().len(), 1, "it tells so");
+        for now in [held_from, at(600)] {
+            assert_eq!(world.deeds(0, now), NOTHING);
+            let hold = world.hold(0, now).unwrap();
+            assert_eq!(hold.code(), "MachineMayRun");
+            let text = hold.to_string();
+            for said in [
+                "node n,",
+                &at(60).to_string(),
+                "default/db-0, default/db-1",
+                "and 2 more",
+                "salvor evict n",
+                "kubectl taint nodes n node.kubernetes.io/out-of-service",
+                "kubectl annotate pod -n default db-0",
+                "kubectl delete node n",
+            ] {
+                assert!(text.contains(said), "{said} is not in {text}");
+            }
+            assert!(drains(&world, now), "who may go later is asked again");
+        }
+        world.left = None;
+        assert_eq!(world.reason(0, before), "RepairUnderWay", "nobody knows who is left");
+        assert_eq!(world.reason(0, held_from), "MachineMayRun");
+        world.left = left(0);
+        let judgement = world.judge(0, before);
+        assert_eq!(judgement.verdict.why().code(), "MachineMayRun", "nobody is left");
+        let events: Vec<&str> = judgement
+            .verdict
+            .actions()
+            .iter()
+            .filter_map(|step| if let Step::Mention(note) = step { Some(&*note.reason) } else { None })
+            .collect();
+        assert_eq!(events, ["NodeRepairBlocked", "NodeDrained"], "a drain repairs nothing");
+        world.left = left(2);
+        world.policy.paused = true;
+        assert!(!drains(&world, at(61)), "what holds the repair holds the drain");
+        world.policy.paused = false;
+        world.nodes[0].1 = Backend::Claim(claim(&world.nodes[0].0));
+        assert!(!drains(&world, at(61)), "Karpenter drains its own nodes");
+    }
+}
+
+/// The brake, or anything else, held the cordon for a while: the grace of the drain counts from the cordon.
+#[test]
+fn the_grace_of_a_drain_counts_from_its_cordon() {
     let mut world = gentle();
-    assert_eq!(drains(&world, at(60)), None, "it is not its turn");
+    world.reserve(at(60));
+    cordon(&mut world, at(70));
+    world.left = left(1);
+    assert_eq!(world.policy.status.repairs[0].since, at(60));
+    assert_eq!(world.judge(0, at(71)).verdict.why().code(), "RepairUnderWay");
+    assert_eq!(world.survey(at(71)).changes_at, Some(at(85)));
+    assert_eq!(world.reason(0, seconds(85 * 60 - 1)), "RepairUnderWay");
+    assert_eq!(world.reason(0, at(85)), "MachineMayRun");
+    // A drain of an earlier turn does not count, nor does a time that lies ahead.
+    for (since, ends) in [(at(0), at(75)), (at(9_000), at(86))] {
+        world.nodes[0].0.progress.as_mut().unwrap().draining_since = Some(since);
+        let early = Timestamp::from_second(ends.as_second() - 1).unwrap();
+        assert_eq!(world.reason(0, early.min(at(71))), "RepairUnderWay", "{since}");
+    }
+    // A person's own cordon is no beginning of ours.
+    let mut world = gentle();
+    world.nodes[0].0.unschedulable = true;
+    cordon(&mut world, at(62));
+    assert!(drains(&world, at(62)));
+}
+
+/// The Node is deleted only with proof that its machine is off, or if nobody is left of whom two must not run.
+#[test]
+fn a_node_is_deleted_only_if_nothing_can_run_twice() {
+    let stateful = || Work {
+        owners: vec![Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true }],
+        ..twice()
+    };
+    let unread = || Work { copies: Copies::Unread, ..twice() };
+    let leaves = |works: Vec<Work>| {
+        let pods = works.into_iter().enumerate().map(|(number, work)| pod_of(number, work)).collect();
+        Some(Left { pods })
+    };
+    // What stands on it is written down first.
+    const GONE: [&str; 1] = ["KeepNodeMetadata"];
+    let gentle = json!({"unownedNodes": "DeleteNode", "termination": "Graceful", "gracePeriod": "15m"});
+    for (spec, grace) in [(json!({"unownedNodes": "DeleteNode"}), None), (gentle, Some(15))] {
+        let mut world = unowned(spec);
+        cordon(&mut world, at(60));
+        let over = at(60 + grace.unwrap_or(1));
+        for (left, early, late) in [
+            (None, &NOTHING[..], &NOTHING[..]),
+            (leaves(vec![]), &GONE[..], &GONE[..]),
+            (leaves(vec![twice()]), if grace.is_none() { &GONE[..] } else { &NOTHING[..] }, &GONE[..]),
+            (leaves(vec![twice(), stateful()]), &NOTHING[..], &NOTHING[..]),
+            (leaves(vec![unread()]), &NOTHING[..], &NOTHING[..]),
+        ] {
+            world.left = left;
+            assert_eq!(world.deeds(0, at(60)), early, "{grace:?} {:?}", world.left);
+            assert_eq!(world.deeds(0, over), late, "{grace:?} {:?}", world.left);
+            if late.is_empty() {
+                assert_eq!(world.reason(0, over), "MachineMayRun");
+            }
+        }
+        world.left = leaves(vec![twice(), stateful()]);
+        let text = world.hold(0, over).unwrap().to_string();
+        assert!(
+            text.contains("two of default/db-1 must not run: it belongs to a StatefulSet.apps"),
+            "{text}"
+        );
+        assert!(text.contains("kubectl annotate pod -n default db-1"), "{text}");
+        for left in [None, leaves(vec![stateful()])] {
+            world.left = left;
+            marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+            assert_eq!(world.deeds(0, at(60)), GONE, "a person says that it is off");
+            marks(&mut world.nodes[0].0).off = None;
+        }
+    }
+    let mut world = unowned(json!({}));
     cordon(&mut world, at(60));
-    world.left = Some(2);
-    assert_eq!(drains(&world, at(60)), Some(at(75)));
-    assert_eq!(drains(&world, at(74)), Some(at(75)));
-    assert_eq!(drains(&world, at(75)), None);
-    assert_eq!(world.deeds(0, at(74)), NOTHING);
-    assert_eq!(world.deeds(0, at(75)), ["DeleteNode"], "its time is over");
-    world.left = None;
-    assert_eq!(world.deeds(0, at(74)), NOTHING, "nobody knows who is left");
-    world.left = Some(0);
-    assert_eq!(world.deeds(0, at(61)), ["DeleteNode"], "nobody is left");
-    world.left = Some(2);
-    world.policy.paused = true;
-    assert_eq!(drains(&world, at(61)), None, "what holds the repair holds the drain");
-    world.policy.paused = false;
-    world.nodes[0].1 = Backend::Claim(claim(&world.nodes[0].0));
-    assert_eq!(drains(&world, at(61)), None, "Karpenter drains its own nodes");
+    world.left = leaves(vec![]);
+    marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+    assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
+}
+
+/// What stands on a Node is written down before it is deleted, in the state in which it is deleted; and put back where it is missing when
+/// the same machine registers again.
+#[test]
+fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
+    let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
+    cordon(&mut world, at(60));
+    world.left = left(0);
+    world.reserve(at(61));
+    let whole = json!({
+        "metadata": {
+            "name": "n", "uid": "uid-n", "resourceVersion": "1",
+            "labels": {"pool": "a", "team": "ml", "kubernetes.io/hostname": "n"},
+            "annotations": {
+                "repair.salvor.dev/progress": "{}", "salvor.dev/do-not-repair": "false",
+                "salvor.dev/reboot-requested": "x", "rack": "7",
+            },
+        },
+        "spec": {"providerID": "fake://n", "taints": [
+            {"key": "dedicated", "value": "ml", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+            {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"},
+            {"key": "salvor.dev/force-eviction", "effect": "NoExecute"},
+        ]},
+        "status": {"nodeInfo": {"systemUUID": "machine-n"}},
+    });
+    let body = |step: &Step, read: &Value| {
+        let write = crate::step::Step::write(step, &[Some(read.clone())]).unwrap();
+        let crate::step::Verb::Patch(patch) = write.verb else { panic!("{step}") };
+        let content = patch.content.map(|(_, raw)| serde_json::from_str::<Value>(raw.get()).unwrap());
+        (Value::Object(patch.metadata), content.unwrap_or_default())
+    };
+    let verdict = world.judge(0, at(61)).verdict;
+    let [keep @ Step::KeepNode { .. }] = verdict.actions() else { panic!("{verdict:?}") };
+    let (_, status) = body(keep, &whole);
+    let mut changed = whole.clone();
+    changed["metadata"]["resourceVersion"] = "2".into();
+    assert!(crate::step::Step::write(keep, &[Some(changed)]).is_err(), "another state of it");
+    world.policy.status = PolicyStatus {
+        deleted_nodes: PolicyStatus::read(Some(&status)).deleted_nodes,
+        ..world.policy.status.clone()
+    };
+    let kept = world.policy.status.deleted_nodes[0].clone();
+    assert_eq!(kept.labels.keys().collect::<Vec<_>>(), ["pool", "team"]);
+    assert_eq!(kept.annotations.keys().collect::<Vec<_>>(), ["rack", "salvor.dev/do-not-repair"]);
+    assert_eq!(kept.taints.iter().map(|it| &*it.key).collect::<Vec<_>>(), ["dedicated"]);
+    let verdict = world.judge(0, at(61)).verdict;
+    assert!(matches!(verdict.actions(), [Step::DeleteNode { .. }, Step::Mention(_)]), "{verdict:?}");
+    world.nodes[0].0.resource_version = "2".into();
+    let verdict = world.judge(0, at(61)).verdict;
+    assert!(matches!(verdict.actions(), [Step::KeepNode { .. }]), "it has changed since: {verdict:?}");
+    // The policy forgets it after a day, and not before.
+    world.reserve(at(61 + 24 * 60 - 1));
+    assert_eq!(world.policy.status.deleted_nodes.len(), 1);
+
+    let mut back = node("n");
+    (back.node.uid, back.created) = ("uid-new".into(), Some(at(70)));
+    back.labels = labels(&[]);
+    assert!(kept.is_of(&back, at(71)));
+    assert!(!kept.is_of(&back, at(61 + 24 * 60)), "a day is over");
+    for change in [
+        |node: &mut NodeView| node.node.uid = "uid-n".into(),
+        |node: &mut NodeView| {
+            (node.system_uuid, node.provider_id) = ("".into(), "fake://other".into());
+        },
+        |node: &mut NodeView| node.node.name = "other".into(),
+        |node: &mut NodeView| node.created = Some(at(0)),
+    ] {
+        let mut other = back.clone();
+        change(&mut other);
+        assert!(!kept.is_of(&other, at(71)), "{other:?}");
+    }
+    let member =
+        Member { node: &back, backend: Backend::Node, refused: None, pods: None, pool: None, left: None };
+    let kept_by = Some(KeptBy { policy: &world.policy, kept: &kept });
+    let scene = Scene { member, policy: None, survey: None, place: Place::None, braked: None, kept: kept_by };
+    let verdict = decide_node(&scene, &world.settings, at(71)).verdict;
+    let [put_back @ Step::PutBack { .. }, forget @ Step::ForgetNode { .. }, Step::Mention(_)] =
+        verdict.actions()
+    else {
+        panic!("{verdict:?}")
+    };
+    let registered = json!({
+        "metadata": {"name": "n", "uid": "uid-new", "resourceVersion": "1", "labels": {"team": "web"},
+            "annotations": {"rack": "8"}},
+        "spec": {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]},
+    });
+    let (metadata, spec) = body(put_back, &registered);
+    assert_eq!(
+        metadata,
+        json!({"labels": {"pool": "a"}, "annotations": {"salvor.dev/do-not-repair": "false"}}),
+        "only what is missing"
+    );
+    assert_eq!(spec["taints"].as_array().unwrap().len(), 2, "{spec}");
+    assert_eq!(body(forget, &registered).1, json!({"deletedNodes": []}));
+}
+
+/// After the drain a ladder that reboots goes on; one that has rebooted before comes to the drain in the end.
+#[test]
+fn a_ladder_goes_on_after_the_drain() {
+    let ladder = |rungs: Value| {
+        let policies = json!([{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m",
+            "ladder": rungs}]);
+        let mut world = unowned(json!({"policies": policies}));
+        world.left = left(1);
+        world
+    };
+    let mut world = ladder(json!([{"action": "Replace"}, {"action": "Reboot", "timeout": "10m"}]));
+    cordon(&mut world, at(60));
+    assert_eq!(world.deeds(0, at(61)), ["RequestReboot"]);
+    let judgement = world.judge(0, at(61));
+    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    world.nodes[0].0.progress = Some(Box::new(progress.clone()));
+    assert_eq!(world.deeds(0, at(70)), NOTHING);
+    assert_eq!(world.reason(0, at(71)), "LadderExhausted");
+    // It is cured by that.
+    let node = &mut world.nodes[0].0;
+    node.conditions[1].status = Status::True;
+    node.progress = None;
+    let mut told = super::condition("SalvorRepair", Status::True, at(61));
+    told.reason = "Rebooting".into();
+    node.conditions.push(told);
+    let over = world.survey(at(72)).over;
+    assert_eq!(over.iter().map(|ended| ended.end).collect::<Vec<_>>(), [End::Rebooted]);
+
+    let mut world = ladder(json!([{"action": "Reboot", "timeout": "10m"}, {"action": "Replace"}]));
+    assert_eq!(world.deeds(0, at(60)), ["RequestReboot"]);
+    let judgement = world.judge(0, at(60));
+    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    world.nodes[0].0.progress = Some(Box::new(progress.clone()));
+    cordon(&mut world, at(70));
+    assert_eq!(world.reason(0, at(71)), "MachineMayRun");
+    // A person brings it back: that is no repair of ours.
+    let node = &mut world.nodes[0].0;
+    node.conditions[1].status = Status::True;
+    node.progress = None;
+    let mut told = super::condition("SalvorRepair", Status::False, at(61));
+    told.reason = "Blocked".into();
+    node.conditions.push(told);
+    assert_eq!(world.survey(at(80)).over, []);
+}
+
+/// A Node that is gone, and whose machine was not touched, is not told as repaired.
+#[test]
+fn only_machines_that_were_replaced_or_rebooted_are_told_as_repaired() {
+    for (backend, end, repaired) in [(Some(Backend::Node), End::NodeGone, 0), (None, End::Replaced, 1)] {
+        let mut world = unowned(json!({}));
+        world.nodes[0].1 = backend.unwrap_or_else(|| Backend::Claim(claim(&world.nodes[0].0)));
+        world.reserve(at(60));
+        world.nodes.remove(0);
+        let survey = world.survey(at(61));
+        assert_eq!(survey.over[0].end, end);
+        world.reserve(at(61));
+        assert_eq!(world.policy.status.repaired, repaired, "{end:?}");
+        assert_eq!(world.policy.status.repairs, []);
+    }
 }
 
 #[test]
@@ -168,8 +473,8 @@ fn a_node_that_gets_well_takes_pods_again_if_it_was_us_who_kept_them_away() {
     let Some(Step::Uncordon { progress: Some(progress), .. }) = judgement.verdict.actions().first() else {
         panic!("{:?}", judgement.verdict)
     };
-    assert!(!progress.cordoned);
-    assert_eq!(drains(&world, at(61)), None);
+    assert_eq!((progress.cordoned, progress.draining_since), (false, None));
+    assert!(!drains(&world, at(61)));
     // A person's own cordon stays.
     let mut world = gentle();
     world.nodes[0].0.unschedulable = true;
@@ -225,8 +530,14 @@ fn the_brakes_hold_is_told_once_and_then_the_brake_is_asked_again() {
 }
 
 fn forsaken(world: &World) -> Verdict<NodeWhy, Step> {
-    let scene =
-        Scene { member: world.member(0), policy: None, survey: None, place: Place::None, braked: None };
+    let scene = Scene {
+        member: world.member(0),
+        policy: None,
+        survey: None,
+        place: Place::None,
+        braked: None,
+        kept: None,
+    };
     decide_node(&scene, &world.settings, at(60)).verdict
 }
 

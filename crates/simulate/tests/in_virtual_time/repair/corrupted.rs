@@ -126,11 +126,17 @@ fn of_policies() -> Vec<Vec<Spot>> {
     ];
     let at = "2026-01-01T00:00:00Z";
     let replacements = json!([{"pool": "gpu", "condition": "BadNode", "first": at, "last": at}]);
+    let deleted =
+        json!([{"node": "node-1", "uid": "u", "resourceVersion": "1", "at": at, "labels": {"a": "b"}}]);
     vec![
         counts,
         vec![
             Spot::field(POLICY, "NodeRepairPolicy status.replacements", &["status", "replacements"])
                 .example(replacements),
+        ],
+        vec![
+            Spot::field(POLICY, "NodeRepairPolicy status.deletedNodes", &["status", "deletedNodes"])
+                .example(deleted),
         ],
         vec![Spot::field(POLICY, "NodeRepairPolicy status.repairs", &["status", "repairs"])],
         vec![Spot::field(POLICY, "NodeRepairPolicy status.conditions", &["status", "conditions"])],

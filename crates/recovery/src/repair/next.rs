@@ -1,0 +1,218 @@
+//! The next step for a node that is due: what the ladder says, and how a node is replaced by the backend that it has.
+//!
+//! **A node that nothing owns** cannot be replaced: nobody makes another machine, and its own may run on while its Node is gone. So it is
+//! cordoned and drained through the Eviction API, with either termination, and then held. A ladder that reboots goes on from there.
+
+use jiff::Timestamp;
+use salvor_api::config::ClusterApiRepair;
+
+use super::action::Action;
+use super::holds::Hold;
+use super::kept::Kept;
+use super::ladder::Turn;
+use super::pods::PodView;
+use super::policy::{Policy, Termination, UnownedNodes};
+use super::progress::Progress;
+use super::sickness::{Settings, Sick};
+use super::status::Repair;
+use super::steps::{Begun, Step};
+use super::survey::Member;
+use super::views::Backend;
+use crate::gate::{Gate, Kubelet, Machine, may_be_forced};
+use crate::moments::{after, to_the_second};
+
+/// The next step for a node that is due.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Next {
+    /// This is written.
+    Write(Step),
+    /// A reboot is requested.
+    Reboot {
+        /// The place in the ladder, from 0.
+        rung: usize,
+        /// Which attempt on that rung, from 1.
+        attempt: u32,
+    },
+    /// Nothing: what was begun goes on.
+    UnderWay,
+    /// Nothing, and a person is needed.
+    Held(Hold),
+}
+
+/// A node that is due, and its repair as it is written down.
+#[derive(Clone, Copy)]
+pub(super) struct Case<'a> {
+    pub(super) member: &'a Member<'a>,
+    pub(super) policy: &'a Policy,
+    pub(super) settings: &'a Settings,
+    pub(super) repair: Option<&'a Repair>,
+    pub(super) now: Timestamp,
+}
+
+impl Case<'_> {
+    /// The next step for the node.
+    pub(super) fn next(&self, sick: &Sick, turn: Turn) -> Next {
+        match turn {
+            Turn::Try { action: Action::Replace, rung, .. } => match self.replacement() {
+                // A machine that nothing replaces may still be cured by what comes after on the ladder.
+                Next::Held(hold @ Hold::MachineMayRun { .. }) => {
+                    let reboots = |(_, rung): &(usize, &super::policy::Rung)| rung.action == Action::Reboot;
+                    let later = sick.ladder.iter().enumerate().skip(rung).find(reboots);
+                    later.map_or(Next::Held(hold), |(rung, _)| Next::Reboot { rung, attempt: 1 })
+                }
+                next => next,
+            },
+            Turn::Try { action: Action::Reboot, rung, attempt } => Next::Reboot { rung, attempt },
+            Turn::Running { .. } => Next::UnderWay,
+            Turn::Exhausted => Next::Held(Hold::LadderExhausted),
+        }
+    }
+
+    /// True if nothing more can be done for the node, so that it must not keep others from being repaired: a person forbids it, all
+    /// was tried, or its machine may run.
+    pub(super) fn is_given_up(&self, sick: &Sick, turn: Turn) -> bool {
+        let is_held = || match self.next(sick, turn) {
+            Next::Held(Hold::LadderExhausted | Hold::MachineMayRun { .. }) => true,
+            Next::Held(_) | Next::Write(_) | Next::Reboot { .. } | Next::UnderWay => false,
+        };
+        !self.member.is_deleting() && (self.member.veto(self.now).is_some() || is_held())
+    }
+
+    fn begun(&self) -> Begun {
+        Begun {
+            policy: self.policy.name(),
+            condition: self.repair.map(|repair| repair.condition.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The next write that replaces the node, if there is one.
+    pub(super) fn replacement(&self) -> Next {
+        let zone = || self.member.node.zone.to_string();
+        match &self.member.backend {
+            Backend::Claim(claim) => {
+                let latest = after(self.now, self.policy.termination.grace());
+                let set = claim.termination.as_deref().and_then(|text| text.parse::<Timestamp>().ok());
+                let (object, resource_version) = (claim.object.clone(), claim.resource_version.clone());
+                if set.is_none_or(|set| set > latest) {
+                    let (at, hastens) = (to_the_second(latest), claim.deleting.is_some());
+                    let before = claim.termination_before.clone().or_else(|| claim.termination.clone());
+                    Next::Write(Step::TightenTermination {
+                        claim: object,
+                        resource_version,
+                        at,
+                        before: before.unwrap_or_default(),
+                        hastens,
+                        zone: zone(),
+                    })
+                } else if claim.deleting.is_some() {
+                    Next::UnderWay
+                } else {
+                    let begun = self.begun();
+                    Next::Write(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun })
+                }
+            }
+            Backend::Machine(machine) if machine.deleting.is_some() => Next::UnderWay,
+            Backend::Machine(machine) => {
+                let (object, resource_version) = (machine.object.clone(), machine.resource_version.clone());
+                let (zone, begun) = (zone(), self.begun());
+                match self.settings.cluster_api {
+                    ClusterApiRepair::Delete => {
+                        Next::Write(Step::DeleteOwner { owner: object, resource_version, zone, begun })
+                    }
+                    ClusterApiRepair::Remediate if machine.remediated => Next::UnderWay,
+                    ClusterApiRepair::Remediate => {
+                        Next::Write(Step::RemediateMachine { machine: object, resource_version, zone, begun })
+                    }
+                }
+            }
+            Backend::Node => self.unowned(),
+            Backend::Missing(why) => Next::Held(Hold::NoBackend(why.clone())),
+        }
+    }
+
+    /// The next step for a node that nothing owns.
+    fn unowned(&self) -> Next {
+        let (node, memory) = (self.member.node, self.member.node.progress.as_deref());
+        if node.deleting().is_some() {
+            return Next::UnderWay;
+        }
+        let draining_since = memory.and_then(|memory| memory.draining_since);
+        let (object, resource_version) = (node.node.clone(), node.resource_version.clone());
+        let Some(since) = draining_since.filter(|_| node.unschedulable && self.repair.is_some()) else {
+            let memory = memory.cloned().unwrap_or_default();
+            let progress = Progress {
+                cordoned: memory.cordoned || !node.unschedulable,
+                draining_since: draining_since.or(Some(to_the_second(self.now))),
+                ..memory
+            };
+            return Next::Write(Step::Cordon {
+                node: object,
+                resource_version,
+                progress,
+                begun: self.begun(),
+            });
+        };
+        let left = self.member.left.as_ref();
+        let is_empty = left.is_some_and(|left| left.pods.is_empty());
+        let is_over = is_empty || self.drain_ends().is_none_or(|ends| ends <= self.now);
+        let once = self.must_run_once();
+        let may_be_deleted = match (self.policy.unowned, node.machine(), self.policy.termination) {
+            (UnownedNodes::Drain, _, _) => false,
+            (UnownedNodes::DeleteNode, Machine::Off(_), _) => true,
+            (UnownedNodes::DeleteNode, Machine::MayRun, termination) => {
+                let is_time = is_over || termination == Termination::Forceful;
+                left.is_some() && once.is_none() && is_time
+            }
+        };
+        if may_be_deleted {
+            // What stands on it is written down first, in the state in which it is deleted.
+            let kept = &self.policy.status.deleted_nodes;
+            let is_kept = |it: &Kept| it.uid == node.node.uid && it.resource_version == node.resource_version;
+            if !kept.iter().any(is_kept) {
+                return Next::Write(Step::KeepNode {
+                    policy: self.policy.object.clone(),
+                    resource_version: self.policy.resource_version.clone(),
+                    node: object,
+                    node_version: resource_version,
+                    kept: kept.clone(),
+                    lost: self.settings.lost.clone(),
+                    at: to_the_second(self.now),
+                });
+            }
+            let zone = node.zone.to_string();
+            return Next::Write(Step::DeleteNode {
+                node: object,
+                resource_version,
+                zone,
+                begun: self.begun(),
+            });
+        }
+        if !is_over {
+            return Next::UnderWay;
+        }
+        let once = once.map(|(pod, because)| (pod.pod.clone(), because));
+        Next::Held(Hold::MachineMayRun { node: node.node.name.clone(), since, left: left.cloned(), once })
+    }
+
+    /// The first pod that is left and must not be ended with its Node, and why. The word of its kubelet does not count for that: a
+    /// kubelet without a Node is asked by nobody.
+    fn must_run_once(&self) -> Option<(&PodView, String)> {
+        let (machine, gate) = (self.member.node.machine(), &self.settings.gate);
+        let pods = &self.member.left.as_ref()?.pods;
+        pods.iter().find_map(|pod| {
+            match may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, gate) {
+                Gate::Yes(_) => None,
+                Gate::No(because) => Some((pod, because)),
+            }
+        })
+    }
+
+    /// When the time of a drain that has begun is over. It counts from the cordon, however long something held that.
+    pub(super) fn drain_ends(&self) -> Option<Timestamp> {
+        let (node, repair) = (self.member.node, self.repair?);
+        let since = node.progress.as_deref()?.draining_since?;
+        // One of an earlier turn does not count, and a time that lies ahead counts as now.
+        let from = since.max(repair.since).min(self.now);
+        (self.member.backend == Backend::Node).then(|| after(from, self.policy.drain_time()))
+    }
+}
