@@ -22,8 +22,8 @@
 //! 6. **Attempt** (`attempt.rs`), as a task of its own: a permit, the second look, the gate, the write, step by step. What it waits
 //!    for holds up no other subject.
 //! 7. **End.** The recovery is told what was done and what was refused. Done: it is judged again when the watch shows what was
-//!    written, or at once if the recovery has taken it from the answer or the watch was quicker, or after [`ECHO_WITHIN`] anyhow. Failed: it is retried,
-//!    later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
+//!    written, or at once if the recovery has taken it from the answer or the watch was quicker, or after [`ECHO_WITHIN`] anyhow.
+//!    Failed: it is retried, later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
 //!
 //! The memory of a subject between judgements is in `tracked.rs`. It is dropped with the subject, and mostly with the term.
 
@@ -660,8 +660,8 @@ impl<R: Recovery> Engine<R> {
 
     /// How long the watch has to show what was written; none if nothing is to be waited for.
     ///
-    /// The echo of a write may come before the answer to it, or before the attempt has ended with others. Nobody tells that
-    /// again: so after news that came meanwhile, what is asked for now says whether they showed it. What asks for a step that
+    /// The echo of a write may come before the answer to it, or before the attempt has ended with others, and does not
+    /// come again: so after news that came meanwhile, what is asked for now says whether they showed it. What asks for a step that
     /// was just done is behind, or asks for more of the same, and is not believed for long.
     fn echo_within(
         &self,

@@ -296,7 +296,7 @@ impl Reader {
     }
 
     /// Reads all objects of a kind that have the fields of one of these selectors, and keeps what the rules read of them. Of a
-    /// kind that nobody serves there are none.
+    /// kind that is not served there are none.
     async fn whole(
         &mut self,
         world: &mut World,
@@ -319,7 +319,7 @@ impl Reader {
         let mut read = Ok(());
         for (at, fields) in fields.iter().enumerate() {
             let one = self.pages(&resource, namespace, "", fields, |page| match page {
-                // What another list told stays, and an event that is there twice does no harm.
+                // What another list brought stays, and an event that is there twice does no harm.
                 Page::Begin if at > 0 => {}
                 Page::Begin => world.begin(kind),
                 Page::Object(object) => {

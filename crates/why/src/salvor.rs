@@ -382,7 +382,7 @@ fn settings(configuration: &Configuration) -> Value {
     settings
 }
 
-/// Leaves of an object what differs from another. A map with keys of the user's own replaces the default whole.
+/// Leaves of an object what differs from another. A map with keys of the user's own is kept whole.
 fn drop_defaults(settings: &mut Value, defaults: &Value) {
     let (Some(settings), Some(defaults)) = (settings.as_object_mut(), defaults.as_object()) else { return };
     if settings.keys().any(|key| !defaults.contains_key(key)) {

@@ -273,7 +273,7 @@ fn consent_is_asked_for_last_and_names_every_pod() {
     assert_eq!(asked.root_causes[0].code, Code::NotOptedIn, "{asked:#?}");
 }
 
-/// A Job that stays replaces a pod that is Failed. Whoever needs the name of the pod, or waits for its deletion, does not.
+/// A Job that stays replaces a pod that is Failed. An owner that needs the name of the pod, or waits for its deletion, does not.
 #[test]
 fn no_more_is_asked_of_an_owner_than_is_needed() {
     let by = |kind: &str| json!({"metadata": {"ownerReferences": [{"uid": "o", "kind": kind, "name": "train", "controller": true}]}});
@@ -320,7 +320,7 @@ fn no_more_is_asked_of_an_owner_than_is_needed() {
     }
 }
 
-/// Consent is what the owner can give, and not enough where nobody would act on it.
+/// Consent is what the owner can give, and not enough where no recovery would act on it.
 #[test]
 fn consent_is_not_promised_to_help_where_nothing_acts_on_it() {
     let off = "featureGates: {FailureRecoveryPolicy: false}\n";
@@ -465,7 +465,7 @@ fn remedies_of_an_installation_keep_what_is_installed() {
         command(&whole).1,
         r"kubectl get configmap salvor -n salvor-system -o jsonpath='{.data.config\.yaml}' | salvor manifests --config=/dev/stdin --namespace=salvor-system --image=example.com/salvor:1 --feature-gates=FailureRecoveryPolicy=true | kubectl apply -f -"
     );
-    // Whoever may not read ConfigMaps may still tell an administrator that it is there.
+    // A reader without rights on ConfigMaps gets the same command, for an administrator.
     let mut world = whole.world();
     world.cannot_see(&CONFIG_MAP, crate::NotSeen { what: "configmaps".into(), why: "forbidden".into() });
     let answer = why(&world, &Judge::default(), &JOB, "ns", "train").unwrap();

@@ -210,7 +210,7 @@ async fn explain_and_evict_judge_by_the_same(stage: &Stage, if_off: &str) {
     assert!(code == 1 && talk.contains("no-such"), "{talk}");
 }
 
-/// The control plane calls a node unreachable whose kubelet renews its Lease: nobody is told to say that its machine is off.
+/// The control plane calls a node unreachable whose kubelet renews its Lease: no remedy says that its machine is off.
 async fn a_node_whose_kubelet_lives_is_not_told_as_lost(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");

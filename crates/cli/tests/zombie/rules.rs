@@ -400,7 +400,7 @@ failureRecoveryPolicy:
     assert_eq!(tainted.spec.unwrap().taints.unwrap().len(), 3, "the taints of others are kept");
     salvor.says("record the").await;
 
-    // Nobody but its kubelet calls it Ready, and there is no Lease that could say otherwise. But it was only cut off: its
+    // Only its kubelet calls it Ready, and there is no Lease that could say otherwise. But it was only cut off: its
     // volumes were detached by force, and its old containers may still use them.
     stage.ready("node", "True").await;
     salvor.says("record the Warning event NodeNotRebooted on node node").await;

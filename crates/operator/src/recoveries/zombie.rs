@@ -111,7 +111,7 @@ pub(crate) struct Zombies {
     node_of_uid: BTreeMap<Uid, NodeName>,
     /// Subjects whose event is known to be recorded.
     announced: BTreeSet<Uid>,
-    /// Nodes of which it was told that they are back without a reboot.
+    /// Nodes whose event about their return without a reboot is known to be recorded.
     returns_told: BTreeSet<Uid>,
     /// Pods of which it was told that their wait cannot be read, with what it was then.
     wait_told: BTreeMap<Uid, AskedWait>,

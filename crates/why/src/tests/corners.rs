@@ -45,7 +45,7 @@ fn the_taint_of_a_lost_node_counts_unless_its_kubelet_says_that_it_is_well() {
     }
 }
 
-/// A node that is called unreachable, and whose kubelet renews its Lease, is not lost: nobody may say that its machine is off.
+/// A node that is called unreachable, and whose kubelet renews its Lease, is not lost: its machine is not off.
 #[test]
 fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
     let lease = |renewed: &str| json!({"metadata": {"name": "node-a", "namespace": "kube-node-lease"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": 40}});

@@ -1,4 +1,4 @@
-//! What zombie recovery makes of a pod and its node that somebody else has read: for `salvor why`, which has many of them at once.
+//! What zombie recovery makes of a pod and its node that another reader has read: for `salvor why`, which has many of them at once.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
