@@ -96,7 +96,6 @@ app.kubernetes.io/name: salvor
 {{- $chosen := dict
   "taintNodeOutOfService" (toString $taints)
   "deleteFinishedJobs" (toString (dig "job" "deleteFinishedJobs" false $config))
-  "resetWhenNodeUnreachable" (toString (dig "appwrapper" "resetWhenNodeUnreachable" false $config))
   "userRBACAdmissionCheck" (toString (and (dig "appwrapper" "userRBACAdmissionCheck" true $config) (dig "webhooks" "enabled" true $config)))
   "clusterAPI" (dig "repair" "clusterAPI" "Remediate" $config) -}}
 {{- range $name := $config.controllers -}}

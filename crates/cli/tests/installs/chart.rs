@@ -148,10 +148,10 @@ const INSTALLATIONS: &[(&str, &str)] = &[
         "appwrapper",
         "appwrapper: {wrappedKinds: [Pod, Job.batch, 'Foo.example.com:foozen', Policy.example.com, Gateway.example.com, Mesh.a.b, Box.a.b]}\n",
     ),
-    ("appwrapper", "appwrapper: {resetWhenNodeUnreachable: true, userRBACAdmissionCheck: false}\n"),
+    ("appwrapper", "appwrapper: {userRBACAdmissionCheck: false}\n"),
     ("appwrapper", "webhooks: {enabled: false}\n"),
     ("appwrapper", "webhooks: {certDir: /certificates, bind: '0.0.0.0:7443'}\n"),
-    ("appwrapper", "appwrapper: {resetWhenNodeUnreachable: true}\ndryRun: true\n"),
+    ("appwrapper", "appwrapper: {resetWhenNodeUnreachable: false}\ndryRun: true\n"),
     ("repair", "repair: {clusterAPI: Delete}\n"),
     ("job repair", "repair: {clusterAPI: Delete}\ndryRun: true\n"),
 ];

@@ -380,21 +380,18 @@ impl Recovery for AppWrappers {
             return None;
         }
         self.declared = true;
-        let policy = self.policy.clone();
+        let (policy, leases) = (self.policy.clone(), self.leases.clone());
         let mut feeds = vec![
             Feed::watch(APPWRAPPERS, OurAppWrappers(self.rules.clone()), &self.app_watch, News::App)
                 .listed_to_lead(),
             Feed::watch(labelled_pods(), LabelledPods, &self.pod_watch, News::Pod).listed_to_lead(),
             Feed::nodes(None, move |node| SeenNode::new(&node.wire, &policy), News::Node),
             Feed::group(COMPONENTS),
-        ];
-        if self.policy.unreachable_nodes {
-            let leases = self.leases.clone();
-            feeds.push(Feed::reads("appwrapper leases", |client, news| {
+            Feed::reads("appwrapper leases", |client, news| {
                 let tell = |node, lease| News::Lease { node, lease };
                 leases::read(Self::NAME, client, leases, news, tell)
-            }));
-        }
+            }),
+        ];
         feeds.extend(self.kinds.feeds());
         Some(feeds)
     }

@@ -39,6 +39,8 @@ pub struct AppWrapperPolicy {
     pub unreachable_nodes: bool,
     /// Whether pods on a force-evicted node make a workload unhealthy.
     pub force_evicted_nodes: bool,
+    /// Whether resets because of lost nodes count against the retry limit.
+    pub count_lost_nodes: bool,
 }
 
 /// Which resets count against the retry limit.
@@ -119,12 +121,13 @@ impl AppWrapperPolicy {
             },
             unreachable_nodes: settings.reset_when_node_unreachable,
             force_evicted_nodes: settings.reset_when_node_force_evicted,
+            count_lost_nodes: settings.count_lost_nodes,
         }
     }
 }
 
 impl Default for AppWrapperPolicy {
-    /// The defaults of CodeFlare's controller.
+    /// The defaults of the configuration: those of CodeFlare's controller, but for lost nodes.
     fn default() -> Self {
         let gpu = |value: &str, effect: &str| ResourceTaint {
             resource: "nvidia.com/gpu".into(),
@@ -151,8 +154,9 @@ impl Default for AppWrapperPolicy {
                     gpu("EVICT", "NoExecute"),
                 ],
             },
-            unreachable_nodes: false,
+            unreachable_nodes: true,
             force_evicted_nodes: false,
+            count_lost_nodes: false,
         }
     }
 }

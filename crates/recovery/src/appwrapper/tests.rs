@@ -20,6 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
+use crate::ids::NodeName;
 use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;

@@ -272,8 +272,7 @@ pub struct NodeView {
     /// Whether the control plane has lost it: taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`; and its kubelet
     /// does not say that it is ready.
     pub unreachable: bool,
-    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node, and only where that
-    /// is a cause.
+    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node.
     pub pulse: Pulse,
     /// Whether it is out of service, or its eviction is asked for or under way.
     pub force_evicted: bool,
@@ -410,5 +409,10 @@ impl PodView {
     /// Whether it uses, or may use, what its AppWrapper has quota for.
     pub fn is_active(&self) -> bool {
         !self.phase.is_terminal()
+    }
+
+    /// Whether it did not fail by itself: it was disrupted, and no container of it told an exit code.
+    pub(super) fn was_evicted(&self) -> bool {
+        self.disruption.is_some() && self.exit_codes.is_empty()
     }
 }

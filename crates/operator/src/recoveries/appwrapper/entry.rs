@@ -52,10 +52,9 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of(GROUP, "appwrappers").everywhere(&Verb::READ),
         Resource::PODS.everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
+        // A node that the control plane has lost may have a kubelet that lives.
+        node_leases(),
     ];
-    if settings.reset_when_node_unreachable {
-        rights.push(node_leases());
-    }
     for kind in settings.kinds() {
         let wrapped = Resource { group: kind.group.into(), plural: kind.plural.into(), name: None };
         rights.push(wrapped.clone().everywhere(&Verb::READ));

@@ -84,7 +84,7 @@ async fn look_around(
         let Some(SeenNode { mut view, heartbeat, .. }) = read_node(client, &name, policy).await? else {
             continue;
         };
-        if policy.unreachable_nodes && view.unreachable {
+        if view.unreachable {
             let lease = live::node_lease(client, &name).await?;
             view.pulse = Pulse::at_a_glance(lease.or(heartbeat), question.time.server());
         }
@@ -162,10 +162,6 @@ fn pod(pod: &PodView, nodes: &BTreeMap<NodeName, NodeView>) -> String {
         match nodes.get(name) {
             None => text.push_str(", which does not exist"),
             Some(node) if node.force_evicted => text.push_str(", which is force-evicted or out of service"),
-            // The Lease is read only where a lost node is a cause.
-            Some(node) if node.unreachable && node.pulse == Pulse::UNREAD => {
-                text.push_str(", which is unreachable");
-            }
             Some(node) if node.unreachable => {
                 text.push_str(&format!(", which is unreachable ({})", node.pulse));
             }

@@ -291,7 +291,7 @@ impl Inquiry {
         Ok(nodes)
     }
 
-    /// A node with the pulse that its Lease shows now, where that is a cause.
+    /// A node with the pulse that its Lease shows now, if the control plane has lost it.
     async fn with_pulse(
         &self,
         client: &Client,
@@ -299,7 +299,7 @@ impl Inquiry {
         now: Timestamp,
     ) -> kube::Result<Option<NodeView>> {
         let Some(SeenNode { node, mut view, heartbeat }) = node else { return Ok(None) };
-        if self.policy.unreachable_nodes && view.unreachable {
+        if view.unreachable {
             let lease = live::node_lease(client, &node.name).await?;
             view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
         }
