@@ -109,6 +109,7 @@ const APPWRAPPER: &str =
     "controllers: [appwrapper]\nappwrapper: {wrappedKinds: [Pod, Job.batch, 'Foo.example.com:foozen']}\n";
 const READ_APPWRAPPERS: &[&str] = &[
     READ_NODE_LEASES[0],
+    "everywhere: get /persistentvolumeclaims[]",
     "everywhere: get workload.codeflare.dev/appwrappers[]",
     "everywhere: list workload.codeflare.dev/appwrappers[]",
     "everywhere: watch workload.codeflare.dev/appwrappers[]",
@@ -132,6 +133,7 @@ const WRITE_APPWRAPPERS: &[&str] = &[
     "everywhere: create /events[]",
     "everywhere: create /pods[]",
     "everywhere: delete /pods[]",
+    "everywhere: patch /pods/status[]",
     "everywhere: create batch/jobs[]",
     "everywhere: delete batch/jobs[]",
     "everywhere: create example.com/foozen[]",

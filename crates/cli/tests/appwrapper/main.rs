@@ -14,6 +14,7 @@ mod endings;
 mod kinds;
 mod kueue;
 mod lifecycle;
+mod machines;
 mod multikueue;
 mod nodes;
 mod objects;

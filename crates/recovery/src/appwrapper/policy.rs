@@ -9,9 +9,10 @@ use salvor_api::{Controller, GoDuration, ParseGoDurationError};
 
 use super::names::annotations as keys;
 use super::steps::in_go;
+use crate::eviction::EvictionPolicy;
 
 /// The configuration as AppWrapper recovery needs it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct AppWrapperPolicy {
     /// Whether AppWrappers are looked after at all.
     pub enabled: bool,
@@ -41,6 +42,8 @@ pub struct AppWrapperPolicy {
     pub force_evicted_nodes: bool,
     /// Whether resets because of lost nodes count against the retry limit.
     pub count_lost_nodes: bool,
+    /// What proves that a machine is off, and of which pods two must not run.
+    pub eviction: EvictionPolicy,
 }
 
 /// Which resets count against the retry limit.
@@ -122,6 +125,7 @@ impl AppWrapperPolicy {
             unreachable_nodes: settings.reset_when_node_unreachable,
             force_evicted_nodes: settings.reset_when_node_force_evicted,
             count_lost_nodes: settings.count_lost_nodes,
+            eviction: EvictionPolicy::new(configuration),
         }
     }
 }
@@ -157,6 +161,7 @@ impl Default for AppWrapperPolicy {
             unreachable_nodes: true,
             force_evicted_nodes: false,
             count_lost_nodes: false,
+            eviction: EvictionPolicy::new(&Configuration::default()),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::admitted::Comparison;
 use super::components::{ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
+use crate::gate::{Machine, Work};
 use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::liveness::{Lease, Pulse};
 use crate::moments::after;
@@ -261,6 +262,10 @@ pub struct PodView {
     pub unschedulable: bool,
     /// The reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
+    /// True if its kubelet has reported every container as terminated.
+    pub terminated: bool,
+    /// What decides whether two of it may run.
+    pub work: Work,
 }
 
 /// A node, as far as it matters.
@@ -274,14 +279,25 @@ pub struct NodeView {
     pub unreachable: bool,
     /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node.
     pub pulse: Pulse,
+    /// Since when the control plane has lost it, if it has.
+    pub lost: Option<Timestamp>,
     /// Whether it is out of service, or its eviction is asked for or under way.
     pub force_evicted: bool,
+    /// Whether its machine is known to be off.
+    pub machine: Machine,
 }
 
 impl Default for NodeView {
     /// A node that is well, as far as anybody knows.
     fn default() -> Self {
-        Self { no_execute: BTreeSet::new(), unreachable: false, pulse: Pulse::UNREAD, force_evicted: false }
+        Self {
+            no_execute: BTreeSet::new(),
+            unreachable: false,
+            pulse: Pulse::UNREAD,
+            lost: None,
+            force_evicted: false,
+            machine: Machine::MayRun,
+        }
     }
 }
 
@@ -290,6 +306,11 @@ impl NodeView {
     /// was not read yet tells nothing.
     pub fn is_silent(&self, now: Timestamp) -> bool {
         self.unreachable && self.pulse.lease != Lease::Unread && self.pulse.alive_until(now).is_none()
+    }
+
+    /// Since when its kubelet is silent: the control plane has lost it, and it was not heard of later.
+    pub fn silent_since(&self) -> Option<Timestamp> {
+        self.lost.map(|lost| self.pulse.heard().map_or(lost, |heard| heard.max(lost)))
     }
 
     /// Until when the kubelet of a node that the control plane has lost may be alive, by its Lease.

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{
     around::{Around, view},
-    look::{Places, read_around, read_node},
+    look::{Places, read_around, read_node, read_works},
     wire::{App, Rules, SeenNode},
 };
 use crate::{
@@ -49,6 +49,7 @@ pub(super) fn appwrapper<'a>(
         // Its history says which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();
+        read_works(question.client, &mut view, &policy, now).await;
         let judgement = decide(&view, &policy, now);
         let details = details(&view, &policy);
         let report = question.reviewed(Controller::AppWrapper, judgement, Outage::Holds).await;
@@ -78,7 +79,7 @@ async fn look_around(
         };
         places.insert(part.kind.clone(), place);
     }
-    let mut around = read_around(client, app, &places, &BTreeMap::new()).await?;
+    let mut around = read_around(client, app, &places, &BTreeMap::new(), policy).await?;
     let names: BTreeSet<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
         let Some(SeenNode { mut view, heartbeat, .. }) = read_node(client, &name, policy).await? else {

@@ -16,10 +16,11 @@ use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, FoundComponent, Last, Memory, NodeView, Seen, Step,
-        decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperView, AppWrapperWhy, FoundComponent, Last, Memory,
+        NodeView, Seen, Step, decide, works_to_read,
     },
-    ids::NodeName,
+    gate::{Copies, Work},
+    ids::{NodeName, Uid},
 };
 use serde_json::Value;
 
@@ -36,6 +37,7 @@ use crate::{
     nodes::NodeWire,
     recovery::{Known, LiveInquiry},
     wire::{Whole, read},
+    work::read_copies_or_why_not,
 };
 
 /// Where a kind is served, or what is known of its objects without asking.
@@ -86,6 +88,8 @@ pub(crate) struct Inquiry {
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
+    /// The pods that are to be forced.
+    pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) pulses: Pulses,
 }
@@ -114,13 +118,15 @@ impl LiveInquiry for Inquiry {
             self.around.clone()
         } else {
             let nodes = &self.around.nodes;
-            let mut around = read_around(client, &app, &self.places, &self.last).await?;
+            let mut around = read_around(client, &app, &self.places, &self.last, &self.policy).await?;
             self.unlabelled.note(&app, &around);
             around.nodes = self.read_nodes(client, &around.pods, nodes, now).await?;
             around.nodes_known = self.around.nodes_known;
             around
         };
-        let judgement = decide(&view(&app, around, self.memory.clone()), &self.policy, now);
+        let mut view = view(&app, around, self.memory.clone());
+        read_works(client, &mut view, &self.policy, now).await;
+        let judgement = decide(&view, &self.policy, now);
         Ok(Some(with_bodies(judgement, &app, &object, &self.rules)))
     }
 }
@@ -152,6 +158,7 @@ pub(super) async fn read_around(
     app: &App,
     places: &Places,
     last: &BTreeMap<(Kind, String), Last>,
+    policy: &AppWrapperPolicy,
 ) -> kube::Result<Around> {
     let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
     let labelled = format!("&labelSelector={}", percent_encode(&format!("{MEMBER_LABEL}={name}")));
@@ -176,7 +183,8 @@ pub(super) async fn read_around(
     });
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let expected = PageSize::expecting(app.status.expected_pods());
-    let pods = live::list_from(client, &pods, &labelled, expected, |wire: PodWire| SeenPod::new(wire));
+    let pods =
+        live::list_from(client, &pods, &labelled, expected, |wire: PodWire| SeenPod::new(wire, policy));
     let (lists, pods) = try_join(try_join_all(lists), pods).await?;
     let lists: Lists<'_> = lists.into_iter().collect();
     let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &lists));
@@ -265,7 +273,8 @@ async fn read_part(
 }
 
 impl Inquiry {
-    /// The nodes of pods as they were seen; those that say something that leads to a reset are read live.
+    /// The nodes of pods as they were seen; those that say something that leads to a reset, or have pods that are forced, are read
+    /// live.
     async fn read_nodes(
         &self,
         client: &Client,
@@ -275,7 +284,9 @@ impl Inquiry {
     ) -> kube::Result<BTreeMap<NodeName, NodeView>> {
         let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
         let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
-        let names: Vec<NodeName> = flagged.map(|(name, _)| name.clone()).collect();
+        let forced = pods.iter().filter(|pod| self.forced.contains(&pod.view.pod.uid));
+        let of_forced = forced.filter_map(|pod| pod.view.node_name.as_ref());
+        let names: BTreeSet<NodeName> = flagged.map(|(name, _)| name).chain(of_forced).cloned().collect();
         let reads = names.into_iter().map(async |name| {
             let node = read_node(client, &name, &self.policy).await?;
             Ok::<_, kube::Error>((name, self.with_pulse(client, node, now).await?))
@@ -304,6 +315,30 @@ impl Inquiry {
             view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
         }
         Ok(Some(view))
+    }
+}
+
+/// Reads the claims and Jobs that decide whether pods are forced. Pods that share them are asked about once.
+pub(super) async fn read_works(
+    client: &Client,
+    view: &mut AppWrapperView,
+    policy: &AppWrapperPolicy,
+    now: Timestamp,
+) {
+    let wanted = works_to_read(view, policy, now);
+    let distinct: BTreeMap<_, Work> = wanted
+        .iter()
+        .map(|pod| ((pod.work.claims.clone(), pod.work.job.clone()), pod.work.clone()))
+        .collect();
+    let of: BTreeSet<Uid> = wanted.iter().map(|pod| pod.pod.uid.clone()).collect();
+    let reads = distinct
+        .into_iter()
+        .map(async |(shared, work)| (shared, read_copies_or_why_not(client, &work).await));
+    let known: BTreeMap<_, Copies> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+    for pod in view.pods.iter_mut().filter(|pod| of.contains(&pod.pod.uid)) {
+        if let Some(copies) = known.get(&(pod.work.claims.clone(), pod.work.job.clone())) {
+            pod.work.copies = copies.clone();
+        }
     }
 }
 

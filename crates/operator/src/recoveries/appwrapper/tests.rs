@@ -214,7 +214,7 @@ fn a_pod_of_a_later_wave_of_a_job_is_awaited() {
                 {"state": {"terminated": {"exitCode": 0, "finishedAt": "2027-01-15T07:00:00Z"}}},
             ]},
         }));
-        SeenPod::new(wire.unwrap()).unwrap()
+        SeenPod::new(wire.unwrap(), &AppWrapperPolicy::default()).unwrap()
     };
     let mut running = resuming(5);
     running["status"]["phase"] = "Running".into();
@@ -307,7 +307,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
                 "spec": {"nodeName": node},
                 "status": {"phase": "Running"},
             }));
-            SeenPod::new(wire.unwrap()).unwrap()
+            SeenPod::new(wire.unwrap(), &AppWrapperPolicy::default()).unwrap()
         };
         let pods = [pod("a", "lost"), pod("b", "well")];
         for node in nodes {
