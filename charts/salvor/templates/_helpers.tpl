@@ -97,7 +97,6 @@ app.kubernetes.io/name: salvor
   "taintNodeOutOfService" (toString $taints)
   "lostPods" (dig "failureRecoveryPolicy" "jobs" "lostPods" "RaiseLimit" $config)
   "deleteFinishedJobs" (toString (dig "job" "deleteFinishedJobs" false $config))
-  "resetWhenNodeUnreachable" (toString (dig "appwrapper" "resetWhenNodeUnreachable" false $config))
   "userRBACAdmissionCheck" (toString (and (dig "appwrapper" "userRBACAdmissionCheck" true $config) (dig "webhooks" "enabled" true $config)))
   "clusterAPI" (dig "repair" "clusterAPI" "Remediate" $config) -}}
 {{- range $name := $config.controllers -}}

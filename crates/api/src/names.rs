@@ -98,6 +98,8 @@ pub mod reasons {
     pub const NODE_NOT_REBOOTED: &str = "NodeNotRebooted";
     /// Reason of the `DisruptionTarget` condition of a pod whose node was evicted, and of the event about it. Salvor's own.
     pub const FORCE_EVICTION_BY_SALVOR: &str = "ForceEvictionBySalvor";
+    /// Reason of the `DisruptionTarget` condition of a pod on a lost node that its AppWrapper deletes. Salvor's own.
+    pub const APPWRAPPER_DELETION_BY_SALVOR: &str = "AppWrapperDeletionBySalvor";
     /// A node is evicted during an outage, at a person's request. Salvor's own.
     pub const DESPITE_ZONE_OUTAGE: &str = "DespiteZoneOutage";
     /// The brake began to hold recoveries back. Salvor's own.

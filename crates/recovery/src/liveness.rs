@@ -174,6 +174,14 @@ impl Pulse {
         self.silent_from().filter(|until| now < *until && !self.is_of_a_wrong_clock(now))
     }
 
+    /// When the kubelet was last heard of, by its Lease.
+    pub fn heard(self) -> Option<Timestamp> {
+        match self.lease {
+            Lease::Renewed { heard, .. } => Some(heard),
+            Lease::Unread | Lease::None => None,
+        }
+    }
+
     /// True if reading the Lease again would tell nothing new, unless the kubelet comes back.
     pub fn is_settled(self, now: Timestamp) -> bool {
         self.lease != Lease::Unread && self.alive_until(now).is_none() && !self.is_of_a_wrong_clock(now)

@@ -46,6 +46,8 @@ pub struct AppWrapperSettings {
     pub reset_when_node_unreachable: bool,
     /// Whether a workload is reset that has pods on a node that is force evicted.
     pub reset_when_node_force_evicted: bool,
+    /// Whether resets because of lost nodes count against the retry limit.
+    pub count_lost_nodes: bool,
     /// Whether resets are counted as CodeFlare counts them.
     pub count_resets_as_upstream: bool,
 }
@@ -61,8 +63,9 @@ impl Default for AppWrapperSettings {
             fault_tolerance: FaultTolerance::default(),
             wrapped_kinds: WRAPPED_KINDS.map(str::to_owned).to_vec(),
             wrapped_kinds_without_webhooks: Vec::new(),
-            reset_when_node_unreachable: false,
+            reset_when_node_unreachable: true,
             reset_when_node_force_evicted: false,
+            count_lost_nodes: false,
             count_resets_as_upstream: false,
         }
     }
@@ -414,10 +417,10 @@ const FIELDS: &[Field] = &[
     field(
         "appwrapper.resetWhenNodeUnreachable",
         Bool,
-        Presence::Default("false"),
+        Presence::Default("true"),
         "Also call a workload unhealthy while it has pods on a node that the control plane has lost (taint \
          node.kubernetes.io/unreachable, or Ready is Unknown) and whose kubelet does not renew its Lease. It is reset if that lasts \
-         for failureGracePeriod.",
+         for failureGracePeriod. With false, as in CodeFlare's controller, its pods must be evicted first.",
     ),
     field(
         "appwrapper.resetWhenNodeForceEvicted",
@@ -427,11 +430,17 @@ const FIELDS: &[Field] = &[
          node.kubernetes.io/out-of-service or salvor.dev/force-eviction): its machine is off.",
     ),
     field(
+        "appwrapper.countLostNodes",
+        Bool,
+        Presence::Default("false"),
+        "Count a reset towards retryLimit although its cause is NodeLost. By default a lost node costs a workload no retry.",
+    ),
+    field(
         "appwrapper.countResetsAsUpstream",
         Bool,
         Presence::Default("false"),
         "Count resets as CodeFlare's controller does. By default a reset does not count towards retryLimit if its cause lies \
-         outside the workload: an evacuation by Autopilot, or pods for which no node had room. With true the latter count, and \
+         outside the workload: an evacuation by Autopilot, a lost node, or pods for which no node had room. With true the latter two count, and \
          an evacuation with no retry left fails the workload.",
     ),
 ];

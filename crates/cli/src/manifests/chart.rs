@@ -50,12 +50,6 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         recovery: Controller::AppWrapper,
-        name: "resetWhenNodeUnreachable",
-        field: "/appwrapper/resetWhenNodeUnreachable",
-        values: booleans,
-    },
-    Setting {
-        recovery: Controller::AppWrapper,
         name: "userRBACAdmissionCheck",
         field: "/appwrapper/userRBACAdmissionCheck",
         values: booleans,

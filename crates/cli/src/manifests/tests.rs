@@ -108,6 +108,8 @@ const EVICT: &[&str] = &["everywhere: get /persistentvolumes[]", "everywhere: pa
 const APPWRAPPER: &str =
     "controllers: [appwrapper]\nappwrapper: {wrappedKinds: [Pod, Job.batch, 'Foo.example.com:foozen']}\n";
 const READ_APPWRAPPERS: &[&str] = &[
+    READ_NODE_LEASES[0],
+    "everywhere: get /persistentvolumeclaims[]",
     "everywhere: get workload.codeflare.dev/appwrappers[]",
     "everywhere: list workload.codeflare.dev/appwrappers[]",
     "everywhere: watch workload.codeflare.dev/appwrappers[]",
@@ -131,6 +133,7 @@ const WRITE_APPWRAPPERS: &[&str] = &[
     "everywhere: create /events[]",
     "everywhere: create /pods[]",
     "everywhere: delete /pods[]",
+    "everywhere: patch /pods/status[]",
     "everywhere: create batch/jobs[]",
     "everywhere: delete batch/jobs[]",
     "everywhere: create example.com/foozen[]",
@@ -146,16 +149,11 @@ fn the_wrapped_kinds_and_no_others_are_granted() {
     let dry = format!("{APPWRAPPER}dryRun: true\n");
     let without = format!("{APPWRAPPER}webhooks: {{enabled: false}}\n");
     let trusting = APPWRAPPER.replace("{wrapped", "{userRBACAdmissionCheck: false, wrapped");
-    let unreachable = APPWRAPPER.replace("{wrapped", "{resetWhenNodeUnreachable: true, wrapped");
     let cases: &[(&str, &[&[&str]])] = &[
         (APPWRAPPER, &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, SERVE_WEBHOOKS]),
         (&without, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS]),
         (&dry, &[LEADER, READ, READ_APPWRAPPERS]),
         (&trusting, &[LEADER, READ, READ_APPWRAPPERS, WRITE_APPWRAPPERS, SERVE_WEBHOOKS]),
-        (
-            &unreachable,
-            &[LEADER, READ, READ_APPWRAPPERS, REVIEW, WRITE_APPWRAPPERS, SERVE_WEBHOOKS, READ_NODE_LEASES],
-        ),
     ];
     for (file, expected) in cases {
         let expected: BTreeSet<_> = expected.concat().into_iter().map(String::from).collect();

@@ -1,6 +1,8 @@
 //! Endings: failure with time to look, pods that will not go, and deletion at any moment.
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::ListParams};
+use salvor_nodes::Fault;
 use salvor_testkit::{Recorder, Site, wait};
 use serde_json::json;
 
@@ -10,7 +12,14 @@ use crate::{
     stage::{Run, Stage, Wrap, history, members, seconds},
 };
 
-/// Pods that do not end by themselves are ended by force, when their time is over.
+/// The machine under a pod that is being deleted is gone, so that nobody ends it.
+async fn lose_machine(stage: &Stage<'_>, name: &str) {
+    let is_marked = |pods: &[Pod]| pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some());
+    stage.pods_until(name, "a pod is being deleted", is_marked).await;
+    stage.fleet.inject(&stage.arena.node_name(0), Fault::Crash).await.unwrap();
+}
+
+/// Pods that nobody ends are ended by force, when their time is over.
 async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     let stage = Stage::new(site, "force", 1).await;
     stage
@@ -22,6 +31,7 @@ async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     stage.suspend("w", true).await;
     let deployed = |w: &AppWrapper| w.phase() == "Suspended" && w.is("ResourcesDeployed");
     wait::never(&stage.wrappers, &ListParams::default(), "Suspended, and not all is gone", deployed, async {
+        lose_machine(&stage, "w").await;
         stage.released("w", "Suspended").await;
     })
     .await;
@@ -34,6 +44,7 @@ async fn the_pods_of_a_job_that_will_not_end_are_deleted_by_force(site: Site) {
     stage.create(Wrap::new("w").of(job).set("forcefulDeletionGracePeriodDuration", "2s")).await;
     stage.ready("w").await;
     stage.delete("w").await;
+    lose_machine(&stage, "w").await;
     stage.gone("w").await;
     assert!(stage.jobs.get_opt("j").await.unwrap().is_none());
 }
@@ -117,6 +128,7 @@ async fn force_is_used_after_the_time_to_look(site: Site) {
         .set("deletionOnFailureGracePeriodDuration", "3s")
         .set("forcefulDeletionGracePeriodDuration", "2s");
     stage.create(wrap).await;
+    lose_machine(&stage, "w").await;
     stage.released("w", "Failed").await;
 }
 

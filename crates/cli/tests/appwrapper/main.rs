@@ -15,6 +15,7 @@ mod endings;
 mod kinds;
 mod kueue;
 mod lifecycle;
+mod machines;
 mod multikueue;
 mod nodes;
 mod objects;

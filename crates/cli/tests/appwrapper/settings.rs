@@ -45,11 +45,10 @@ async fn without_webhooks_the_controller_refuses(site: Site) {
     }
 }
 
-/// Opt-in: pods on an unreachable node do not wait for their eviction.
-async fn pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted(site: Site) {
+/// Pods on an unreachable node do not wait for their eviction.
+async fn pods_on_an_unreachable_node_are_a_cause(site: Site) {
     let plane = site.control_plane().await;
-    let settings = Settings::default().with("resetWhenNodeUnreachable", true.into());
-    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
     // Nobody evicts it: it tolerates everything for ever.
     let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
     let wrap = Wrap::new("w")
@@ -69,8 +68,7 @@ async fn pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted(site: Site) {
 /// A pod on a lost node is deleted before the grace period ends: the history tells of the node all the same.
 async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
     let plane = site.control_plane().await;
-    let settings = Settings::default().with("resetWhenNodeUnreachable", true.into());
-    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
     let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
     let wrap = Wrap::new("w")
         .of(stays.pod("p"))
@@ -89,6 +87,32 @@ async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
     assert_eq!((&record["cause"], &record["phase"]), (&json!("NodeLost"), &json!("Resetting")), "{record}");
     assert_eq!(record["nodes"], json!([node]), "{record}");
     assert_ne!(record["counted"], true, "{record}");
+}
+
+/// A lost node alone is no cause here. The reset that follows from its evicted pod tells of it all the same, and costs no retry.
+async fn a_lost_node_is_told_and_costs_no_retry_also_where_it_is_no_cause(site: Site) {
+    let plane = site.control_plane().await;
+    let settings = Settings::default().with("resetWhenNodeUnreachable", false.into());
+    let stage = Stage::alone(site, &plane, 2, &settings).await;
+    // A StatefulSet does not replace a pod before it is gone.
+    let wrap = Wrap::new("w")
+        .of(Run::on().stateful_set("s", 1))
+        .set("admissionGracePeriodDuration", "1s")
+        .set("failureGracePeriodDuration", "10s")
+        .set("retryLimit", "1");
+    stage.create(wrap).await;
+    stage.ready("w").await;
+    let node = stage.pods.get("s-0").await.unwrap().spec.unwrap().node_name.unwrap();
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    let reset = stage.until("w", "it is reset", |w| w.phase() == "Resetting").await;
+    let record = &reset.status["resets"][0];
+    assert_eq!((&record["cause"], &record["nodes"]), (&json!("NodeLost"), &json!([node])), "{record}");
+    assert_eq!(
+        (&record["pods"][0]["name"], &record["pods"][0]["node"]),
+        (&json!("s-0"), &json!(node)),
+        "{record}"
+    );
+    assert_eq!((reset.resets(), &record["counted"]), (0, &json!(false)), "{record}");
 }
 
 /// Opt-in: somebody says that a machine is off, and its pods do not wait for anything.
@@ -162,7 +186,8 @@ async fn explain_says_what_it_waits_for(site: Site) {
 cases!(
     Salvor, on both sites:
     without_webhooks_the_controller_refuses,
-    pods_on_an_unreachable_node_are_a_cause_if_that_is_wanted,
+    pods_on_an_unreachable_node_are_a_cause,
+    a_lost_node_is_told_and_costs_no_retry_also_where_it_is_no_cause,
     the_history_tells_of_a_lost_node_although_its_pod_is_gone,
     pods_on_a_force_evicted_node_are_a_cause_if_that_is_wanted,
     resets_can_be_counted_as_upstream_counts,

@@ -125,6 +125,7 @@ async fn a_component_that_cannot_be_deleted_holds_up_no_other(site: Site) {
     stage.suspend("w", true).await;
     let services: Api<Service> = Api::default_namespaced(stage.arena.client());
     wait::for_absence(&services, "other").await;
+    stage.fleet.inject(&stage.arena.node_name(0), salvor_nodes::Fault::Crash).await.unwrap();
     stage.pods_until("w", "its pod is deleted by force", <[Pod]>::is_empty).await;
     let held = stage.get("w").await;
     assert_eq!((held.phase(), held.is("QuotaReserved")), ("Suspending", true));

@@ -12,12 +12,13 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED};
 use salvor_recovery::{
-    Judgement, Verdict,
+    Judgement, Step as _, Verdict,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, AppWrapperWhy, CreateFailure, FoundComponent,
-        Last, Memory, NodeView, Phase, Seen, Stakes, Step, decide,
+        Last, Memory, NodeView, Phase, PodView, Seen, Stakes, Step, decide, works_to_read,
     },
     event::EventNote,
+    gate::Copies,
     ids::{NodeName, Uid},
     objects::ObjectRef,
 };
@@ -40,6 +41,7 @@ use crate::{
     recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Moment, Target, WatchHealth},
+    work::WorkReads,
 };
 
 mod around;
@@ -70,7 +72,11 @@ pub(crate) enum News {
     Node(Change<SeenNode>),
     Component(Kind, OfKind<FoundComponent>),
     Lease { node: NodeName, lease: Option<NodeLease> },
+    Work { pod: WorkKey, copies: Copies },
 }
+
+/// A pod whose claims and Job are read: the UIDs of its AppWrapper and its own.
+pub(crate) type WorkKey = (Uid, Uid);
 
 /// An AppWrapper and what is remembered of it.
 #[derive(Debug)]
@@ -102,6 +108,9 @@ pub(crate) struct AppWrappers {
     /// The pulses of the kubelets of nodes that the control plane has lost, and whose Leases are read for that.
     pulses: Pulses,
     leases: Wanted,
+    /// The pods whose claims and Jobs are read, and what these say.
+    works: WorkReads<WorkKey>,
+    copies: BTreeMap<WorkKey, Copies>,
     /// The numbers of the histories in which they were listed; none before the first list.
     apps_listed: Option<u64>,
     pods_listed: Option<u64>,
@@ -124,6 +133,8 @@ impl AppWrappers {
             nodes: BTreeMap::new(),
             pulses: Pulses::default(),
             leases: Wanted::default(),
+            works: WorkReads::default(),
+            copies: BTreeMap::new(),
             apps_listed: None,
             pods_listed: None,
             nodes_listed: false,
@@ -190,6 +201,8 @@ impl AppWrappers {
         let known = self.apps.remove(uid)?;
         let kinds = self.kinds_of(&known.app);
         self.kinds.release_all(&kinds);
+        self.read_works(uid, Vec::new());
+        self.copies.retain(|(app, _), _| app != uid);
         let subject = known.app.appwrapper;
         let place = (subject.namespace.clone(), subject.name.clone());
         if self.names.get(&place).is_some_and(|named| named == uid) {
@@ -273,7 +286,12 @@ impl AppWrappers {
             (store.resource().to_owned(), seen)
         };
         let components: Vec<(String, Seen)> = (0..app.parts.len()).map(component).collect();
-        let pods: Vec<SeenPod> = self.pods.of(namespace, name).cloned().collect();
+        let mut pods: Vec<SeenPod> = self.pods.of(namespace, name).cloned().collect();
+        for pod in &mut pods {
+            if let Some(copies) = self.copies.get(&(uid.clone(), pod.view.pod.uid.clone())) {
+                pod.view.work.copies = copies.clone();
+            }
+        }
         let owned: Vec<FoundComponent> = self.kinds.owned_by(uid).cloned().collect();
         let of_pods = pods.iter().filter_map(|pod| pod.view.node_name.as_ref());
         let gone = known.last.values().map(|last| &*last.object);
@@ -295,6 +313,22 @@ impl AppWrappers {
         let parts = known.app.parts.iter().enumerate();
         let unserved = parts.filter_map(|(index, part)| Some((index, since(part)?))).collect();
         Memory { unserved, ..known.memory.clone() }
+    }
+
+    /// Has the claims and Jobs of these pods of an AppWrapper read, and of no others of it.
+    fn read_works(&self, app: &Uid, pods: Vec<&PodView>) {
+        let mut wanted = self.works.now();
+        wanted.retain(|(of, _), _| of != app);
+        let keyed = |pod: &PodView| ((app.clone(), pod.pod.uid.clone()), pod.work.clone());
+        wanted.extend(pods.into_iter().map(keyed));
+        self.works.set(wanted);
+    }
+
+    fn hear_of_work(&mut self, pod: WorkKey, copies: Copies) -> Vec<AppWrapperRef> {
+        let Some(known) = self.apps.get(&pod.0) else { return Vec::new() };
+        let subject = known.app.appwrapper.clone();
+        let before = self.copies.insert(pod, copies.clone());
+        if before == Some(copies) { Vec::new() } else { vec![subject] }
     }
 
     fn unwatched(&self, part: &wire::Part) -> Seen {
@@ -392,21 +426,22 @@ impl Recovery for AppWrappers {
             return None;
         }
         self.declared = true;
-        let policy = self.policy.clone();
+        let (policy, leases, works) = (self.policy.clone(), self.leases.clone(), self.works.clone());
         let mut feeds = vec![
             Feed::watch(APPWRAPPERS, OurAppWrappers(self.rules.clone()), &self.app_watch, News::App)
                 .listed_to_lead(),
-            Feed::watch(labelled_pods(), LabelledPods, &self.pod_watch, News::Pod).listed_to_lead(),
+            Feed::watch(labelled_pods(), LabelledPods(self.policy.clone()), &self.pod_watch, News::Pod)
+                .listed_to_lead(),
             Feed::nodes(None, move |node| SeenNode::new(&node.wire, &policy), News::Node),
             Feed::group(COMPONENTS),
-        ];
-        if self.policy.unreachable_nodes {
-            let leases = self.leases.clone();
-            feeds.push(Feed::reads("appwrapper leases", |client, news| {
+            Feed::reads("appwrapper leases", |client, news| {
                 let tell = |node, lease| News::Lease { node, lease };
                 leases::read(Self::NAME, client, leases, news, tell)
-            }));
-        }
+            }),
+            Feed::reads("appwrapper works", |client, news| {
+                works.run(client, news, |pod, copies| News::Work { pod, copies })
+            }),
+        ];
         feeds.extend(self.kinds.feeds());
         Some(feeds)
     }
@@ -426,12 +461,14 @@ impl Recovery for AppWrappers {
             }
             News::Pod(Change::Gone(uid)) => {
                 let gone = self.pods.drop(&uid);
+                self.copies.retain(|(_, pod), _| *pod != uid);
                 let node = gone.as_ref().and_then(|pod| pod.view.node_name.clone());
                 node.iter().for_each(|node| self.see_to_lease(node, now));
                 gone.and_then(|pod| self.app_of(&pod)).into_iter().collect()
             }
             News::Pod(Change::Reset { all, revision, .. }) => {
                 self.pods.list(all);
+                self.copies.retain(|(_, pod), _| self.pods.has(pod));
                 self.pods_listed = Some(revision.epoch);
                 self.see_to_leases(now);
                 self.subjects()
@@ -441,6 +478,7 @@ impl Recovery for AppWrappers {
             News::Node(Change::Reset { all, .. }) => self.list_nodes(all, now),
             News::Component(kind, news) => self.hear_kind(&kind, news, now),
             News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
+            News::Work { pod, copies } => self.hear_of_work(pod, copies),
         }
     }
 
@@ -452,6 +490,7 @@ impl Recovery for AppWrappers {
         let authorship = authorship(&known.app, &self.rules, &known.reviews);
         let view = view(&known.app, self.around(known), self.memory(known), authorship);
         let judgement = decide(&view, &self.policy, now);
+        self.read_works(&subject.uid, works_to_read(&view, &self.policy, now));
         // Only the log can say so: a status that nobody understands is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
@@ -466,7 +505,7 @@ impl Recovery for AppWrappers {
     fn inquiry(&self, subject: &AppWrapperRef, judged: Timestamp) -> Inquiry {
         let judgement = self.judge(subject, judged);
         let steps = judgement.iter().flat_map(|judgement| judgement.verdict.actions());
-        let only_creates = steps.into_iter().all(|step| match step {
+        let only_creates = steps.clone().all(|step| match step {
             Step::CreateComponent { .. } | Step::RecordEvent(_) | Step::AddFinalizer { .. } => true,
             Step::PatchStatus { stakes, .. } => match stakes {
                 Stakes::Bookkeeping => true,
@@ -475,8 +514,20 @@ impl Recovery for AppWrappers {
             Step::RemoveFinalizer { .. }
             | Step::DeleteComponent { .. }
             | Step::DeletePod { .. }
+            | Step::FailPod { .. }
             | Step::AtOnce { .. } => false,
         });
+        let forced = steps.flat_map(|step| step.steps()).filter_map(|step| match step {
+            Step::DeletePod { pod, .. } | Step::FailPod { pod, .. } => Some(pod.uid.clone()),
+            Step::PatchStatus { .. }
+            | Step::AddFinalizer { .. }
+            | Step::RemoveFinalizer { .. }
+            | Step::CreateComponent { .. }
+            | Step::DeleteComponent { .. }
+            | Step::AtOnce { .. }
+            | Step::RecordEvent(_) => None,
+        });
+        let forced = forced.collect();
         let known = self.apps.get(&subject.uid);
         // What came of a creation that was not answered is read before it is sent again.
         let unanswered =
@@ -491,6 +542,7 @@ impl Recovery for AppWrappers {
             places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
             around: known.map(|known| self.around(known)).unwrap_or_default(),
             only_creates,
+            forced,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
             reviews: known.map(|known| known.reviews.clone()).unwrap_or_default(),
             pulses: self.pulses.clone(),
@@ -530,7 +582,7 @@ impl AppWrappers {
                 Some(_) => View::Shows,
                 None => View::Lags,
             },
-            Step::DeletePod { .. } => View::Lags,
+            Step::DeletePod { .. } | Step::FailPod { .. } => View::Lags,
             // Its steps are told one by one.
             Step::AtOnce { .. } => View::Shows,
             Step::RecordEvent(note) => {

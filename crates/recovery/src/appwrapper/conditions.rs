@@ -17,6 +17,7 @@ use super::resets::Evidence;
 use super::status::{AppWrapperStatus, ComponentStatus, Condition};
 use super::steps::in_go;
 use super::views::ComponentView;
+use crate::gate::MachineMayRun;
 use crate::moments::{after, to_the_second};
 
 const SUSPEND_IS_FALSE: &str = "Suspend is false";
@@ -240,6 +241,26 @@ impl AppWrapperStatus {
             self.set(DELETING_RESOURCES, Holds::Yes, reasons::DELETION_INITIATED, message, now);
         }
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
+    }
+
+    /// Says for which machines a deletion waits, or that it waits for none any more. Its time stays.
+    pub(super) fn set_held(&mut self, held: &[MachineMayRun], now: Timestamp) {
+        if let [first, more @ ..] = held {
+            let more = if more.is_empty() {
+                String::new()
+            } else {
+                format!(" The same holds for {} more.", more.len())
+            };
+            self.set(
+                DELETING_RESOURCES,
+                Holds::Yes,
+                reasons::MACHINE_MAY_RUN,
+                format!("{first}.{more}"),
+                now,
+            );
+        } else if self.condition(DELETING_RESOURCES).is_some_and(|it| it.reason == reasons::MACHINE_MAY_RUN) {
+            self.set(DELETING_RESOURCES, Holds::Yes, reasons::DELETION_INITIATED, "", now);
+        }
     }
 
     /// Nothing is being deleted, so that a later deletion has all its time before force is used.

@@ -1,16 +1,22 @@
-//! Deletes what an AppWrapper made: first with grace, then by force, until nothing is left.
+//! Deletes what an AppWrapper made: first with grace, then by force as far as the gate allows, until nothing is left.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::{conditions, reasons};
 
 use super::health::own_pods;
-use super::policy::Timers;
+use super::names::conditions::DELETING_RESOURCES;
+use super::policy::{AppWrapperPolicy, Timers};
 use super::status::AppWrapperStatus;
 use super::steps::{Manner, Step};
-use super::views::{AppWrapperView, FoundComponent, PodView, Seen};
-use crate::moments::after;
+use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
+use crate::event::Condition;
+use crate::gate::{By, Copies, Gate, GatePolicy, Kubelet, Machine, MachineMayRun, may_be_forced};
+use crate::ids::NodeName;
+use crate::moments::{after, to_the_second};
+use crate::objects::POD;
 
 /// So many deletions are asked for at a time; the rest follows when these are seen.
 const AT_ONCE: usize = 50;
@@ -22,22 +28,26 @@ const NAMED: usize = 5;
 pub(super) enum Progress {
     /// Nothing is left.
     Done,
-    /// These deletions are due.
-    Due {
-        /// The deletions.
-        steps: Vec<Step>,
-        /// With or without grace.
-        manner: Manner,
+    /// Something is still there.
+    UnderWay {
+        /// The deletions that are due, and what the others wait for.
+        plan: Plan,
         /// What is left.
         left: Left,
     },
-    /// All deletions were asked for, and something is still there.
-    Waiting {
-        /// When the rest is deleted by force; none if that was done.
-        until: Option<Timestamp>,
-        /// What is left.
-        left: Left,
-    },
+}
+
+/// The next deletions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// The writes that are due.
+    pub(super) steps: Vec<Step>,
+    /// True if the time for ending by itself is over.
+    pub(super) forced: bool,
+    /// When something is due although nothing changes.
+    pub(super) next: Option<Timestamp>,
+    /// The pods that are not forced because their machines may run, by name.
+    pub(super) held: Vec<MachineMayRun>,
 }
 
 /// What holds a deletion.
@@ -87,6 +97,7 @@ pub(super) fn advance(
     view: &AppWrapperView,
     status: &mut AppWrapperStatus,
     timers: &Timers,
+    policy: &AppWrapperPolicy,
     now: Timestamp,
 ) -> Progress {
     let left = left(view);
@@ -94,66 +105,268 @@ pub(super) fn advance(
         status.set_deleted(now);
         return Progress::Done;
     }
-    let forced_from = after(status.set_deleting(now), timers.forceful_deletion_grace);
-    let manner = if now < forced_from { Manner::Graceful } else { Manner::Forceful };
-    let steps = deletions(view, manner);
-    if steps.is_empty() {
-        let until = (manner == Manner::Graceful).then_some(forced_from);
-        Progress::Waiting { until, left }
-    } else {
-        Progress::Due { steps, manner, left }
-    }
+    let begun = status.set_deleting(now);
+    let force =
+        Force { view, gate: policy.eviction.gate(), begun, grace: timers.forceful_deletion_grace, now };
+    Progress::UnderWay { plan: force.plan(own_objects(view), own_pods(view)), left }
 }
 
-/// The deletions that were not asked for yet, all at once: an object that the server refuses to delete holds up none of the others.
-/// Objects come before pods: their controllers must not replace what is deleted.
-///
-/// Pods are left to the controllers of the objects until force is due.
-pub(super) fn deletions(view: &AppWrapperView, manner: Manner) -> Vec<Step> {
-    due(own_objects(view), own_pods(view).filter(|pod| !is_object(view, pod)), manner)
+/// The deletions that were not asked for yet, with grace and all at once: an object that the server refuses to delete holds up none
+/// of the others. Pods are left to the controllers of the objects.
+pub(super) fn deletions(view: &AppWrapperView) -> Vec<Step> {
+    let due = own_objects(view).filter(|it| !it.is_deleting());
+    Step::at_once(due.map(|it| delete_object(it, Manner::Graceful)).take(AT_ONCE).collect())
 }
 
-/// The deletions that end pods of components that are done. A component all of whose pods are about to go stays, with what it
-/// tells of its success. `done` are the indexes of the components that are done.
+/// The deletions that end pods of components that are done, which began at `begun`. A component all of whose pods are about to go
+/// stays, with what it tells of its success. `done` are the indexes of the components that are done.
 pub(super) fn endings(
     view: &AppWrapperView,
     done: &BTreeSet<usize>,
     pods: &[&PodView],
-    manner: Manner,
-) -> Vec<Step> {
+    begun: Timestamp,
+    timers: &Timers,
+    policy: &AppWrapperPolicy,
+    now: Timestamp,
+) -> Plan {
     // Where nobody can tell which component a pod belongs to, it may be any of them.
     let holds = |index: usize, pod: &PodView| pod.component.is_none_or(|of| of == index);
     let lingers = |index: &usize| pods.iter().any(|pod| pod.deletion.is_none() && holds(*index, pod));
     let objects = done.iter().copied().filter(lingers).filter_map(|index| view.own_component(index));
-    due(objects, pods.iter().copied(), manner)
+    let force =
+        Force { view, gate: policy.eviction.gate(), begun, grace: timers.forceful_deletion_grace, now };
+    force.plan(objects, pods.iter().copied())
 }
 
-fn due<'a>(
-    objects: impl Iterator<Item = &'a FoundComponent>,
-    pods: impl Iterator<Item = &'a PodView>,
-    manner: Manner,
-) -> Vec<Step> {
-    let objects = objects.filter(|it| match (manner, it.deletion) {
-        (_, None) => true,
-        (Manner::Graceful, Some(_)) => false,
-        // With a grace of 0 only finalizers hold it: another delete changes nothing.
-        (Manner::Forceful, Some(deletion)) => deletion.grace_seconds != Some(0),
-    });
-    let objects = objects.map(|it| Step::DeleteComponent {
-        object: (&it.object).into(),
-        resource_version: it.resource_version.clone(),
+/// The pods of a deletion that is under way whose claims and Jobs decide now whether they are forced, and are not known for sure.
+pub fn works_to_read<'a>(
+    view: &'a AppWrapperView,
+    policy: &AppWrapperPolicy,
+    now: Timestamp,
+) -> Vec<&'a PodView> {
+    let begun = view.status.condition(DELETING_RESOURCES).filter(|it| it.is_true());
+    let Some(begun) = begun.map(|it| it.last_transition_time) else { return Vec::new() };
+    let grace = Timers::of(&view.annotations, policy).forceful_deletion_grace;
+    let force = Force { view, gate: policy.eviction.gate(), begun, grace, now };
+    let decides = |pod: &&PodView| {
+        matches!(force.turn(pod), Turn::Asks { .. }) && policy.eviction.gate().must_read(&pod.work)
+    };
+    in_order(own_pods(view).filter(decides)).into_iter().take(AT_ONCE).collect()
+}
+
+/// Everything by which it is decided whether pods are forced.
+struct Force<'a> {
+    view: &'a AppWrapperView,
+    gate: &'a GatePolicy,
+    /// When the deletion began.
+    begun: Timestamp,
+    /// The time that it may take by itself.
+    grace: SignedDuration,
+    now: Timestamp,
+}
+
+/// What is known of the kubelet that has to end a pod.
+enum Host<'a> {
+    /// No node has the pod: nothing of it runs.
+    None,
+    /// It lives, at least until then: it carries a deletion out itself.
+    Alive { until: Option<Timestamp> },
+    /// Its Lease was not read yet, or its node is not known.
+    Unclear,
+    /// It is silent, or its Node does not exist.
+    Silent { name: &'a NodeName, node: Option<&'a NodeView> },
+}
+
+/// What a pod is due for.
+enum Turn<'a> {
+    /// Nothing, before that time or before something changes.
+    Waits(Option<Timestamp>),
+    /// Nothing of it runs.
+    HasEnded,
+    /// It was not asked to end, and its kubelet lives.
+    IsAsked,
+    /// The gate is asked.
+    Asks { host: Host<'a> },
+}
+
+impl<'a> Force<'a> {
+    fn plan(
+        &self,
+        objects: impl Iterator<Item = &'a FoundComponent>,
+        pods: impl Iterator<Item = &'a PodView>,
+    ) -> Plan {
+        let by_force = after(self.begun, self.grace);
+        let forced = self.now >= by_force;
+        let mut plan = Plan { forced, next: (!forced).then_some(by_force), ..Plan::default() };
+        let mut asked = BTreeSet::new();
+        for object in objects {
+            match object.deletion {
+                None => {
+                    asked.insert(&object.object.uid);
+                    plan.steps.push(delete_object(object, Manner::Graceful));
+                }
+                // A bare Pod is a pod: see below. With a grace of 0 only finalizers hold an object: another delete changes nothing.
+                Some(deletion) if forced && !is_pod(object) && deletion.grace_seconds != Some(0) => {
+                    plan.steps.push(delete_object(object, Manner::Forceful));
+                }
+                Some(_) => {}
+            }
+        }
+        // Objects come before their pods: their controllers must not replace what is deleted.
+        let is_too_early = |pod: &PodView| {
+            let object = pod.component.and_then(|index| self.view.own_component(index));
+            object.is_some_and(|it| asked.contains(&it.object.uid))
+        };
+        for pod in in_order(pods.filter(|pod| !is_too_early(pod))) {
+            self.add(pod, &mut plan);
+        }
+        plan.held.sort_by(|a, b| a.pod.name.cmp(&b.pod.name));
+        plan.steps.truncate(AT_ONCE);
+        plan.steps = Step::at_once(plan.steps);
+        plan
+    }
+
+    fn add(&self, pod: &PodView, plan: &mut Plan) {
+        match self.turn(pod) {
+            Turn::Waits(until) => plan.wake(until),
+            Turn::HasEnded => plan.steps.push(delete_pod(pod, Manner::Afterwards)),
+            Turn::IsAsked if is_object(self.view, pod) => {}
+            Turn::IsAsked => plan.steps.push(delete_pod(pod, Manner::Graceful)),
+            Turn::Asks { host } => match (self.ask(pod, &host), host) {
+                (Gate::Yes(by), Host::Silent { name, node }) => {
+                    plan.steps.push(self.fail_pod(pod, name, node, &by));
+                }
+                (Gate::Yes(_), Host::None | Host::Alive { .. } | Host::Unclear) => {
+                    plan.steps.push(delete_pod(pod, Manner::Forceful));
+                }
+                // Whoever reads its claims and its Job wakes us.
+                (Gate::No(_), _) if pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work) => {}
+                (Gate::No(because), Host::Silent { name, node }) => plan.held.push(MachineMayRun {
+                    pod: pod.pod.clone(),
+                    node: name.clone(),
+                    since: node.and_then(NodeView::silent_since),
+                    because,
+                }),
+                // Its kubelet ends it.
+                (Gate::No(_), Host::Alive { until }) => plan.wake(until),
+                (Gate::No(_), Host::None | Host::Unclear) => {}
+            },
+        }
+    }
+
+    /// What a pod is due for now. Force has its time: on a lost node it counts from the loss, if that was before the deletion; on
+    /// one that lives it never comes before the pod's own grace period is over.
+    fn turn(&self, pod: &'a PodView) -> Turn<'a> {
+        if pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0)) {
+            // Only finalizers hold it: another delete changes nothing.
+            return Turn::Waits(None);
+        }
+        let host = self.host(pod);
+        let by_force = after(self.begun, self.grace);
+        let is_alive = matches!(host, Host::Alive { .. });
+        let is_stopped = is_alive && pod.deletion.is_some() && pod.terminated;
+        let has_ended = pod.phase.is_terminal() || is_stopped || matches!(host, Host::None);
+        let due = match (&host, pod.deletion) {
+            (Host::Silent { node: Some(node), .. }, Some(_)) => {
+                let lost = node.silent_since().map_or(self.begun, |since| since.min(self.begun));
+                after(lost, self.grace)
+            }
+            (Host::Alive { .. }, Some(deletion)) if !has_ended => by_force.max(deletion.timestamp),
+            (Host::None | Host::Alive { .. } | Host::Unclear | Host::Silent { .. }, _) => by_force,
+        };
+        let changes = match host {
+            Host::Alive { until } => until,
+            Host::None | Host::Unclear | Host::Silent { .. } => None,
+        };
+        if self.now < due {
+            return Turn::Waits(Some(changes.map_or(due, |until| until.min(due))));
+        }
+        if has_ended {
+            return Turn::HasEnded;
+        }
+        match host {
+            Host::Unclear => Turn::Waits(None),
+            Host::Alive { .. } if pod.deletion.is_none() => Turn::IsAsked,
+            Host::None | Host::Alive { .. } | Host::Silent { .. } => Turn::Asks { host },
+        }
+    }
+
+    fn host(&self, pod: &'a PodView) -> Host<'a> {
+        let Some(name) = &pod.node_name else { return Host::None };
+        match self.view.nodes.get(name) {
+            None if self.view.nodes_known => Host::Silent { name, node: None },
+            None => Host::Unclear,
+            Some(node) if !node.unreachable => Host::Alive { until: None },
+            Some(node) if node.is_silent(self.now) => Host::Silent { name, node: Some(node) },
+            Some(node) => {
+                let until = node.alive_until(self.now);
+                until.map_or(Host::Unclear, |until| Host::Alive { until: Some(until) })
+            }
+        }
+    }
+
+    /// A kubelet that seems to live may have been cut off a moment ago, so that it is no reason to free a name or a volume: what
+    /// it has not ended waits for it, unless two may run.
+    fn ask(&self, pod: &PodView, host: &Host<'_>) -> Gate {
+        let machine = match host {
+            Host::Silent { node: Some(node), .. } => node.machine.clone(),
+            Host::None | Host::Alive { .. } | Host::Unclear | Host::Silent { node: None, .. } => {
+                Machine::MayRun
+            }
+        };
+        may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, self.gate)
+    }
+
+    /// The status comes before the deletion, so that whoever looks at the pod sees that it was disrupted. What others have said of
+    /// that stays.
+    fn fail_pod(&self, pod: &PodView, name: &NodeName, node: Option<&NodeView>, by: &By) -> Step {
+        let since = node.and_then(NodeView::silent_since);
+        let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        let message = format!(
+            "AppWrapper {} deletes the pod; node {name} does not answer{since}, and {by}",
+            self.view.appwrapper
+        );
+        let condition = pod.disruption.is_none().then(|| Condition {
+            kind: conditions::DISRUPTION_TARGET,
+            reason: reasons::APPWRAPPER_DELETION_BY_SALVOR,
+            message,
+            last_transition_time: to_the_second(self.now),
+        });
+        Step::FailPod {
+            pod: pod.pod.clone(),
+            resource_version: pod.resource_version.clone(),
+            conditions: condition.into_iter().collect(),
+        }
+    }
+}
+
+impl Plan {
+    fn wake(&mut self, at: Option<Timestamp>) {
+        self.next = self.next.into_iter().chain(at).min();
+    }
+}
+
+/// Pods in an order that every look at them shares, so that all ask for the same first ones.
+fn in_order<'a>(pods: impl Iterator<Item = &'a PodView>) -> Vec<&'a PodView> {
+    let mut pods: Vec<&PodView> = pods.collect();
+    pods.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
+    pods
+}
+
+fn delete_object(object: &FoundComponent, manner: Manner) -> Step {
+    Step::DeleteComponent {
+        object: (&object.object).into(),
+        resource_version: object.resource_version.clone(),
         manner,
-    });
-    let pods = pods.filter(|pod| {
-        let forced = pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0));
-        manner == Manner::Forceful && !forced
-    });
-    let pods = pods.map(|it| Step::DeletePod {
-        pod: it.pod.clone(),
-        resource_version: it.resource_version.clone(),
-        manner,
-    });
-    Step::at_once(objects.chain(pods).take(AT_ONCE).collect())
+    }
+}
+
+fn delete_pod(pod: &PodView, manner: Manner) -> Step {
+    Step::DeletePod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone(), manner }
+}
+
+fn is_pod(object: &FoundComponent) -> bool {
+    object.object.kind.group == POD.group && object.object.kind.kind == POD.kind
 }
 
 /// Whether a pod is a component itself.

@@ -132,8 +132,17 @@ impl<'a> Picture<'a> {
             evidence.nodes.extend(object.node_name.clone());
             evidence.pods.extend(PodRecord::of_object(object));
         }
-        // The node was the cause before its pod was evicted, and still is.
-        let (Loss::Evicted, Some(node_lost)) = (worst, self.node_was_lost()) else { return Some(evidence) };
+        if *worst != Loss::Evicted {
+            return Some(evidence);
+        }
+        // The node is the cause, or was before its pod was evicted.
+        let nodes: BTreeSet<NodeName> =
+            evidence.nodes.iter().filter(|name| self.is_lost(name)).cloned().collect();
+        let node_lost = self.node_was_lost().or_else(|| {
+            let message = lost_nodes(UNREACHABLE, &nodes);
+            (!nodes.is_empty()).then(|| Evidence::new(Cause::NodeLost, message))
+        });
+        let Some(node_lost) = node_lost else { return Some(evidence) };
         Some(Evidence {
             cause: node_lost.cause,
             condition: node_lost.condition,
@@ -223,15 +232,16 @@ impl<'a> Picture<'a> {
             return Some(evidence);
         }
         let evicted = self.held_by(|node| self.policy.force_evicted_nodes && node.force_evicted);
-        (!evicted.is_empty())
-            .then(|| on_nodes(Cause::NodeLost, lost_nodes(FORCE_EVICTED, &evicted), &evicted))
+        (!evicted.is_empty()).then(|| on_lost_nodes(FORCE_EVICTED, &evicted))
     }
 
     // ---- with grace ---------------------------------------------------------------------------------
 
     /// Pods that failed and that nothing has taken the place of, or that are on a node that nobody reaches.
+    ///
+    /// Where such a node alone is no cause, it is the cause of what failed or is missing because of it.
     pub(super) fn pods_to_mend(&self) -> Option<Evidence> {
-        let lost = self.held_by(|node| self.is_cut_off(node));
+        let lost = self.held_by(|node| node.is_silent(self.now));
         let failed = self.failed_pods().any(|pod| !lost.iter().any(|it| it.pod == pod.pod));
         if failed && !self.counts.all_exist() {
             let mut evidence =
@@ -240,14 +250,12 @@ impl<'a> Picture<'a> {
             evidence.condition = String::new();
             return Some(self.by_failed_pods(evidence));
         }
-        if !lost.is_empty() {
-            return Some(on_nodes(Cause::NodeLost, lost_nodes(UNREACHABLE, &lost), &lost));
+        let known = self.node_was_lost().filter(|_| !self.counts.all_exist());
+        let has_failed = || lost.iter().any(|pod| pod.phase == PodPhase::Failed);
+        if !lost.is_empty() && (self.policy.unreachable_nodes || known.is_some() || has_failed()) {
+            return Some(on_lost_nodes(UNREACHABLE, &lost));
         }
-        self.node_was_lost().filter(|_| !self.counts.all_exist())
-    }
-
-    fn is_cut_off(&self, node: &NodeView) -> bool {
-        self.policy.unreachable_nodes && node.is_silent(self.now)
+        known
     }
 
     /// The cause that the condition `Unhealthy` tells, if that is a lost node. Its pods may be gone by now, and with them all
@@ -296,7 +304,7 @@ impl<'a> Picture<'a> {
         ended.filter_map(|pod| pod.ended).filter(|ended| *ended <= self.now).max()
     }
 
-    /// Not all pods exist, or not all run, although their time is over.
+    /// Not all pods exist, or not all run, although their time is over. If as many are on lost nodes, these are the cause.
     pub(super) fn insufficient(&self) -> Evidence {
         let evidence = Evidence::new(Cause::InsufficientPodsReady, self.counts.to_string());
         let mut evidence = self.by_failed_pods(evidence);
@@ -307,7 +315,29 @@ impl<'a> Picture<'a> {
             self.counts.all_exist() && pending.iter().all(|pod| pod.unschedulable) && !pending.is_empty();
         evidence.own_fault = !no_room;
         evidence.pods.extend(pending.iter().map(|it| PodRecord::of(it)));
-        evidence
+        let lost: Vec<&PodView> = self.lost_pods().collect();
+        let by_node = on_lost_nodes(UNREACHABLE, &lost);
+        evidence.pods.extend(by_node.pods);
+        evidence.nodes.extend(by_node.nodes);
+        let Counts { expected, running, succeeded, .. } = self.counts;
+        if no_room || lost.is_empty() || running + succeeded + lost.len() < expected {
+            return evidence;
+        }
+        let Evidence { cause, condition, event, own_fault, .. } = by_node;
+        Evidence { cause, condition, event, own_fault, ..evidence }
+    }
+
+    /// The pods that do not run because their node is lost, replaced or not.
+    fn lost_pods(&self) -> impl Iterator<Item = &'a PodView> + '_ {
+        let is_silent = |name: &NodeName| self.view.nodes.get(name).is_some_and(|it| it.is_silent(self.now));
+        own_pods(self.view)
+            .filter(|pod| is_open(pod, &self.done))
+            .filter(|pod| match (pod.phase, pod.deletion.is_some()) {
+                (PodPhase::Running, false) | (PodPhase::Succeeded, _) => false,
+                (PodPhase::Failed, _) => pod.was_evicted(),
+                (PodPhase::Pending | PodPhase::Unknown, _) | (PodPhase::Running, true) => true,
+            })
+            .filter(move |pod| pod.node_name.as_ref().is_some_and(is_silent))
     }
 
     // ---- the end ------------------------------------------------------------------------------------
@@ -359,7 +389,7 @@ impl<'a> Picture<'a> {
             .filter(|pod| match (pod.phase, pod.deletion.is_some()) {
                 (PodPhase::Running, false) => true,
                 (PodPhase::Pending | PodPhase::Running | PodPhase::Unknown, true) => !replaced,
-                (PodPhase::Failed, _) => !replaced && pod.disruption.is_some() && pod.exit_codes.is_empty(),
+                (PodPhase::Failed, _) => !replaced && pod.was_evicted(),
                 (PodPhase::Pending | PodPhase::Unknown, false) | (PodPhase::Succeeded, _) => false,
             })
             .filter(|pod| {
@@ -444,9 +474,13 @@ fn on_nodes(cause: Cause, message: String, pods: &[&PodView]) -> Evidence {
 const UNREACHABLE: &str = "Workload contains pods on unreachable Nodes: ";
 const FORCE_EVICTED: &str = "Workload contains pods on force-evicted Nodes: ";
 
-fn lost_nodes(sentence: &str, pods: &[&PodView]) -> String {
-    let nodes: BTreeSet<&NodeName> = pods.iter().filter_map(|it| it.node_name.as_ref()).collect();
-    let nodes: Vec<&str> = nodes.into_iter().map(NodeName::as_str).collect();
+fn on_lost_nodes(sentence: &str, pods: &[&PodView]) -> Evidence {
+    let nodes = pods.iter().filter_map(|it| it.node_name.clone()).collect();
+    on_nodes(Cause::NodeLost, lost_nodes(sentence, &nodes), pods)
+}
+
+fn lost_nodes(sentence: &str, nodes: &BTreeSet<NodeName>) -> String {
+    let nodes: Vec<&str> = nodes.iter().map(NodeName::as_str).collect();
     format!("{sentence}{}", nodes.join(", "))
 }
 

@@ -15,7 +15,7 @@ use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Evidence};
 use super::status::Phase;
-use super::steps::{Manner, Stakes, Step};
+use super::steps::{Stakes, Step};
 use super::views::{AppWrapperView, PodView};
 use crate::moments::after;
 use crate::verdict::Verdict::Ignore;
@@ -285,15 +285,9 @@ impl Machine<'_> {
         if self.now < until && !grace.is_zero() {
             return Turn::Wait { until, why };
         }
-        let forced_from =
-            after(self.next.set_ending(pods.len(), self.now), self.timers.forceful_deletion_grace);
-        let manner = if self.now < forced_from { Manner::Graceful } else { Manner::Forceful };
-        let steps = deletion::endings(self.view, done, pods, manner);
-        match manner {
-            _ if !steps.is_empty() => self.act(steps, why),
-            Manner::Graceful => Turn::Wait { until: forced_from, why },
-            Manner::Forceful => Turn::Rest(why),
-        }
+        let begun = self.next.set_ending(pods.len(), self.now);
+        let plan = deletion::endings(self.view, done, pods, begun, self.timers, self.policy, self.now);
+        self.pursue(plan, why)
     }
 
     /// Everything is deleted, a pause, and everything is created again. Quota is kept.

@@ -42,6 +42,7 @@ pub mod views;
 
 pub use admitted::{Admitted, Comparison};
 pub use components::ComponentState;
+pub use deletion::works_to_read;
 pub use machine::decide;
 pub use notes::notes_told;
 pub use policy::{Annotations, AppWrapperPolicy, Timers};

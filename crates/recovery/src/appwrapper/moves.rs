@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::admitted::Comparison;
 use super::conditions::Gone;
 use super::creation;
-use super::deletion::{self, Progress};
+use super::deletion::{self, Plan, Progress};
 use super::health::own_pods;
 use super::names::conditions::{DELETING_RESOURCES, RESOURCES_DEPLOYED};
 use super::names::reasons::DELETION_PAUSED;
@@ -165,7 +165,7 @@ impl Machine<'_> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
         }
-        let due = deletion::deletions(self.view, Manner::Graceful);
+        let due = deletion::deletions(self.view);
         let pods = deletion::pods_left_over(self.view).count();
         let there = deletion::own_objects(self.view).count() + pods;
         if ask.that("Is nothing left over?", format_args!("{there} objects"), there == 0).is_some() {
@@ -287,7 +287,7 @@ impl Machine<'_> {
     pub(super) fn delete_all(&mut self, ask: &mut Inquiry, gone: Gone) -> Result<(), Turn> {
         let left = deletion::left(self.view);
         ask.that("Is nothing of it left?", &left, left.count == 0);
-        match deletion::advance(self.view, &mut self.next, self.timers, self.now) {
+        match deletion::advance(self.view, &mut self.next, self.timers, self.policy, self.now) {
             Progress::Done => {
                 // Suspending and deletion write it together with what follows.
                 let with_the_rest = matches!(gone, Gone::Suspended | Gone::Terminating);
@@ -298,14 +298,31 @@ impl Machine<'_> {
                 }
                 Ok(())
             }
-            Progress::Due { steps, manner, left } => {
-                Err(self.act(steps, Why::Deleting { left, forced: manner == Manner::Forceful }))
-            }
-            Progress::Waiting { until, left } => {
-                let why = Why::Deleting { left, forced: until.is_none() };
-                Err(until.map_or(Turn::Rest(why.clone()), |until| Turn::Wait { until, why }))
+            Progress::UnderWay { plan, left } => {
+                let why = Why::Deleting { left, forced: plan.forced };
+                Err(self.pursue(plan, why))
             }
         }
+    }
+
+    /// Does what is due of a deletion, and says for which machines the rest of it waits.
+    pub(super) fn pursue(&mut self, plan: Plan, why: Why) -> Turn {
+        let Plan { steps, next, held, .. } = plan;
+        self.next.set_held(&held, self.now);
+        let known = self.next.condition(DELETING_RESOURCES).filter(|_| !held.is_empty());
+        let note =
+            known.map(|it| notes::machine_may_run(self.view, it.last_transition_time, it.message.clone()));
+        let notes: Vec<EventNote> =
+            note.into_iter().filter(|note| !self.view.memory.told.contains(&note.name)).collect();
+        let more = held.len().saturating_sub(1);
+        let why = match held.into_iter().next() {
+            Some(first) if steps.is_empty() => Why::MachineMayRun { first, more },
+            Some(_) | None => why,
+        };
+        if !steps.is_empty() || !notes.is_empty() {
+            return Turn::Do { stakes: Stakes::Bookkeeping, notes, steps, why };
+        }
+        next.map_or(Turn::Rest(why.clone()), |until| Turn::Wait { until, why })
     }
 
     /// When it failed: as recorded, or, by another controller's record, since when its deletion waits or it is unhealthy.

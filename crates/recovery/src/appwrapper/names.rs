@@ -20,6 +20,8 @@ pub(super) mod reasons {
 
     /// Pods are on a node that is unreachable or force-evicted.
     pub(crate) const NODE_LOST: &str = "NodeLost";
+    /// A pod is not forced because its machine may run.
+    pub(crate) use crate::gate::MACHINE_MAY_RUN;
     /// The component has said that it is done.
     pub(crate) const COMPONENT_SUCCEEDED: &str = "ComponentSucceeded";
     /// It could not be asked what the author of the components may create.

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use salvor_api::names::appwrapper::EVENT_COMPONENT;
 
-use super::names::reasons::INVALID_ANNOTATION;
+use super::names::conditions::DELETING_RESOURCES;
+use super::names::reasons::{INVALID_ANNOTATION, MACHINE_MAY_RUN};
 use super::policy::Defect;
 use super::resets::ResetRecord;
 use super::status::Phase;
@@ -12,12 +14,14 @@ use super::views::AppWrapperView;
 use crate::event::{EventNote, EventType};
 use crate::fnv::Fnv;
 
+/// The API server takes at most so many characters.
+const LONGEST_MESSAGE: usize = 1024;
 const UNHEALTHY: &str = "Unhealthy";
 const SUSPENDING: &str = "Suspending";
 
 /// The workload is reset or given up, as the status has recorded it.
 pub(super) fn unhealthy(view: &AppWrapperView, record: &ResetRecord) -> EventNote {
-    let time = record.time.map_or(0, jiff::Timestamp::as_second);
+    let time = record.time.map_or(0, Timestamp::as_second);
     EventNote {
         name: format!("appwrapper-unhealthy.{}.{time}", view.appwrapper.uid),
         regarding: (&view.appwrapper).into(),
@@ -53,6 +57,19 @@ pub(super) fn suspending(view: &AppWrapperView) -> EventNote {
     }
 }
 
+/// A deletion waits because a machine may run. It began at that time.
+pub(super) fn machine_may_run(view: &AppWrapperView, begun: Timestamp, message: String) -> EventNote {
+    EventNote {
+        name: format!("appwrapper-machine-may-run.{}.{}", view.appwrapper.uid, begun.as_second()),
+        regarding: (&view.appwrapper).into(),
+        reporting_controller: EVENT_COMPONENT,
+        kind: EventType::Warning,
+        reason: MACHINE_MAY_RUN.into(),
+        action: "Delete",
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
+    }
+}
+
 /// Annotations cannot be read.
 pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote {
     let all: Vec<String> = defects.iter().map(ToString::to_string).collect();
@@ -66,12 +83,15 @@ pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote
         kind: EventType::Warning,
         reason: INVALID_ANNOTATION.into(),
         action: "ReadAnnotations",
-        message: message.chars().take(1024).collect(),
+        message: message.chars().take(LONGEST_MESSAGE).collect(),
     }
 }
 
-/// The names of the events about resets and the failure that the status has recorded, for whoever does not know which of
-/// them were told.
+/// The names of the events about resets, the failure and the deletion that the status has recorded, for whoever does not know
+/// which of them were told.
 pub fn notes_told(view: &AppWrapperView) -> BTreeSet<String> {
-    view.status.resets.iter().map(|record| unhealthy(view, record).name).collect()
+    let resets = view.status.resets.iter().map(|record| unhealthy(view, record).name);
+    let deletion = view.status.condition(DELETING_RESOURCES);
+    let held = deletion.map(|it| machine_may_run(view, it.last_transition_time, String::new()).name);
+    resets.chain(held).collect()
 }

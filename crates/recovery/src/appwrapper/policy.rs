@@ -9,9 +9,10 @@ use salvor_api::{Controller, GoDuration, ParseGoDurationError};
 
 use super::names::annotations as keys;
 use super::steps::in_go;
+use crate::eviction::EvictionPolicy;
 
 /// The configuration as AppWrapper recovery needs it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct AppWrapperPolicy {
     /// Whether AppWrappers are looked after at all.
     pub enabled: bool,
@@ -39,6 +40,10 @@ pub struct AppWrapperPolicy {
     pub unreachable_nodes: bool,
     /// Whether pods on a force-evicted node make a workload unhealthy.
     pub force_evicted_nodes: bool,
+    /// Whether resets because of lost nodes count against the retry limit.
+    pub count_lost_nodes: bool,
+    /// What proves that a machine is off, and of which pods two must not run.
+    pub eviction: EvictionPolicy,
 }
 
 /// Which resets count against the retry limit.
@@ -119,12 +124,14 @@ impl AppWrapperPolicy {
             },
             unreachable_nodes: settings.reset_when_node_unreachable,
             force_evicted_nodes: settings.reset_when_node_force_evicted,
+            count_lost_nodes: settings.count_lost_nodes,
+            eviction: EvictionPolicy::new(configuration),
         }
     }
 }
 
 impl Default for AppWrapperPolicy {
-    /// The defaults of CodeFlare's controller.
+    /// The defaults of the configuration: those of CodeFlare's controller, but for lost nodes.
     fn default() -> Self {
         let gpu = |value: &str, effect: &str| ResourceTaint {
             resource: "nvidia.com/gpu".into(),
@@ -151,8 +158,10 @@ impl Default for AppWrapperPolicy {
                     gpu("EVICT", "NoExecute"),
                 ],
             },
-            unreachable_nodes: false,
+            unreachable_nodes: true,
             force_evicted_nodes: false,
+            count_lost_nodes: false,
+            eviction: EvictionPolicy::new(&Configuration::default()),
         }
     }
 }

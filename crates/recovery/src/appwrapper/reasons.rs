@@ -9,6 +9,7 @@ use super::health::{Counts, Stage};
 use super::names::CONTROLLER_NAME;
 use super::resets::{Cause, GivenUp};
 use super::status::Phase;
+use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
 use crate::verdict::Reason;
 
 /// So much is shown of a phase that nobody knows.
@@ -146,6 +147,13 @@ pub enum AppWrapperWhy {
         /// Whether by force.
         forced: bool,
     },
+    /// What it made is being deleted, and a pod is not forced because its machine may run.
+    MachineMayRun {
+        /// The first of such pods.
+        first: MachineMayRun,
+        /// So many others.
+        more: usize,
+    },
     /// Nothing of what it made is left.
     Deleted {
         /// The phase in which.
@@ -260,6 +268,10 @@ impl fmt::Display for AppWrapperWhy {
             Self::Deleting { left, forced: true } => {
                 write!(f, "Its resources are being deleted by force; {left}.")
             }
+            Self::MachineMayRun { first, more } => {
+                write!(f, "Its resources are being deleted, and its quota is kept: {first}.")?;
+                if *more > 0 { write!(f, " The same holds for {more} more.") } else { Ok(()) }
+            }
             Self::Deleted { phase } => write!(f, "None of its resources exist any more ({phase})."),
             Self::Pausing => f.write_str("The pause before the resources are created again."),
             Self::KeptAfterFailure { since } => {
@@ -314,6 +326,7 @@ impl Reason for AppWrapperWhy {
             Self::Succeeded { .. } => "Succeeded",
             Self::Suspending { .. } => "Suspending",
             Self::Deleting { .. } => "Deleting",
+            Self::MachineMayRun { .. } => MACHINE_MAY_RUN,
             Self::Deleted { .. } => "Deleted",
             Self::Pausing => "Pausing",
             Self::KeptAfterFailure { .. } => "KeptAfterFailure",
@@ -342,16 +355,19 @@ impl Reason for AppWrapperWhy {
             }
             Self::AuthorUnknown { .. } => "An answer to the SubjectAccessReviews would; they are asked again.".into(),
             Self::LeftOver { .. } | Self::Deleting { .. } => {
-                "The end of these resources; after the forceful deletion grace period they are deleted by force, but \
-                 nobody removes finalizers."
+                "The end of these resources; after the forceful deletion grace period they are deleted by force where two of \
+                 them may run, but no finalizer is removed."
                     .into()
+            }
+            Self::MachineMayRun { first, .. } => {
+                format!("The node's return, or: {}.", first.ways_out().join("; or: "))
             }
             Self::CreationFailed { .. } => "A successful creation, or the end of the admission grace period.".into(),
             Self::Healthy { .. } => "A pod or component that fails, a node to leave, success, or spec.suspend.".into(),
             Self::AwaitingPods { .. } => "All pods running, or the end of the grace period.".into(),
             Self::Finishing { .. } => {
                 "The end of these pods; after the failure grace period their components are deleted, and after the \
-                 forceful deletion grace period they are deleted by force."
+                 forceful deletion grace period they are deleted by force where two of them may run."
                     .into()
             }
             Self::Unhealthy { .. } => "A workload that is healthy again, or the end of the grace period.".into(),

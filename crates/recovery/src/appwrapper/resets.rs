@@ -204,11 +204,10 @@ impl Course {
     pub(super) fn of(evidence: &Evidence, count: i32, timers: &Timers, policy: &AppWrapperPolicy) -> Self {
         let limit = timers.retry_limit;
         let has_room = count < limit;
+        let is_counted = evidence.own_fault || evidence.cause == Cause::NodeLost && policy.count_lost_nodes;
         let (counted, allowed) = match policy.counting {
             // Leaving a node is no retry. Everything else needs that retries are allowed at all.
-            Counting::OwnFaults if !evidence.own_fault => {
-                (false, limit > 0 || evidence.cause.leaves_a_node())
-            }
+            Counting::OwnFaults if !is_counted => (false, limit > 0 || evidence.cause.leaves_a_node()),
             Counting::OwnFaults => (true, has_room),
             Counting::AsUpstream => (evidence.cause != Cause::AutopilotNoExecute, has_room),
         };

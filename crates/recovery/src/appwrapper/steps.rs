@@ -11,9 +11,10 @@ use serde_json::{Map, Value, json};
 
 use super::status::AppWrapperStatus;
 use super::views::AppWrapperRef;
-use crate::event::EventNote;
+use crate::event::{Condition, EventNote};
 use crate::ids::ResourceVersion;
-use crate::objects::{Object, ObjectRef, PodRef};
+use crate::objects::{Object, ObjectRef, PodPhase, PodRef};
+use crate::pod_writes;
 use crate::step::{
     Changed, Delete, Disrupts, EMIT_EVENT, Effect, Errors, Grace, Guard, Merge, Owned, Patch, SecondLook,
     Tells, Verb, Write,
@@ -85,7 +86,17 @@ pub enum Step {
         /// With or without grace.
         manner: Manner,
     },
-    /// Several deletions that may be under way together. None of them waits for another, so one that the server refuses
+    /// Marks a pod Failed that its kubelet does not end, if it is still exactly as it was judged (UID and resourceVersion). It is
+    /// deleted when that is seen.
+    FailPod {
+        /// The pod.
+        pod: PodRef,
+        /// The state that was judged.
+        resource_version: ResourceVersion,
+        /// The conditions to set.
+        conditions: Vec<Condition>,
+    },
+    /// Several of these writes that may be under way together. None of them waits for another, so one that the server refuses
     /// does not hold up the rest.
     AtOnce {
         /// The deletions.
@@ -102,6 +113,8 @@ pub enum Manner {
     Graceful,
     /// With a grace period of 0.
     Forceful,
+    /// With a grace period of 0, because nothing of it runs any more.
+    Afterwards,
 }
 
 /// What depends on a write to the status.
@@ -128,6 +141,7 @@ impl crate::step::Step for Step {
             Self::CreateComponent { .. } => "CreateComponent",
             Self::DeleteComponent { .. } => "DeleteComponent",
             Self::DeletePod { .. } => "DeletePod",
+            Self::FailPod { .. } => "PatchPodStatus",
             Self::AtOnce { .. } => "AtOnce",
             Self::RecordEvent(_) => EMIT_EVENT,
         }
@@ -139,15 +153,15 @@ impl crate::step::Step for Step {
             | Self::AddFinalizer { appwrapper, .. }
             | Self::RemoveFinalizer { appwrapper, .. } => appwrapper.object(),
             Self::CreateComponent { object, .. } | Self::DeleteComponent { object, .. } => object.as_object(),
-            Self::DeletePod { pod, .. } => pod.object(),
+            Self::DeletePod { pod, .. } | Self::FailPod { pod, .. } => pod.object(),
             Self::AtOnce { steps } => steps.first().map_or(NO_POD, Self::object),
             Self::RecordEvent(note) => note.regarding.as_object(),
         }
     }
 
     /// The decision to take a workload down counts for the brake, once. Deleting its components then carries it out, or does
-    /// what the workload's own spec asks for: a suspension, a deletion, a time to live. Pods that are deleted by force may
-    /// still run on a node that nobody reaches, so each of them counts.
+    /// what the workload's own spec asks for: a suspension, a deletion, a time to live. Pods that are forced may still run on a
+    /// node that nobody reaches, so each of them counts, once.
     fn effect(&self) -> Effect<'_> {
         let looked_at = Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN };
         // One look serves all deletions that it asks for.
@@ -168,15 +182,11 @@ impl crate::step::Step for Step {
                 ..looked_at
             },
             Self::DeletePod { manner, .. } => match manner {
-                Manner::Graceful => deletes,
+                Manner::Graceful | Manner::Afterwards => deletes,
                 Manner::Forceful => Effect { disrupts: Disrupts::Pods(1), ..deletes },
             },
-            Self::DeleteComponent { object, manner, .. } => match manner {
-                Manner::Forceful if object.kind == crate::objects::POD => {
-                    Effect { disrupts: Disrupts::Pods(1), ..deletes }
-                }
-                Manner::Graceful | Manner::Forceful => deletes,
-            },
+            Self::FailPod { .. } => Effect { disrupts: Disrupts::Pods(1), ..deletes },
+            Self::DeleteComponent { .. } => deletes,
             Self::AtOnce { steps } => Effect::of_all(steps),
             Self::RecordEvent(_) => Effect::TELLS,
         }
@@ -192,6 +202,7 @@ impl crate::step::Step for Step {
             Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }
             | Self::CreateComponent { .. }
+            | Self::FailPod { .. }
             | Self::AtOnce { .. } => Cow::Borrowed(""),
         }
     }
@@ -205,6 +216,7 @@ impl crate::step::Step for Step {
             | Self::CreateComponent { .. }
             | Self::DeleteComponent { .. }
             | Self::DeletePod { .. }
+            | Self::FailPod { .. }
             | Self::AtOnce { .. } => None,
         }
     }
@@ -217,12 +229,8 @@ impl crate::step::Step for Step {
                 Stakes::Bookkeeping | Stakes::Final => None,
             },
             Self::DeletePod { manner: Manner::Forceful, .. } => Some("force deleted"),
-            Self::DeletePod { manner: Manner::Graceful, .. } => Some("deleted"),
-            Self::DeleteComponent { object, manner: Manner::Forceful, .. }
-                if object.kind == crate::objects::POD =>
-            {
-                Some("force deleted")
-            }
+            Self::DeletePod { manner: Manner::Graceful | Manner::Afterwards, .. } => Some("deleted"),
+            Self::FailPod { .. } => Some("marked Failed"),
             Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }
             | Self::CreateComponent { .. }
@@ -260,9 +268,13 @@ impl crate::step::Step for Step {
             Self::DeletePod { pod, resource_version, manner } => {
                 let guard = match manner {
                     Manner::Graceful => Guard::Uid(&pod.uid),
-                    Manner::Forceful => judged(&pod.uid, resource_version),
+                    Manner::Forceful | Manner::Afterwards => judged(&pod.uid, resource_version),
                 };
                 Write::of(self, guard, Verb::Delete(manner.delete()))
+            }
+            Self::FailPod { pod, resource_version, conditions } => {
+                let guard = judged(&pod.uid, resource_version);
+                pod_writes::patch_status(self, guard, Some(PodPhase::Failed), conditions)?
             }
             // Each of its steps is written by itself.
             Self::AtOnce { .. } => return Err(Changed),
@@ -279,6 +291,7 @@ impl crate::step::Step for Step {
             | Self::CreateComponent { .. }
             | Self::DeleteComponent { .. }
             | Self::DeletePod { .. }
+            | Self::FailPod { .. }
             | Self::RecordEvent(_) => std::slice::from_ref(self),
         }
     }
@@ -292,6 +305,7 @@ impl crate::step::Step for Step {
             | Self::CreateComponent { .. }
             | Self::DeleteComponent { .. }
             | Self::DeletePod { .. }
+            | Self::FailPod { .. }
             | Self::RecordEvent(_)) => vec![one],
         }
     }
@@ -323,7 +337,7 @@ impl Manner {
     fn delete(self) -> Delete {
         let grace = match self {
             Self::Graceful => Grace::Own,
-            Self::Forceful => Grace::None,
+            Self::Forceful | Self::Afterwards => Grace::None,
         };
         Delete { grace, owned: Owned::Afterwards, answer_is_read: true }
     }
@@ -352,6 +366,7 @@ impl Step {
             (Self::DeletePod { pod: a, manner: m, .. }, Self::DeletePod { pod: b, manner: n, .. }) => {
                 a.uid == b.uid && m == n
             }
+            (Self::FailPod { pod: a, .. }, Self::FailPod { pod: b, .. }) => a.uid == b.uid,
             (Self::AtOnce { steps: a }, Self::AtOnce { steps: b }) => {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.means_the_same(b))
             }
@@ -365,6 +380,7 @@ impl Step {
                 | Self::CreateComponent { .. }
                 | Self::DeleteComponent { .. }
                 | Self::DeletePod { .. }
+                | Self::FailPod { .. }
                 | Self::AtOnce { .. }
                 | Self::RecordEvent(_),
                 _,
@@ -401,6 +417,9 @@ impl fmt::Display for Step {
             }
             Self::DeleteComponent { object, manner, .. } => write!(f, "delete {object} ({manner})"),
             Self::DeletePod { pod, manner, .. } => write!(f, "delete pod {pod} ({manner})"),
+            Self::FailPod { pod, conditions, .. } => {
+                pod_writes::tell_patch(f, pod, Some(PodPhase::Failed), conditions)
+            }
             Self::AtOnce { steps } => {
                 let Some(first) = steps.first() else { return f.write_str("nothing") };
                 write!(f, "{first}")?;
@@ -416,6 +435,7 @@ impl fmt::Display for Manner {
         f.write_str(match self {
             Self::Graceful => "with its grace period",
             Self::Forceful => "with no grace period",
+            Self::Afterwards => "with no grace period, after its end",
         })
     }
 }

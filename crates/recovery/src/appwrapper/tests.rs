@@ -21,11 +21,13 @@ use jiff::{SignedDuration, Timestamp};
 use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
+use crate::gate::{Copies, Machine, Owner, Proof, Work};
 use crate::liveness::{NodeLease, Pulse};
 use crate::moments::after;
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;
 use crate::verdict::{Judgement, Reason, Verdict};
+use crate::zombie::ConsentSource;
 use cluster::Cluster;
 
 /// The pulse of a kubelet whose node has no Lease and no heartbeat: it shows no life.

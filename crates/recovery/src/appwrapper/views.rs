@@ -11,6 +11,7 @@ use super::admitted::Comparison;
 use super::components::{ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
+use crate::gate::{Machine, Work};
 use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::liveness::{Lease, Pulse};
 use crate::moments::after;
@@ -283,6 +284,10 @@ pub struct PodView {
     pub unschedulable: bool,
     /// The reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
+    /// True if its kubelet has reported every container as terminated.
+    pub terminated: bool,
+    /// What decides whether two of it may run.
+    pub work: Work,
 }
 
 /// A node, as far as it matters.
@@ -294,17 +299,27 @@ pub struct NodeView {
     /// Whether the control plane has lost it: taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`; and its kubelet
     /// does not say that it is ready.
     pub unreachable: bool,
-    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node, and only where that
-    /// is a cause.
+    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node.
     pub pulse: Pulse,
+    /// Since when the control plane has lost it, if it has.
+    pub lost: Option<Timestamp>,
     /// Whether it is out of service, or its eviction is asked for or under way.
     pub force_evicted: bool,
+    /// Whether its machine is known to be off.
+    pub machine: Machine,
 }
 
 impl Default for NodeView {
     /// A node that is well, as far as anybody knows.
     fn default() -> Self {
-        Self { no_execute: BTreeSet::new(), unreachable: false, pulse: Pulse::UNREAD, force_evicted: false }
+        Self {
+            no_execute: BTreeSet::new(),
+            unreachable: false,
+            pulse: Pulse::UNREAD,
+            lost: None,
+            force_evicted: false,
+            machine: Machine::MayRun,
+        }
     }
 }
 
@@ -313,6 +328,11 @@ impl NodeView {
     /// was not read yet tells nothing.
     pub fn is_silent(&self, now: Timestamp) -> bool {
         self.unreachable && self.pulse.lease != Lease::Unread && self.pulse.alive_until(now).is_none()
+    }
+
+    /// Since when its kubelet is silent: the control plane has lost it, and it was not heard of later.
+    pub fn silent_since(&self) -> Option<Timestamp> {
+        self.lost.map(|lost| self.pulse.heard().map_or(lost, |heard| heard.max(lost)))
     }
 
     /// Until when the kubelet of a node that the control plane has lost may be alive, by its Lease.
@@ -431,5 +451,10 @@ impl PodView {
     /// Whether it uses, or may use, what its AppWrapper has quota for.
     pub fn is_active(&self) -> bool {
         !self.phase.is_terminal()
+    }
+
+    /// Whether it did not fail by itself: it was disrupted, and no container of it told an exit code.
+    pub(super) fn was_evicted(&self) -> bool {
+        self.disruption.is_some() && self.exit_codes.is_empty()
     }
 }

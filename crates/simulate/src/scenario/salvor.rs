@@ -133,11 +133,10 @@ pub fn in_simulation(mut configuration: Configuration) -> Configuration {
 }
 
 /// The configuration of a scenario that has none: all recoveries, with their defaults. In the short form Salvor may also taint nodes
-/// out-of-service, and resets AppWrappers whose node is unreachable.
+/// out-of-service.
 pub fn built_in(is_short: bool) -> Configuration {
     let mut configuration = in_simulation(Configuration::default());
     configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);
-    configuration.appwrapper.reset_when_node_unreachable = true;
     configuration.controllers = ControllerList::new(["*", "appwrapper", "repair"]);
     if is_short {
         let nodes = FailureRecoveryRule::TaintNodeOutOfService(TaintNodeOutOfService {

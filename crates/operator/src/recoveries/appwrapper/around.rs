@@ -8,6 +8,7 @@ use salvor_recovery::{
         NodeView, PodView, Seen,
         components::{PodOrigin, component_of},
     },
+    gate::Copies,
     ids::NodeName,
 };
 
@@ -105,5 +106,12 @@ fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
         named: named.as_ref().map(|(label, value)| (*label, value.as_str())),
     };
     view.component = component_of(origin, owners);
+    // A pod of which nobody can tell may be of any component.
+    let awaits = |index: usize| app.parts.get(index).is_some_and(|part| part.awaits_ends);
+    let awaits = view.component.map_or_else(|| (0..app.parts.len()).any(awaits), awaits);
+    if awaits && !matches!(view.work.copies, Copies::Forbidden(_)) {
+        let why = "its Job waits for the end of its pods (podReplacementPolicy: Failed)";
+        view.work.copies = Copies::Forbidden(why.to_owned());
+    }
     view
 }

@@ -22,6 +22,7 @@ use crate::{
     recoveries::{RecoveryEntry, Start, Webhooks},
     rights::{Resource, Right, Verb, node_leases},
     running::at_once,
+    work,
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
@@ -52,10 +53,11 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of(GROUP, "appwrappers").everywhere(&Verb::READ),
         Resource::PODS.everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
+        // A node that the control plane has lost may have a kubelet that lives.
+        node_leases(),
     ];
-    if settings.reset_when_node_unreachable {
-        rights.push(node_leases());
-    }
+    // Their claims and Jobs decide whether pods may be forced.
+    rights.extend(work::rights());
     for kind in settings.kinds() {
         let wrapped = Resource { group: kind.group.into(), plural: kind.plural.into(), name: None };
         rights.push(wrapped.clone().everywhere(&Verb::READ));
@@ -79,6 +81,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of(GROUP, "appwrappers/finalizers").everywhere(&[Verb::Update]),
         // What is left after the grace period is deleted by force, also pods that others made.
         Resource::PODS.everywhere(&[Verb::Delete]),
+        Resource::POD_STATUS.everywhere(&[Verb::Patch]),
     ]);
     rights
 }

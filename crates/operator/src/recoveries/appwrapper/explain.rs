@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{
     around::{Around, view},
     authors::{Reviews, authorship},
-    look::{Places, read_around, read_node},
+    look::{Places, read_around, read_node, read_works},
     wire::{App, Rules, SeenNode},
 };
 use crate::{
@@ -51,6 +51,7 @@ pub(super) fn appwrapper<'a>(
         // Its history says which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();
+        read_works(question.client, &mut view, &policy, now).await;
         let judgement = decide(&view, &policy, now);
         let details = details(&view, &policy);
         let report = question.reviewed(Controller::AppWrapper, judgement, Outage::Holds).await;
@@ -81,13 +82,13 @@ async fn look_around(
         };
         places.insert(part.kind.clone(), place);
     }
-    let mut around = read_around(client, app, &places, &BTreeMap::new()).await?;
+    let mut around = read_around(client, app, &places, &BTreeMap::new(), policy).await?;
     let names: BTreeSet<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
         let Some(SeenNode { mut view, heartbeat, .. }) = read_node(client, &name, policy).await? else {
             continue;
         };
-        if policy.unreachable_nodes && view.unreachable {
+        if view.unreachable {
             let lease = live::node_lease(client, &name).await?;
             view.pulse = Pulse::at_a_glance(lease.or(heartbeat), question.time.server());
         }
@@ -165,10 +166,6 @@ fn pod(pod: &PodView, nodes: &BTreeMap<NodeName, NodeView>) -> String {
         match nodes.get(name) {
             None => text.push_str(", which does not exist"),
             Some(node) if node.force_evicted => text.push_str(", which is force-evicted or out of service"),
-            // The Lease is read only where a lost node is a cause.
-            Some(node) if node.unreachable && node.pulse == Pulse::UNREAD => {
-                text.push_str(", which is unreachable");
-            }
             Some(node) if node.unreachable => {
                 text.push_str(&format!(", which is unreachable ({})", node.pulse));
             }

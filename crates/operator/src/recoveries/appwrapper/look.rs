@@ -16,10 +16,11 @@ use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
 use salvor_recovery::{
     Judgement, Verdict,
     appwrapper::{
-        AppWrapperPolicy, AppWrapperRef, AppWrapperWhy, Authorship, FoundComponent, Last, Memory, NodeView,
-        Seen, Step, decide,
+        AppWrapperPolicy, AppWrapperRef, AppWrapperView, AppWrapperWhy, Authorship, FoundComponent, Last,
+        Memory, NodeView, Seen, Step, decide, works_to_read,
     },
-    ids::NodeName,
+    gate::{Copies, Work},
+    ids::{NodeName, Uid},
 };
 use serde_json::Value;
 
@@ -37,6 +38,7 @@ use crate::{
     nodes::NodeWire,
     recovery::{Known, LiveInquiry},
     wire::{Whole, read},
+    work::read_copies_or_why_not,
 };
 
 /// Where a kind is served, or what is known of its objects without asking.
@@ -87,6 +89,8 @@ pub(crate) struct Inquiry {
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
+    /// The pods that are to be forced.
+    pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) reviews: Reviews,
     pub(super) pulses: Pulses,
@@ -116,14 +120,17 @@ impl LiveInquiry for Inquiry {
             self.around.clone()
         } else {
             let nodes = &self.around.nodes;
-            let mut around = read_around(client, &app, &self.places, &self.last).await?;
+            let mut around = read_around(client, &app, &self.places, &self.last, &self.policy).await?;
             self.unlabelled.note(&app, &around);
             around.nodes = self.read_nodes(client, &around.pods, nodes, now).await?;
             around.nodes_known = self.around.nodes_known;
             around
         };
-        let judge = |authorship| {
-            decide(&view(&app, around.clone(), self.memory.clone(), authorship), &self.policy, now)
+        let mut view = view(&app, around, self.memory.clone(), Authorship::Fine);
+        read_works(client, &mut view, &self.policy, now).await;
+        let mut judge = |authorship| {
+            view.authorship = authorship;
+            decide(&view, &self.policy, now)
         };
         // The author is asked about now, and what was known of them before does not count.
         let judgement = match standing(&app, &self.rules) {
@@ -180,6 +187,7 @@ pub(super) async fn read_around(
     app: &App,
     places: &Places,
     last: &BTreeMap<(Kind, String), Last>,
+    policy: &AppWrapperPolicy,
 ) -> kube::Result<Around> {
     let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
     let labelled = format!("&labelSelector={}", percent_encode(&format!("{MEMBER_LABEL}={name}")));
@@ -205,7 +213,8 @@ pub(super) async fn read_around(
     });
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     let expected = PageSize::expecting(app.status.expected_pods());
-    let pods = live::list_from(client, &pods, &labelled, expected, |wire: PodWire| SeenPod::new(wire));
+    let pods =
+        live::list_from(client, &pods, &labelled, expected, |wire: PodWire| SeenPod::new(wire, policy));
     let (lists, pods) = try_join(try_join_all(lists), pods).await?;
     let lists: Lists<'_> = lists.into_iter().collect();
     let parts = (0..app.parts.len()).map(|index| read_part(client, app, index, places, last, &lists));
@@ -294,7 +303,8 @@ async fn read_part(
 }
 
 impl Inquiry {
-    /// The nodes of pods as they were seen; those that say something that leads to a reset are read live.
+    /// The nodes of pods as they were seen; those that say something that leads to a reset, or have pods that are forced, are read
+    /// live.
     async fn read_nodes(
         &self,
         client: &Client,
@@ -304,7 +314,9 @@ impl Inquiry {
     ) -> kube::Result<BTreeMap<NodeName, NodeView>> {
         let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
         let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
-        let names: Vec<NodeName> = flagged.map(|(name, _)| name.clone()).collect();
+        let forced = pods.iter().filter(|pod| self.forced.contains(&pod.view.pod.uid));
+        let of_forced = forced.filter_map(|pod| pod.view.node_name.as_ref());
+        let names: BTreeSet<NodeName> = flagged.map(|(name, _)| name).chain(of_forced).cloned().collect();
         let reads = names.into_iter().map(async |name| {
             let node = read_node(client, &name, &self.policy).await?;
             Ok::<_, kube::Error>((name, self.with_pulse(client, node, now).await?))
@@ -320,7 +332,7 @@ impl Inquiry {
         Ok(nodes)
     }
 
-    /// A node with the pulse that its Lease shows now, where that is a cause.
+    /// A node with the pulse that its Lease shows now, if the control plane has lost it.
     async fn with_pulse(
         &self,
         client: &Client,
@@ -328,11 +340,35 @@ impl Inquiry {
         now: Timestamp,
     ) -> kube::Result<Option<NodeView>> {
         let Some(SeenNode { node, mut view, heartbeat }) = node else { return Ok(None) };
-        if self.policy.unreachable_nodes && view.unreachable {
+        if view.unreachable {
             let lease = live::node_lease(client, &node.name).await?;
             view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
         }
         Ok(Some(view))
+    }
+}
+
+/// Reads the claims and Jobs that decide whether pods are forced. Pods that share them are asked about once.
+pub(super) async fn read_works(
+    client: &Client,
+    view: &mut AppWrapperView,
+    policy: &AppWrapperPolicy,
+    now: Timestamp,
+) {
+    let wanted = works_to_read(view, policy, now);
+    let distinct: BTreeMap<_, Work> = wanted
+        .iter()
+        .map(|pod| ((pod.work.claims.clone(), pod.work.job.clone()), pod.work.clone()))
+        .collect();
+    let of: BTreeSet<Uid> = wanted.iter().map(|pod| pod.pod.uid.clone()).collect();
+    let reads = distinct
+        .into_iter()
+        .map(async |(shared, work)| (shared, read_copies_or_why_not(client, &work).await));
+    let known: BTreeMap<_, Copies> = stream::iter(reads).buffered(AT_ONCE).collect().await;
+    for pod in view.pods.iter_mut().filter(|pod| of.contains(&pod.pod.uid)) {
+        if let Some(copies) = known.get(&(pod.work.claims.clone(), pod.work.job.clone())) {
+            pod.work.copies = copies.clone();
+        }
     }
 }
 

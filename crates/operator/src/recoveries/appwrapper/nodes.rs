@@ -26,7 +26,7 @@ impl AppWrappers {
 
     /// Has a node's Lease read as long as pods are on it, its kubelet is in question and reading it may tell something new.
     pub(super) fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
-        let lost = self.nodes.get(name).filter(|node| self.policy.unreachable_nodes && node.view.unreachable);
+        let lost = self.nodes.get(name).filter(|node| node.view.unreachable);
         let wanted = lost.is_some_and(|node| {
             !self.pulses.of(&node.node).is_settled(now) && self.pods.on(name).next().is_some()
         });

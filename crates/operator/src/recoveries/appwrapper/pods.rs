@@ -51,6 +51,11 @@ impl Pods {
         uids.filter_map(|uid| self.all.get(uid))
     }
 
+    /// Whether a pod is known.
+    pub(super) fn has(&self, uid: &Uid) -> bool {
+        self.all.contains_key(uid)
+    }
+
     /// The pods on a node.
     pub(super) fn on<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a SeenPod> {
         self.all.values().filter(move |pod| pod.view.node_name.as_ref() == Some(node))

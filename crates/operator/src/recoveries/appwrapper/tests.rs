@@ -222,7 +222,7 @@ fn a_pod_of_a_later_wave_of_a_job_is_awaited() {
                 {"state": {"terminated": {"exitCode": 0, "finishedAt": "2027-01-15T07:00:00Z"}}},
             ]},
         }));
-        SeenPod::new(wire.unwrap()).unwrap()
+        SeenPod::new(wire.unwrap(), &AppWrapperPolicy::default()).unwrap()
     };
     let mut running = resuming(5);
     running["status"]["phase"] = "Running".into();
@@ -293,7 +293,7 @@ fn a_creation_without_an_answer_is_remembered() {
     create(&recovery, &subject);
 }
 
-/// Leases are read only where a lost node is a cause, and only of lost nodes that pods are on.
+/// Leases are read only of lost nodes that pods are on, also where a lost node alone is no cause.
 #[test]
 fn leases_are_read_of_lost_nodes_with_pods() {
     for wanted in [false, true] {
@@ -315,7 +315,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
                 "spec": {"nodeName": node},
                 "status": {"phase": "Running"},
             }));
-            SeenPod::new(wire.unwrap()).unwrap()
+            SeenPod::new(wire.unwrap(), &AppWrapperPolicy::default()).unwrap()
         };
         let pods = [pod("a", "lost"), pod("b", "well")];
         for node in nodes {
@@ -325,7 +325,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
             recovery.hear(News::Pod(Change::Applied(pod)), now());
         }
         let read: Vec<NodeName> = recovery.leases.now().into_iter().collect();
-        assert_eq!(read, if wanted { vec!["lost"] } else { vec![] });
+        assert_eq!(read, ["lost"]);
         // It has no Lease: reading it again tells nothing new, and its AppWrapper is judged.
         let woken = recovery.hear(News::Lease { node: "lost".into(), lease: None }, now());
         assert_eq!((woken.len(), recovery.leases.now().len()), (1, 0));

@@ -26,9 +26,11 @@ use salvor_recovery::{
         stamp::{self, Claim, Unstamped},
         status::ComponentStatus,
     },
+    eviction,
+    gate::{Machine, Proof},
     ids::{NodeName, ResourceVersion, Uid},
     liveness::{NodeLease, Pulse},
-    objects::{Deletion, NodeRef, PodPhase, PodRef},
+    objects::{Deletion, NodeRef, PodPhase, PodRef, Taint},
     one_actor::EvictionSign,
 };
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,7 @@ use crate::{
     watch::{Identified, Project},
     webhooks::Keyring,
     wire::{Condition, Meta, Object, Whole, condition},
+    work::{VolumeWire, WorkAnnotations, work},
 };
 
 /// So much is kept of why an AppWrapper is refused.
@@ -255,6 +258,8 @@ pub(super) struct Part {
     pub(super) pod_sets: Vec<PodSet>,
     /// Why it can never be created.
     pub(super) defect: Option<String>,
+    /// True if it has a Job that replaces no pod before its end. When the Job is gone, nothing else tells.
+    pub(super) awaits_ends: bool,
 }
 
 #[derive(Deserialize, Serialize, Default)]
@@ -391,6 +396,7 @@ impl Reading<'_> {
             name: created.name.clone(),
             pod_sets: created.pod_sets.clone(),
             defect: None,
+            awaits_ends: component.is_some_and(|component| awaits_ends(&component["template"])),
         }
     }
 
@@ -399,6 +405,7 @@ impl Reading<'_> {
             kind: Kind { group: String::new(), version: String::new(), kind: String::new() },
             name: String::new(),
             pod_sets: Vec::new(),
+            awaits_ends: awaits_ends(&component["template"]),
             defect: Some(error.within(&format!("spec.components[{index}]")).to_string()),
         })
     }
@@ -418,8 +425,23 @@ impl Reading<'_> {
             kind: Kind { group: kind.group.into(), version: kind.version.into(), kind: kind.kind.into() },
             name,
             pod_sets,
+            awaits_ends: awaits_ends(template),
             defect: defect.map(|error| error.within(&format!("spec.components[{index}]")).to_string()),
         })
+    }
+}
+
+/// True if a template has the spec of a Job, at whatever depth, whose `podReplacementPolicy` is `Failed`. That is also its default
+/// beside a `podFailurePolicy`.
+fn awaits_ends(template: &Value) -> bool {
+    match template {
+        Value::Object(fields) => {
+            let replaces = fields.get("podReplacementPolicy").filter(|it| !it.is_null());
+            let is_default = || fields.get("podFailurePolicy").is_some_and(|it| !it.is_null());
+            replaces.map_or_else(is_default, |it| it == "Failed") || fields.values().any(awaits_ends)
+        }
+        Value::Array(items) => items.iter().any(awaits_ends),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
     }
 }
 
@@ -513,16 +535,16 @@ pub(crate) struct SeenPod {
 }
 
 /// Pods with the label of an AppWrapper.
-pub(super) struct LabelledPods;
+pub(super) struct LabelledPods(pub(super) std::sync::Arc<AppWrapperPolicy>);
 
-pub(super) type PodWire = Object<PodSpec, PodStatus>;
+pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
 
 impl Project for LabelledPods {
     type Wire = PodWire;
     type Kept = SeenPod;
 
     fn keep(&self, wire: PodWire) -> Option<SeenPod> {
-        SeenPod::new(wire)
+        SeenPod::new(wire, &self.0)
     }
 }
 
@@ -531,6 +553,7 @@ impl Project for LabelledPods {
 pub(super) struct PodSpec {
     node_name: Option<NodeName>,
     containers: Vec<Container>,
+    volumes: Vec<VolumeWire>,
 }
 
 #[derive(Deserialize, Default)]
@@ -552,6 +575,8 @@ pub(super) struct PodStatus {
     phase: String,
     conditions: Vec<Condition>,
     container_statuses: Vec<ContainerStatus>,
+    init_container_statuses: Vec<ContainerStatus>,
+    ephemeral_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Deserialize, Default)]
@@ -575,7 +600,10 @@ struct Terminated {
 
 impl SeenPod {
     /// A pod with the label; none for one without.
-    pub(super) fn new(PodWire { metadata, spec, status }: PodWire) -> Option<Self> {
+    pub(super) fn new(
+        PodWire { metadata, spec, status }: PodWire,
+        policy: &AppWrapperPolicy,
+    ) -> Option<Self> {
         let app = metadata.labels.get(MEMBER_LABEL)?.to_owned();
         let named =
             ORIGIN_LABELS.iter().find_map(|(key, _)| Some((*key, metadata.labels.get(key)?.to_owned())));
@@ -594,6 +622,8 @@ impl SeenPod {
                 it.status == "False" && ["Unschedulable", "SchedulingGated"].contains(&it.reason.as_str())
             }),
             disruption: disruption(&status.conditions),
+            terminated: status.is_terminated(spec.containers.len()),
+            work: work(&metadata, &spec.volumes, policy.eviction.gate()),
             resource_version: metadata.resource_version.clone(),
             finalizers: metadata.finalizers.clone(),
             pod: PodRef {
@@ -604,6 +634,17 @@ impl SeenPod {
         };
         let controller_uid = metadata.controller().map(|owner| owner.uid.clone());
         Some(Self { app, view, controller_uid, named })
+    }
+}
+
+impl PodStatus {
+    /// True if every container of a pod with so many of them was reported as terminated, those that help it included.
+    fn is_terminated(&self, containers: usize) -> bool {
+        let is_over = |it: &ContainerStatus| it.state.terminated.is_some();
+        let mut helpers = self.init_container_statuses.iter().chain(&self.ephemeral_container_statuses);
+        self.container_statuses.len() >= containers.max(1)
+            && self.container_statuses.iter().all(is_over)
+            && helpers.all(is_over)
     }
 }
 
@@ -650,17 +691,29 @@ impl SeenNode {
         let ready = condition(&status.conditions, "Ready");
         let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
         let annotations = &metadata.annotations;
+        let out_of_service = spec.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
+        let machine = match out_of_service {
+            Some(taint) => Machine::Off(Proof::Taint(Taint::from(taint).to_string())),
+            // What was asked for while its kubelet lived is no word about what came later.
+            None if wire.may_be_evicted(&policy.eviction) => {
+                policy.eviction.machine(&eviction::NodeView { asked: None, ..wire.view() })
+            }
+            None => Machine::MayRun,
+        };
         let eviction =
             EvictionSign::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
+        let unreachable = (tainted(UNREACHABLE) || says("Unknown")) && !says("True");
+        let lost = ready.filter(|_| says("Unknown")).and_then(|ready| ready.last_transition_time);
         let view = NodeView {
             no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
-            unreachable: (tainted(UNREACHABLE) || says("Unknown")) && !says("True"),
+            unreachable,
+            lost: lost.filter(|_| unreachable),
             force_evicted: tainted(FORCE_EVICTION)
-                || tainted(OUT_OF_SERVICE)
+                || out_of_service.is_some()
                 || eviction == EvictionSign::UnderWay,
+            machine,
             pulse: Pulse::UNREAD,
         };
-        let lost = ready.filter(|_| says("Unknown")).and_then(|ready| ready.last_transition_time);
         let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
         let heartbeat = heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
         Self { node: wire.node(), view, heartbeat }
@@ -714,6 +767,88 @@ mod tests {
         });
         let wire: NodeWire = serde_json::from_value(back).unwrap();
         assert!(!SeenNode::new(&wire, &policy).view.unreachable, "its kubelet is back, and the taint goes");
+    }
+
+    #[test]
+    fn a_taint_proves_that_a_machine_is_off() {
+        let settings = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n\
+                        eviction: {triggers: [{key: off, proof: true}, {key: sick}]}\n";
+        let policy = AppWrapperPolicy::new(&salvor_api::config::parse(settings).unwrap());
+        let taint = |key: &str, effect: &str| json!({"key": key, "value": "v", "effect": effect});
+        let asked = json!({"eviction.salvor.dev/asked": r#"{"value":"v","renewed":"2026-01-01T00:00:00Z"}"#});
+        for (case, taints, annotations, proof) in [
+            ("none", json!([]), json!({}), None),
+            ("lost", json!([taint(UNREACHABLE, "NoExecute")]), json!({}), None),
+            (
+                "out of service",
+                json!([taint(OUT_OF_SERVICE, "NoExecute")]),
+                json!({}),
+                Some("node.kubernetes.io/out-of-service=v:NoExecute"),
+            ),
+            (
+                "a person's word",
+                json!([taint(FORCE_EVICTION, "NoSchedule")]),
+                json!({}),
+                Some("salvor.dev/force-eviction=v:NoSchedule"),
+            ),
+            (
+                "a trigger with proof",
+                json!([taint("off", "NoSchedule")]),
+                json!({}),
+                Some("off=v:NoSchedule"),
+            ),
+            ("a trigger without", json!([taint("sick", "NoSchedule")]), json!({}), None),
+            ("a word from before its kubelet was heard of", json!([]), asked, None),
+        ] {
+            let node = json!({
+                "metadata": {"name": "n1", "uid": "1", "resourceVersion": "1", "annotations": annotations},
+                "spec": {"taints": taints},
+            });
+            let machine = SeenNode::new(&serde_json::from_value(node).unwrap(), &policy).view.machine;
+            let expected = proof.map_or(Machine::MayRun, |it| Machine::Off(Proof::Taint(it.to_owned())));
+            assert_eq!(machine, expected, "{case}");
+        }
+    }
+
+    #[test]
+    fn a_template_tells_whether_its_job_awaits_the_end_of_its_pods() {
+        for (template, expected) in [
+            (json!({"kind": "Job", "spec": {}}), false),
+            (json!({"kind": "Job", "spec": {"podReplacementPolicy": "Failed"}}), true),
+            (json!({"kind": "Job", "spec": {"podReplacementPolicy": "TerminatingOrFailed"}}), false),
+            (json!({"kind": "Job", "spec": {"podFailurePolicy": {"rules": []}}}), true),
+            (json!({"kind": "Job", "spec": {"podFailurePolicy": null, "podReplacementPolicy": null}}), false),
+            (
+                json!({"kind": "JobSet", "spec": {"replicatedJobs": [
+                    {"template": {"spec": {}}}, {"template": {"spec": {"podReplacementPolicy": "Failed"}}},
+                ]}}),
+                true,
+            ),
+        ] {
+            assert_eq!(awaits_ends(&template), expected, "{template}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_terminated_when_every_container_was_reported_so() {
+        let status = |running: bool| json!({"state": if running { json!({"running": {}}) } else { json!({"terminated": {"exitCode": 0}}) }});
+        for (case, status, expected) in [
+            ("nothing reported", json!({}), false),
+            ("one of two", json!({"containerStatuses": [status(false)]}), false),
+            ("both", json!({"containerStatuses": [status(false), status(false)]}), true),
+            ("one runs", json!({"containerStatuses": [status(false), status(true)]}), false),
+            (
+                "a sidecar runs",
+                json!({
+                    "containerStatuses": [status(false), status(false)],
+                    "initContainerStatuses": [status(true)],
+                }),
+                false,
+            ),
+        ] {
+            let status: PodStatus = serde_json::from_value(status).unwrap();
+            assert_eq!(status.is_terminated(2), expected, "{case}");
+        }
     }
 
     #[test]

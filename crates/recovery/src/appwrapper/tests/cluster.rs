@@ -265,9 +265,41 @@ impl Cluster {
             Step::RemoveFinalizer { .. } => self.gone = self.view.deleting,
             Step::CreateComponent { index, object, .. } => return self.create(*index, &object.name),
             Step::DeleteComponent { object, manner, .. } => self.delete(&object.uid, *manner),
+            Step::DeletePod { pod, manner: Manner::Graceful, .. } => {
+                self.deeds.push(format!("delete pod {}", pod.name));
+                let soft = Deletion {
+                    timestamp: crate::moments::after(self.now, secs(30)),
+                    grace_seconds: Some(30),
+                };
+                let of = self.view.pods.iter_mut().filter(|it| it.pod.uid == pod.uid);
+                of.for_each(|it| it.deletion = Some(soft));
+            }
             Step::DeletePod { pod, .. } => {
                 self.deeds.push(format!("force delete pod {}", pod.name));
-                self.view.pods.retain(|it| it.pod.uid != pod.uid);
+                let hard = Deletion { timestamp: self.now, grace_seconds: Some(0) };
+                let mut is_held = false;
+                for component in &mut self.view.components {
+                    match &mut component.seen {
+                        Seen::Found(found) if found.object.uid == pod.uid && self.stuck_objects => {
+                            found.deletion = Some(hard);
+                            is_held = true;
+                        }
+                        Seen::Found(found) if found.object.uid == pod.uid => {
+                            component.seen = Seen::Absent { last: None };
+                        }
+                        Seen::Found(_) | Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => {}
+                    }
+                }
+                self.view.pods.retain(|it| it.pod.uid != pod.uid || is_held);
+                let held = self.view.pods.iter_mut().filter(|it| it.pod.uid == pod.uid);
+                held.for_each(|it| it.deletion = Some(hard));
+            }
+            Step::FailPod { pod, conditions, .. } => {
+                self.deeds.push(format!("fail pod {}", pod.name));
+                for it in self.view.pods.iter_mut().filter(|it| it.pod.uid == pod.uid) {
+                    it.phase = PodPhase::Failed;
+                    it.disruption = it.disruption.take().or(conditions.first().map(|it| it.reason.into()));
+                }
             }
             Step::RecordEvent(note) => {
                 self.view.memory.told.insert(note.name.clone());
@@ -357,12 +389,24 @@ impl Cluster {
                 };
                 assert!(may, "{step} in {}", view.status.phase);
             }
-            Step::DeletePod { pod, manner, .. } => {
-                assert_eq!(*manner, Manner::Forceful);
+            Step::DeletePod { pod, .. } | Step::FailPod { pod, .. } => {
                 let deleting = view.status.condition("DeletingResources").filter(|it| it.is_true()).unwrap();
                 let grace = Timers::of(&view.annotations, &self.policy).forceful_deletion_grace;
-                assert!(self.now >= crate::moments::after(deleting.last_transition_time, grace));
-                assert!(!view.pods.iter().any(|it| it.pod == *pod && it.created < view.created));
+                let Some(target) = view.pods.iter().find(|it| it.pod == *pod) else { return };
+                let node = target.node_name.as_ref().and_then(|name| view.nodes.get(name));
+                let lost = node.and_then(NodeView::silent_since).unwrap_or(deleting.last_transition_time);
+                let since = lost.min(deleting.last_transition_time);
+                assert!(self.now >= crate::moments::after(since, grace));
+                assert!(target.created >= view.created);
+                let must_not_run_twice = self.policy.eviction.gate().at_most_one(&target.work).is_some();
+                let may_run = target.phase != PodPhase::Failed
+                    && target.phase != PodPhase::Succeeded
+                    && target.node_name.is_some()
+                    && !target.terminated
+                    && target.work.consent.is_none()
+                    && node.is_none_or(|node| node.machine == Machine::MayRun);
+                let is_force = !matches!(step, Step::DeletePod { manner: Manner::Graceful, .. });
+                assert!(!(is_force && may_run && must_not_run_twice), "{step}: it may run twice");
             }
             Step::RemoveFinalizer { .. } => {
                 assert!(view.deleting && objects == 0);
@@ -421,13 +465,17 @@ impl Cluster {
             }
             let is_pod = component.kind == bare_pod();
             let stays = self.stuck_objects || (is_pod && self.stuck_pods && manner == Manner::Graceful);
+            let found_deletion = Some(if is_pod && manner == Manner::Graceful { soft } else { deletion });
             if stays {
-                found.deletion = Some(if is_pod && manner == Manner::Graceful { soft } else { deletion });
+                found.deletion = found_deletion;
             } else {
                 component.seen = Seen::Absent { last: None };
             }
             let (stuck, of) = (self.stuck_pods, Some(index));
-            if stuck && !is_pod {
+            if stays && is_pod {
+                let itself = self.view.pods.iter_mut().filter(|it| it.pod.uid == *uid);
+                itself.for_each(|it| it.deletion = found_deletion);
+            } else if stuck && !is_pod {
                 self.view.pods.iter_mut().filter(|it| it.component == of).for_each(|it| {
                     it.deletion = Some(soft);
                 });
@@ -435,6 +483,18 @@ impl Cluster {
                 self.view.pods.retain(|it| it.component != of && it.pod.uid != *uid);
             }
         }
+    }
+}
+
+/// Work of which two may run.
+pub(super) fn work() -> Work {
+    Work {
+        owners: Vec::new(),
+        in_leader_worker_set: false,
+        claims: Vec::new(),
+        job: None,
+        copies: Copies::Allowed,
+        consent: None,
     }
 }
 
@@ -454,6 +514,8 @@ pub(super) fn pod(uid: &str, component: usize, phase: PodPhase, created: Timesta
         resources: BTreeSet::from(["nvidia.com/gpu".into()]),
         unschedulable: false,
         disruption: None,
+        terminated: false,
+        work: work(),
     }
 }
 

@@ -170,3 +170,323 @@ fn a_thousand_pods_are_forced_in_portions() {
     it.settle();
     assert!(it.gone);
 }
+
+/// Two of these must never run.
+fn stateful() -> Work {
+    let set = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
+    Work { owners: vec![set], ..cluster::work() }
+}
+
+/// The control plane has lost the node at that time, and nobody hears of its kubelet.
+fn lost(since: Timestamp) -> NodeView {
+    NodeView { unreachable: true, pulse: silent(), lost: Some(since), ..NodeView::default() }
+}
+
+/// A workload of this work whose pods do not end, with its node lost just now.
+fn on_a_lost_node(work: &Work) -> Cluster {
+    let mut it = Cluster::job().running();
+    it.view.pods.iter_mut().for_each(|pod| pod.work = work.clone());
+    it.stuck_pods = true;
+    it.view.nodes.insert("n1".into(), lost(it.now));
+    it
+}
+
+fn off() -> Machine {
+    Machine::Off(Proof::Taint("node.kubernetes.io/out-of-service=nodeshutdown:NoExecute".into()))
+}
+
+fn fails(it: &mut Cluster) {
+    it.says(0, ComponentState::Failed { message: String::new() });
+}
+
+#[test]
+fn a_pod_that_must_not_run_twice_waits_for_its_machine_whatever_deletes_it() {
+    let ways: [(&str, fn(&mut Cluster)); 5] = [
+        ("reset", fails),
+        ("lost node", |_| ()),
+        ("suspended", |it| it.view.suspend = true),
+        ("deleted", |it| it.view.deleting = true),
+        ("failed", |it| {
+            it.view.annotations = annotated(&[("retryLimit", "0")]);
+            fails(it);
+        }),
+    ];
+    for (way, happens) in ways {
+        let mut it = on_a_lost_node(&stateful());
+        let since = it.now;
+        happens(&mut it);
+        it.run_for(86_400);
+        assert_eq!((it.view.pods.len(), it.gone), (2, false), "{way}");
+        assert!(it.holds("QuotaReserved") && it.holds("ResourcesDeployed"), "{way}");
+        let (status, reason, message) = it.condition("DeletingResources");
+        assert_eq!((status, reason), ("True", "MachineMayRun"), "{way}");
+        for words in [
+            "pod ns/pod-",
+            "node n1",
+            &format!("since {since}"),
+            "StatefulSet.apps",
+            "salvor evict n1",
+            "kubectl taint nodes n1 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+            "kueue.x-k8s.io/safe-to-forcefully-terminate=true",
+            "The same holds for 1 more.",
+        ] {
+            assert!(message.contains(words), "{way}: {words} is not in {message}");
+        }
+        assert_eq!(it.events.iter().filter(|it| it.starts_with("MachineMayRun: ")).count(), 1, "{way}");
+        assert_eq!(it.code(), "MachineMayRun", "{way}");
+        assert!(it.judge().verdict.why().what_would_change_it().contains("salvor evict n1"));
+    }
+}
+
+#[test]
+fn a_machine_that_is_off_and_consent_and_the_end_of_a_pod_end_the_wait() {
+    type Change = fn(&mut Cluster);
+    let ways: [(&str, Change, &[&str]); 4] = [
+        ("proof", |it| it.view.nodes.get_mut("n1").unwrap().machine = off(), &["fail", "force"]),
+        (
+            "consent",
+            |it| {
+                let source = ConsentSource::Annotation("a");
+                it.view.pods.iter_mut().for_each(|pod| pod.work.consent = Some(source));
+            },
+            &["fail", "force"],
+        ),
+        ("its end", |it| it.set_pods(PodPhase::Succeeded), &["force"]),
+        (
+            "the node's return",
+            |it| {
+                it.view.nodes.insert("n1".into(), NodeView::default());
+                it.view.pods.clear();
+            },
+            &[],
+        ),
+    ];
+    for (way, happens, deeds) in ways {
+        let mut it = on_a_lost_node(&stateful());
+        it.view.suspend = true;
+        it.run_for(3_600);
+        assert_eq!(it.condition("DeletingResources").1, "MachineMayRun", "{way}");
+        let before = it.deeds.len();
+        happens(&mut it);
+        it.settle();
+        assert_eq!((it.phase(), it.holds("QuotaReserved")), (Phase::Suspended, false), "{way}");
+        assert_eq!(it.condition("DeletingResources"), ("False", "DeletionComplete", ""), "{way}");
+        let done: Vec<&str> = it.deeds[before..].iter().filter_map(|it| it.split(' ').next()).collect();
+        let expected: Vec<&str> = deeds.iter().flat_map(|deed| [*deed; 2]).collect();
+        assert_eq!(done, expected, "{way}: the status comes first");
+    }
+}
+
+/// The condition tells what is, also when the reason to wait is over and something else is left.
+#[test]
+fn a_deletion_that_waits_for_no_machine_any_more_says_so() {
+    let mut it = on_a_lost_node(&stateful());
+    it.view.suspend = true;
+    it.run_for(3_600);
+    let begun = it.view.status.condition("DeletingResources").unwrap().last_transition_time;
+    it.view.nodes.insert("n1".into(), NodeView::default());
+    it.settle();
+    assert_eq!(it.condition("DeletingResources"), ("True", "DeletionInitiated", ""));
+    assert_eq!(it.view.status.condition("DeletingResources").unwrap().last_transition_time, begun);
+    assert_eq!((it.code(), it.view.pods.len()), ("Deleting", 2), "its kubelet lives, and ends them");
+}
+
+#[test]
+fn a_pod_on_a_lost_node_that_may_run_twice_is_marked_failed_before_it_is_deleted() {
+    let mut it = on_a_lost_node(&cluster::work());
+    it.view.suspend = true;
+    it.settle();
+    it.after(600);
+    let judgement = it.judge();
+    let steps = judgement.verdict.actions()[0].steps();
+    let Step::FailPod { conditions, .. } = &steps[0] else { panic!("{steps:?}") };
+    assert_eq!(
+        (conditions[0].kind, conditions[0].reason),
+        ("DisruptionTarget", "AppWrapperDeletionBySalvor")
+    );
+    assert!(conditions[0].message.contains("node n1"), "{conditions:?}");
+    // Whoever has said before why it is disrupted is left in peace.
+    it.view.pods[0].disruption = Some("DeletionByTaintManager".into());
+    let judgement = it.judge();
+    let of_others = |step: &Step| matches!(step, Step::FailPod { conditions, .. } if conditions.is_empty());
+    assert_eq!(judgement.verdict.actions()[0].steps().iter().filter(|it| of_others(it)).count(), 1);
+    // A crash after the first write changes nothing of the end.
+    it.carry_out(&judgement, usize::MAX);
+    assert!(it.view.pods.iter().all(|pod| pod.phase == PodPhase::Failed));
+    it.settle();
+    assert_eq!(it.phase(), Phase::Suspended);
+}
+
+/// Ten minutes count from the loss, and not from the reset; but a pod is asked to end first.
+#[test]
+fn on_a_lost_node_force_counts_from_the_loss() {
+    for (lost_before, expected) in [(400, 200), (3_600, 0), (-100, 600)] {
+        let mut it = on_a_lost_node(&cluster::work());
+        it.view.suspend = true;
+        it.settle();
+        let begun = it.view.status.condition("DeletingResources").unwrap().last_transition_time;
+        it.view.nodes.insert("n1".into(), lost(crate::moments::after(begun, secs(-lost_before))));
+        if expected > 0 {
+            assert_eq!(it.judge().verdict.wake_at(), Some(crate::moments::after(begun, secs(expected))));
+        }
+        it.run_for(expected);
+        it.settle();
+        assert_eq!(it.phase(), Phase::Suspended, "lost {lost_before} s before");
+
+        let mut it = on_a_lost_node(&cluster::work());
+        it.view.nodes.insert("n1".into(), lost(at(-3_600)));
+        it.view.suspend = true;
+        it.settle();
+        assert_eq!(it.phase(), Phase::Suspended, "the Job is gone, and with it nobody waits");
+    }
+    // It was not asked to end yet.
+    let mut it = on_a_lost_node(&cluster::work());
+    it.view.nodes.insert("n1".into(), lost(at(-3_600)));
+    it.view.suspend = true;
+    let suspends = it.judge();
+    it.carry_out(&suspends, usize::MAX);
+    let asks = it.judge();
+    assert!(
+        matches!(asks.verdict.actions(), [Step::DeleteComponent { manner: Manner::Graceful, .. }]),
+        "{asks:?}"
+    );
+}
+
+/// The kubelet was heard of after the control plane had lost its node.
+#[test]
+fn a_node_is_lost_when_its_kubelet_was_last_heard_of() {
+    let lease = Some(NodeLease::new(at(50), secs(40)));
+    let node = NodeView { pulse: Pulse::UNREAD.then(lease, at(60)), ..lost(at(10)) };
+    assert_eq!((node.silent_since(), lost(at(10)).silent_since()), (Some(at(50)), Some(at(10))));
+    assert_eq!(NodeView::default().silent_since(), None);
+}
+
+/// The kubelet carries the deletion out, and has the pod's own grace period for that. Only then, and only what may run twice, is
+/// forced.
+#[test]
+fn on_a_living_node_nothing_is_forced_before_the_pods_own_grace_is_over() {
+    let renewed = Pulse::UNREAD.then(Some(NodeLease::new(at(100_000), secs(100_000))), at(0));
+    for node in [NodeView::default(), NodeView { unreachable: true, pulse: renewed, ..NodeView::default() }] {
+        for (work, terminated, is_forced) in [
+            (cluster::work(), false, true),
+            (stateful(), false, false),
+            (stateful(), true, true),
+            (Work { copies: Copies::Forbidden("claim".into()), ..cluster::work() }, false, false),
+        ] {
+            let mut it = on_a_lost_node(&work);
+            it.view.nodes.insert("n1".into(), node.clone());
+            it.view.suspend = true;
+            it.settle();
+            let over = crate::moments::after(it.now, secs(3_600));
+            for pod in &mut it.view.pods {
+                pod.deletion = Some(Deletion { timestamp: over, grace_seconds: Some(3_600) });
+            }
+            it.run_for(3_599);
+            assert_eq!(it.view.pods.len(), 2, "{work:?}");
+            it.view.pods.iter_mut().for_each(|pod| pod.terminated = terminated);
+            it.run_for(3_600);
+            assert_eq!(it.view.pods.is_empty(), is_forced, "{work:?}");
+            assert!(!it.deeds.iter().any(|it| it.starts_with("fail")), "a living kubelet tells the status");
+            assert_ne!(it.condition("DeletingResources").1, "MachineMayRun");
+        }
+    }
+}
+
+/// Nobody has asked these pods to end: their owner is gone without a trace.
+#[test]
+fn pods_that_nobody_asked_to_end_are_asked_first() {
+    let mut it = on_a_lost_node(&cluster::work());
+    it.view.nodes.insert("n1".into(), NodeView::default());
+    it.view.suspend = true;
+    it.settle();
+    it.view.pods.iter_mut().for_each(|pod| pod.deletion = None);
+    it.run_for(600);
+    assert_eq!(it.deeds.iter().filter(|it| it.starts_with("delete pod")).count(), 2, "{:?}", it.deeds);
+    assert_eq!(it.view.pods.len(), 2);
+    it.run_for(31);
+    assert_eq!(it.phase(), Phase::Suspended);
+}
+
+/// A bare Pod is a pod: its deletion as a component does not go around the gate.
+#[test]
+fn a_bare_pod_is_forced_as_a_pod() {
+    for (work, is_forced) in [(cluster::work(), true), (stateful(), false)] {
+        let mut it = Cluster::two_pods().running();
+        it.view.pods.iter_mut().for_each(|pod| pod.work = work.clone());
+        it.stuck_pods = true;
+        it.view.nodes.insert("n1".into(), lost(it.now));
+        it.view.suspend = true;
+        it.settle();
+        it.run_for(601);
+        it.settle();
+        assert_eq!(it.phase() == Phase::Suspended, is_forced, "{:?}", it.deeds);
+        assert!(!it.deeds.iter().any(|it| it.starts_with("Forceful")), "{:?}", it.deeds);
+        assert_eq!(
+            it.deeds.iter().filter(|it| it.starts_with("fail pod")).count(),
+            if is_forced { 2 } else { 0 }
+        );
+    }
+}
+
+/// Claims and Jobs are read when they decide, and nothing is said before that.
+#[test]
+fn what_decides_is_read_before_anything_is_said_or_done() {
+    let unread = Work { copies: Copies::Unread, ..cluster::work() };
+    let mut it = on_a_lost_node(&unread);
+    it.view.pods[1].work = stateful();
+    it.view.pods[1].phase = PodPhase::Failed;
+    let asked = |it: &Cluster| works_to_read(&it.view, &it.policy, it.now).len();
+    it.view.suspend = true;
+    it.settle();
+    assert_eq!(asked(&it), 0, "force is not due yet");
+    it.run_for(600);
+    it.settle();
+    assert_eq!(
+        (asked(&it), it.code(), it.condition("DeletingResources").1),
+        (1, "Deleting", "DeletionInitiated")
+    );
+    it.view.pods[0].work.copies = Copies::Unreadable("403".into());
+    it.settle();
+    assert_eq!((asked(&it), it.code()), (1, "MachineMayRun"), "it is read again");
+    it.view.pods[0].work.copies = Copies::Allowed;
+    it.settle();
+    assert_eq!(it.phase(), Phase::Suspended);
+}
+
+#[test]
+fn a_pod_without_a_node_runs_nowhere_and_one_without_a_node_object_may_run() {
+    for (bound, work, is_forced) in
+        [(false, stateful(), true), (true, stateful(), false), (true, cluster::work(), true)]
+    {
+        let mut it = on_a_lost_node(&work);
+        it.view.nodes.clear();
+        if !bound {
+            it.view.pods.iter_mut().for_each(|pod| pod.node_name = None);
+        }
+        it.view.suspend = true;
+        it.run_for(601);
+        it.settle();
+        assert_eq!(it.phase() == Phase::Suspended, is_forced, "bound: {bound}, {work:?}");
+        // A list of nodes that is not in yet tells nothing.
+        let mut it = on_a_lost_node(&work);
+        it.view.nodes.clear();
+        it.view.nodes_known = false;
+        it.view.suspend = true;
+        it.run_for(601);
+        assert_eq!((it.view.pods.len(), it.code()), (2, "Deleting"));
+    }
+}
+
+/// Pods of a component that is done, on a machine that may run: they are not freed, and quota is kept.
+#[test]
+fn pods_that_outlive_success_wait_for_their_machine_too() {
+    let mut it = on_a_lost_node(&stateful());
+    it.policy.unreachable_nodes = false;
+    it.says(0, ComponentState::Succeeded);
+    it.run_for(86_400);
+    assert_eq!((it.phase(), it.condition("DeletingResources").1), (Phase::Running, "MachineMayRun"));
+    assert!(it.holds("QuotaReserved"));
+    it.view.nodes.get_mut("n1").unwrap().machine = off();
+    it.settle();
+    assert_eq!((it.phase(), it.holds("QuotaReserved")), (Phase::Succeeded, false));
+}

@@ -127,7 +127,12 @@ fn a_component_that_a_user_deletes_fails_the_appwrapper() {
 
 #[test]
 fn a_bare_pod_that_was_evicted_or_lost_its_node_is_reset_and_that_does_not_count() {
-    for how in ["evicted", "node gone", "node unreachable", "terminating"] {
+    for (how, cause) in [
+        ("evicted", "MissingComponent"),
+        ("node gone", "NodeLost"),
+        ("node unreachable", "NodeLost"),
+        ("terminating", "MissingComponent"),
+    ] {
         let mut it = Cluster::two_pods().running();
         match how {
             "evicted" => it.found(0).disruption = Some("EvictionByEvictionAPI".into()),
@@ -143,7 +148,7 @@ fn a_bare_pod_that_was_evicted_or_lost_its_node_is_reset_and_that_does_not_count
         }
         it.settle();
         assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 0), "{how}");
-        assert_eq!(it.view.status.resets[0].cause, "MissingComponent");
+        assert_eq!(it.view.status.resets[0].cause, cause, "{how}");
         it.view.nodes.insert("n1".into(), NodeView::default());
         if how == "terminating" {
             it.lose(0);
@@ -304,6 +309,7 @@ fn failed_pods_that_were_all_preempted_do_not_count() {
 fn lost_nodes_count_only_where_the_administrator_says_so() {
     for (unreachable, evicted) in [(true, false), (false, true)] {
         let mut it = Cluster::job().running();
+        it.policy.unreachable_nodes = false;
         *it.view.nodes.get_mut("n1").unwrap() =
             NodeView { unreachable, force_evicted: evicted, pulse: silent(), ..NodeView::default() };
         it.settle();
@@ -320,11 +326,108 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
     }
 }
 
+/// A lost node costs no retry, unless the administrator says so. One that ends in Failed has used them up.
+#[test]
+fn lost_nodes_cost_retries_only_if_they_are_to() {
+    for (count_lost_nodes, counting, limit, expected, phase) in [
+        (false, Counting::OwnFaults, "0", 0, Phase::Resetting),
+        (true, Counting::OwnFaults, "2", 1, Phase::Resetting),
+        (true, Counting::OwnFaults, "0", 0, Phase::Failed),
+        (false, Counting::AsUpstream, "2", 1, Phase::Resetting),
+    ] {
+        let mut it = Cluster::job().annotate(&[("retryLimit", limit)]).running();
+        it.policy = AppWrapperPolicy { count_lost_nodes, counting, ..it.policy };
+        lose_node(&mut it);
+        it.run_for(61);
+        let record = &it.view.status.resets[0];
+        assert_eq!((it.phase(), it.view.status.resetting_count), (phase, expected), "{record:?}");
+        assert_eq!((&*record.cause, record.counted), ("NodeLost", expected == 1));
+        assert_eq!(record.nodes, ["n1"]);
+        assert_eq!(record.pods[0].node.as_ref().map(NodeName::as_str), Some("n1"));
+    }
+}
+
+fn lose_node(it: &mut Cluster) {
+    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
+    it.view.nodes.insert("n1".into(), lost);
+}
+
+/// A lost node alone is no cause here. But where its pods are evicted and nothing takes their place, the history tells of the
+/// node, and the retries stay.
+#[test]
+fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
+    let evict = |it: &mut Cluster, index: usize| {
+        it.view.pods[index].deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
+    };
+    for case in ["evicted", "marked Failed", "replaced, and not started", "not started"] {
+        let mut it = Cluster::job().running();
+        it.policy.unreachable_nodes = false;
+        it.view.nodes.insert("n2".into(), NodeView::default());
+        it.view.pods[1].node_name = Some("n2".into());
+        lose_node(&mut it);
+        it.run_for(600);
+        assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"), "{case}");
+        match case {
+            "evicted" => evict(&mut it, 0),
+            "marked Failed" => {
+                it.view.pods[0].phase = PodPhase::Failed;
+                it.view.pods[0].disruption = Some("DeletionByTaintManager".into());
+            }
+            "replaced, and not started" => {
+                evict(&mut it, 0);
+                let new = it.add_pod(0, PodPhase::Pending);
+                it.view.pods[new].node_name = Some("n2".into());
+            }
+            _ => it.view.pods[0].phase = PodPhase::Pending,
+        }
+        // The longest of it: five minutes to start, and one to be mended.
+        it.run_for(362);
+        let record = &it.view.status.resets[0];
+        assert!(it.phases.contains(&Phase::Resetting), "{case}");
+        assert_eq!((&*record.cause, record.counted), ("NodeLost", false), "{case}");
+        assert_eq!((it.view.status.resetting_count, &*record.nodes), (0, &["n1".into()][..]), "{case}");
+        assert!(record.pods.iter().any(|pod| pod.node == Some("n1".into())), "{case}: {record:?}");
+    }
+
+    // One pod is on the lost node, and another is missing: that is not the node's doing, but the pod is named.
+    let mut it = Cluster::job().running();
+    it.policy.unreachable_nodes = false;
+    lose_node(&mut it);
+    evict(&mut it, 0);
+    it.view.pods.pop();
+    it.run_for(122);
+    let record = &it.view.status.resets[0];
+    assert_eq!((&*record.cause, record.counted), ("InsufficientPodsReady", true));
+    assert_eq!((&*record.nodes, record.pods.len()), (&["n1".into()][..], 1));
+
+    // The kubelet lives: its node is not lost.
+    let mut it = Cluster::job().running();
+    it.policy.unreachable_nodes = false;
+    let pulse = Pulse::UNREAD.then(Some(NodeLease::new(at(3_600), secs(3_600))), it.now);
+    it.view.nodes.insert("n1".into(), NodeView { unreachable: true, pulse, ..NodeView::default() });
+    evict(&mut it, 0);
+    evict(&mut it, 1);
+    it.run_for(122);
+    assert_eq!(it.view.status.resets[0].cause, "InsufficientPodsReady");
+}
+
+/// A bare Pod that is evicted from a lost node tells of it although the node alone was no cause before.
+#[test]
+fn an_evicted_bare_pod_tells_of_its_lost_node_also_where_that_is_no_cause() {
+    let mut it = Cluster::two_pods().running();
+    it.policy.unreachable_nodes = false;
+    lose_node(&mut it);
+    it.found(0).deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
+    it.settle();
+    let record = &it.view.status.resets[0];
+    assert_eq!((it.phase(), &*record.cause, record.counted), (Phase::Resetting, "NodeLost", false));
+    assert_eq!((&*record.nodes, &*record.pods[0].name), (&["n1".into()][..], "c0"));
+}
+
 /// The node is lost to the control plane, but its kubelet renews its Lease: nothing is wrong with its pods.
 #[test]
 fn a_kubelet_that_renews_its_lease_is_not_lost() {
     let mut it = Cluster::job().running();
-    it.policy.unreachable_nodes = true;
     let lease = |it: &Cluster| Some(NodeLease::new(it.now, secs(40)));
     let mut node = NodeView { unreachable: true, ..NodeView::default() };
     it.view.nodes.insert("n1".into(), node.clone());
@@ -354,9 +457,7 @@ fn a_kubelet_that_renews_its_lease_is_not_lost() {
 fn a_lost_node_stays_the_cause_when_its_pods_are_evicted() {
     for how in ["marked", "failed", "gone", "gone and the node is back"] {
         let mut it = Cluster::job().running();
-        it.policy.unreachable_nodes = true;
-        let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
-        it.view.nodes.insert("n1".into(), lost);
+        lose_node(&mut it);
         it.run_for(20);
         assert_eq!(it.condition("Unhealthy").1, "NodeLost");
         match how {
@@ -386,9 +487,7 @@ fn a_lost_node_stays_the_cause_when_its_pods_are_evicted() {
 #[test]
 fn pods_that_are_replaced_elsewhere_heal_a_lost_node() {
     let mut it = Cluster::job().running();
-    it.policy.unreachable_nodes = true;
-    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
-    it.view.nodes.insert("n1".into(), lost);
+    lose_node(&mut it);
     it.view.nodes.insert("n2".into(), NodeView::default());
     it.run_for(20);
     let now = it.now;
@@ -407,9 +506,7 @@ fn pods_that_are_replaced_elsewhere_heal_a_lost_node() {
 #[test]
 fn a_bare_pod_that_is_evicted_from_a_lost_node_tells_of_the_node() {
     let mut it = Cluster::two_pods().running();
-    it.policy.unreachable_nodes = true;
-    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
-    it.view.nodes.insert("n1".into(), lost);
+    lose_node(&mut it);
     it.run_for(20);
     it.found(0).disruption = Some("DeletionByTaintManager".into());
     it.found(0).deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });

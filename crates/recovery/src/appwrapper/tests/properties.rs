@@ -37,6 +37,7 @@ enum Event {
     CreateError(Option<bool>),
     Node(bool, bool, bool),
     NodesGone,
+    AtMostOne(bool),
     Limit(i8),
     Refused,
 }
@@ -71,6 +72,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => option::of(flag()).prop_map(Event::CreateError),
         2 => (flag(), flag(), flag()).prop_map(|(a, b, c)| Event::Node(a, b, c)),
         1 => Just(Event::NodesGone),
+        2 => flag().prop_map(Event::AtMostOne),
         1 => (-1i8..4).prop_map(Event::Limit),
         1 => Just(Event::Refused),
     ]
@@ -129,9 +131,13 @@ fn happen(it: &mut Cluster, event: Event) {
         Event::CreateError(error) => it.create_error = error,
         Event::Node(flagged, unreachable, force_evicted) => {
             let no_execute = flagged.then(|| "nvidia.com/gpu".to_string()).into_iter().collect();
-            it.view
-                .nodes
-                .insert("n1".into(), NodeView { no_execute, unreachable, force_evicted, pulse: silent() });
+            let lost = unreachable.then_some(it.now);
+            let node = NodeView { no_execute, unreachable, force_evicted, lost, ..NodeView::default() };
+            it.view.nodes.insert("n1".into(), NodeView { pulse: silent(), ..node });
+        }
+        Event::AtMostOne(at_most_one) => {
+            let copies = if at_most_one { Copies::Forbidden("claim".into()) } else { Copies::Allowed };
+            it.view.pods.iter_mut().for_each(|pod| pod.work.copies = copies.clone());
         }
         Event::NodesGone => it.view.nodes.clear(),
         Event::Limit(limit) => {
@@ -170,6 +176,7 @@ fn waits_exactly(it: &Cluster) {
 fn release(it: &mut Cluster) {
     it.stuck_objects = false;
     it.stuck_pods = false;
+    it.view.pods.retain(|pod| pod.deletion.is_none());
     for component in &mut it.view.components {
         match &component.seen {
             Seen::Found(found) if found.is_deleting() => component.seen = Seen::Absent { last: None },

@@ -1,0 +1,208 @@
+//! Machines that may still run: what must not run twice waits for them, and what may is told to have failed before it is freed.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    ResourceExt,
+    api::{ListParams, PostParams},
+};
+use salvor_nodes::{Fault, Storage};
+use salvor_testkit::{Recorder, Site, wait};
+use serde_json::{Value, json};
+
+use crate::{
+    controller::{Settings, cases},
+    objects::AppWrapper,
+    stage::{Run, Stage, Wrap},
+};
+
+/// Timers with which a reset would be over in seconds.
+fn hasty(wrap: Wrap) -> Wrap {
+    wrap.set("failureGracePeriodDuration", "1s")
+        .set("retryPausePeriodDuration", "0s")
+        .set("forcefulDeletionGracePeriodDuration", "2s")
+}
+
+async fn node_of(stage: &Stage<'_>, pod: &str) -> String {
+    stage.pods.get(pod).await.unwrap().spec.unwrap().node_name.unwrap()
+}
+
+/// It waits for a machine, with its quota, and says for which one. Nothing changes about that while others come and go.
+async fn is_held(stage: &Stage<'_>, name: &str, pod: &str, node: &str) -> AppWrapper {
+    let held = stage
+        .until(name, "it waits for the machine", |w| w.reason("DeletingResources") == "MachineMayRun")
+        .await;
+    assert_eq!(
+        (held.phase(), held.is("QuotaReserved"), held.is("ResourcesDeployed")),
+        ("Resetting", true, true)
+    );
+    let message = held.condition("DeletingResources").unwrap().message;
+    for word in [pod, node, "salvor evict", "kubectl taint nodes", "kubectl annotate pod"] {
+        assert!(message.contains(word), "{word} is not in {message}");
+    }
+    let only = ListParams::default().fields(&format!("metadata.name={name}"));
+    let goes_on = |w: &AppWrapper| w.phase() != "Resetting" || !w.is("QuotaReserved");
+    wait::never(&stage.wrappers, &only, "it goes on", goes_on, async {
+        let clock = Run::to_end("4s", 0).pod("clock");
+        stage.create(Wrap::new("clock").of(clock)).await;
+        stage.phase("clock", "Succeeded").await;
+    })
+    .await;
+    stage.event(name, "MachineMayRun", pod).await;
+    held
+}
+
+/// Every container of these pods ended before the next one started.
+fn ran_one_after_another(stage: &Stage<'_>, pods: impl Fn(&str) -> bool) {
+    let runs = stage.fleet.truth().runs();
+    let mut runs: Vec<_> = runs.iter().filter(|run| pods(&run.pod)).collect();
+    runs.sort_by_key(|run| run.from);
+    for pair in runs.windows(2) {
+        let ended = pair[0].ended.map(|(at, _)| at);
+        assert!(ended.is_some_and(|ended| ended <= pair[1].from), "they ran side by side: {pair:?}");
+    }
+    let uids: BTreeSet<&str> = runs.iter().map(|run| run.pod_uid.as_str()).collect();
+    assert_eq!(uids.len(), 2, "it ran on one machine and then on another: {runs:?}");
+}
+
+/// A StatefulSet with a volume on a node that is only cut off. Its copy waits until somebody says that the machine is off.
+async fn a_stateful_set_with_a_volume_waits_for_its_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    let driver = format!("{}.csi", stage.arena.zone());
+    let storage = Storage::start(stage.arena.client(), &driver).await.unwrap();
+    let mut run = Run::on();
+    run.spec["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    let mut set = run.stateful_set("db", 1);
+    set["spec"]["volumeClaimTemplates"] = json!([{
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": storage.class(),
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }]);
+    stage.create(hasty(Wrap::new("w").of(set))).await;
+    stage.ready("w").await;
+    let node = node_of(&stage, "db-0").await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    let held = is_held(&stage, "w", "db-0", &node).await;
+    let record = &held.status["resets"][0];
+    assert_eq!((&record["cause"], &record["counted"]), (&json!("NodeLost"), &json!(false)), "{record}");
+    let name = format!("{}/w", stage.arena.namespace());
+    let said = stage.controller().salvor().explain("appwrapper", &name).await;
+    for word in ["MachineMayRun", "db-0", &node, "kubectl taint nodes"] {
+        assert!(said.contains(word), "{word} is not in:\n{said}");
+    }
+
+    stage.fleet.inject(&node, Fault::Crash).await.unwrap();
+    stage.taint_node(&node, "node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute").await;
+    stage.ready("w").await;
+    assert_ne!(node_of(&stage, "db-0").await, node);
+    ran_one_after_another(&stage, |pod| pod == "db-0");
+    assert_eq!(stage.fleet.truth().overlaps(stage.fleet.clock().now()), []);
+    storage.stop().await;
+}
+
+/// A Job that replaces no pod before its end is itself deleted by the reset. Its successor waits all the same, until the node is back.
+async fn a_job_that_awaits_the_end_of_its_pods_waits_for_their_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    let spec = json!({
+        "completionMode": "Indexed", "completions": 1, "parallelism": 1, "podReplacementPolicy": "Failed",
+    });
+    stage.create(hasty(Wrap::new("w").of(stage.job("j", spec, &Run::on())))).await;
+    stage.ready("w").await;
+    let pod = stage.pod_names("w").await.remove(0);
+    let node = node_of(&stage, &pod).await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    is_held(&stage, "w", &pod, &node).await;
+    wait::for_absence(&stage.jobs, "j").await;
+
+    stage.fleet.heal(&node).await.unwrap();
+    stage.ready("w").await;
+    ran_one_after_another(&stage, |pod| pod.starts_with("j-"));
+}
+
+/// Pods of which two may run are forced when their time is over, and whoever looks at them sees that they failed.
+async fn what_may_run_twice_is_marked_failed_and_then_freed(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    // Nobody evicts it: only the reset ends it.
+    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
+    stage.create(hasty(Wrap::new("w").of(stage.job("j", json!({}), &stays)))).await;
+    stage.ready("w").await;
+    let first = stage.pods_of("w").await.remove(0);
+    let node = first.spec.as_ref().unwrap().node_name.clone().unwrap();
+    let recorder: Recorder<Pod> = Recorder::start(&stage.pods, &ListParams::default()).await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    let moved = |pods: &[Pod]| {
+        pods.len() == 1 && pods[0].spec.as_ref().unwrap().node_name.as_ref().is_some_and(|on| *on != node)
+    };
+    stage.pods_until("w", "it is on the other node", moved).await;
+    let changes = recorder.changes().await;
+    let last = changes.iter().rev().find(|it| Some(&it.uid) == first.uid().as_ref()).unwrap();
+    assert_eq!(last.object["status"]["phase"], "Failed", "{}", last.object);
+    let conditions = last.object["status"]["conditions"].as_array().unwrap();
+    let is_target = |it: &&Value| it["type"] == "DisruptionTarget" && it["status"] == "True";
+    let target = conditions.iter().find(is_target).unwrap();
+    assert_eq!(target["reason"], "AppWrapperDeletionBySalvor", "{target}");
+    assert!(stage.get("w").await.status["resets"][0]["pods"][0]["node"] == json!(node));
+}
+
+/// A pod that does not end has its own grace period on a node that lives, whatever the AppWrapper's timers say.
+async fn a_pod_on_a_living_node_has_its_own_grace(site: Site) {
+    let stage = Stage::new(site, "owngrace", 1).await;
+    let slow = Run::on().script("ignore-sigterm", "forever").spec("terminationGracePeriodSeconds", 8.into());
+    stage.create(Wrap::new("w").of(slow.pod("p")).set("forcefulDeletionGracePeriodDuration", "1s")).await;
+    stage.ready("w").await;
+    let recorder: Recorder<Pod> = Recorder::start(&stage.pods, &ListParams::default()).await;
+    stage.suspend("w", true).await;
+    stage.released("w", "Suspended").await;
+    let changes = recorder.changes().await;
+    let over = changes.iter().find_map(|it| it.object["metadata"]["deletionTimestamp"].as_str()).unwrap();
+    let runs = stage.fleet.truth().runs();
+    let run = runs.iter().find(|run| run.pod == "p" && run.namespace == stage.arena.namespace()).unwrap();
+    let (ended, _) = run.ended.unwrap();
+    assert!(ended >= over.parse().unwrap(), "it ended at {ended}, and its grace at {over}");
+}
+
+/// A bare Pod with a volume for one node is a component, and no less a pod: its deletion does not go around the question.
+async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    let driver = format!("{}.csi", stage.arena.zone());
+    let storage = Storage::start(stage.arena.client(), &driver).await.unwrap();
+    let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
+        kube::Api::default_namespaced(stage.arena.client());
+    let claim = json!({
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": storage.class(),
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    });
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    stage.create(hasty(Wrap::new("w").of(Run::on().spec("volumes", volumes).pod("p")))).await;
+    stage.ready("w").await;
+    let node = node_of(&stage, "p").await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    is_held(&stage, "w", "p", &node).await;
+    // Its owner consents to a double run.
+    let consent =
+        json!({"metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-terminate": "true"}}});
+    let patch = kube::api::Patch::Merge(consent);
+    let first = stage.pods.patch("p", &kube::api::PatchParams::default(), &patch).await.unwrap().uid();
+    wait::for_object(&stage.pods, "p", "it is another one", |pod| pod.uid() != first).await;
+    storage.stop().await;
+}
+
+cases!(
+    Salvor, on both sites:
+    a_stateful_set_with_a_volume_waits_for_its_machine,
+    a_job_that_awaits_the_end_of_its_pods_waits_for_their_machine,
+    what_may_run_twice_is_marked_failed_and_then_freed,
+    a_pod_on_a_living_node_has_its_own_grace,
+    a_bare_pod_with_a_volume_waits_for_its_machine,
+);
