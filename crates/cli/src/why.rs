@@ -97,7 +97,8 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
             let one = async {
                 let text = answer(args, &mut reader, &judge, &namespace).await?.map_err(failed)?;
                 if text != shown {
-                    if clears { output::print_anew(&text) } else { output::print(&text) }?;
+                    let print = if clears { output::print_anew } else { output::print };
+                    print(&text)?;
                     shown = text;
                 }
                 tokio::time::sleep(PERIOD).await;
