@@ -33,7 +33,7 @@ fn appwrappers() -> PolicyRule {
     rule("workload.codeflare.dev", &["appwrappers"], &["*"])
 }
 
-/// AppWrappers as somebody sees them who has these rights. In the embedded cluster everybody may do everything.
+/// AppWrappers as seen by a user with these rights. In the embedded cluster every user may do everything.
 async fn theirs(stage: &Stage<'_>, plane: &Plane, name: &str, rules: Vec<PolicyRule>) -> Api<AppWrapper> {
     match stage.site {
         Site::Real => {
@@ -44,7 +44,7 @@ async fn theirs(stage: &Stage<'_>, plane: &Plane, name: &str, rules: Vec<PolicyR
     }
 }
 
-/// A pod that nobody gets who may only write AppWrappers.
+/// A pod that no user may get by rights on AppWrappers alone.
 fn privileged(name: &str) -> Value {
     let container = json!({"name": "main", "image": "work", "securityContext": {"privileged": true}});
     Run::on()
@@ -119,7 +119,7 @@ fn evil(name: &str) -> Wrap {
     Wrap::new(name).of(privileged(&format!("{name}-pod")))
 }
 
-/// Without webhooks there is no privileged pod, whoever writes the AppWrapper.
+/// An AppWrapper that no webhook was asked about gets no privileged pod.
 async fn webhooks_that_are_not_asked_are_no_way_around_rights(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -130,7 +130,7 @@ async fn webhooks_that_are_not_asked_are_no_way_around_rights(site: Site) {
     }
 }
 
-/// One that was created while webhooks were off and is resumed later, by somebody who may do everything.
+/// One that was created while webhooks were off and is resumed later, by a user who may do everything.
 async fn resuming_what_nobody_has_stamped_does_not_make_it_good(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;
@@ -150,7 +150,7 @@ async fn resuming_what_nobody_has_stamped_does_not_make_it_good(site: Site) {
     assert_refused(&stage, "waits", "the annotation appwrapper.salvor.dev/written-by is missing").await;
 }
 
-/// Stamps that somebody writes, and stamps of others.
+/// Stamps that a user writes by hand, and stamps of other AppWrappers.
 async fn stamps_that_are_forged_or_copied_are_not_believed(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -174,7 +174,7 @@ async fn stamps_that_are_forged_or_copied_are_not_believed(site: Site) {
     stage.gone("good").await;
     unasked(&stage, PassedBy::Deleted, &theirs, &evil("good").annotation(WRITTEN_BY, &stamp)).await;
     assert_refused(&stage, "good", "is about other components").await;
-    // Where the webhook is asked, it replaces what somebody brings.
+    // Where the webhook is asked, it replaces what the request brings.
     let brought =
         Wrap::new("asked").suspended().of(Run::on().pod("asked-pod")).annotation(WRITTEN_BY, &stamp);
     let replaced = wait::patience().until(async {
@@ -197,7 +197,7 @@ async fn stamps_that_are_forged_or_copied_are_not_believed(site: Site) {
     stage.ready("asked").await;
 }
 
-/// Whoever lifts a suspension, as Kueue does, does not become the author.
+/// Lifting a suspension, as Kueue does, changes no author.
 async fn lifting_a_suspension_keeps_the_stamp(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -252,7 +252,7 @@ async fn an_author_who_has_lost_the_right_creates_nothing(site: Site) {
     assert_refused(&stage, "waits", "is not authorized to create pods in").await;
 }
 
-/// Whoever reaches the port learns nothing: neither what is refused, nor what others may do.
+/// A client that reaches the port learns nothing: neither what is refused, nor what other users may do.
 async fn only_the_api_server_is_answered(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 0, &Settings::default()).await;

@@ -383,7 +383,7 @@ impl Keeper {
         Ok((Kept { authorities, secrets }, is_new || !has_secrets))
     }
 
-    /// Run from outside the cluster by somebody who may: then the namespace is made, as the leader election does it.
+    /// Outside a cluster, and with the right to, the namespace is created, as the leader election does it.
     async fn make_namespace(&self) -> bool {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } });

@@ -52,7 +52,7 @@ fn new_token() -> Result<String, NoRandomNumbers> {
 }
 
 impl Secrets {
-    /// What the data of a Secret has. What is missing or garbled is made. A key that somebody has removed still counts for what it
+    /// What the data of a Secret has. What is missing or garbled is made. A key that was removed still counts for what it
     /// has signed, if this process knows it.
     pub(super) fn of(secret: Option<&Value>, known: Option<&Self>) -> Result<Self, NoRandomNumbers> {
         let data = |name: &str| {

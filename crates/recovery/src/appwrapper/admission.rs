@@ -172,7 +172,7 @@ impl Refusal {
         if self.0.iter().all(|error| error.kind == FieldErrorKind::Internal) { 500 } else { 403 }
     }
 
-    /// False if nobody could tell about some of it.
+    /// False if some of it could not be asked.
     pub fn is_certain(&self) -> bool {
         self.0.iter().all(|error| error.kind != FieldErrorKind::Internal)
     }
@@ -354,7 +354,7 @@ pub fn refusal_without_webhook(object: &Value, policy: &AdmissionPolicy) -> Opti
     (!errors.is_empty()).then_some(Refusal(errors))
 }
 
-/// Why nothing may be created for an AppWrapper whose author nobody knows: some of its kinds are not among those that the
+/// Why nothing may be created for an AppWrapper whose author is not known: some of its kinds are not among those that the
 /// administrator named for that.
 pub fn refusal_without_stamp(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Option<Refusal> {
     let errors = rules::unstamped_kinds(object, policy, why);

@@ -316,7 +316,7 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Nobody answers what the author of the components may create.
+    /// The reviews of what the author may create are not answered.
     pub(super) fn set_author_unknown(&mut self, message: &str, now: Timestamp) {
         self.set(COMPONENTS_VALID, Holds::Unknown, reasons::AUTHOR_UNKNOWN, message, now);
     }

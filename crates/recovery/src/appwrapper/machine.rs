@@ -158,7 +158,7 @@ impl Machine<'_> {
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
                 self.unchanged(ask, give_up)?;
-                // What is there already stays, whoever wrote it.
+                // What is there already stays.
                 self.authorized(ask)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();

@@ -73,7 +73,7 @@ impl Machine<'_> {
             }
         }
         let problem = self.not_as_it_must_be();
-        // While nobody answers, the condition says what it said.
+        // While reviews are not answered, the condition says what it said.
         if !matches!(self.view.authorship, Authorship::Unanswered { .. }) {
             self.next.set_components_valid(problem.as_deref(), self.now);
         }

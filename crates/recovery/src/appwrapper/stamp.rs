@@ -93,7 +93,7 @@ struct Signed {
     signature: String,
 }
 
-/// A stamp that fits its AppWrapper, and whose signature nobody has looked at yet.
+/// A stamp that fits its AppWrapper, and whose signature is not verified yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim(Signed);
 
@@ -109,7 +109,7 @@ impl Claim {
     }
 }
 
-/// Why nobody can tell who wrote an AppWrapper.
+/// Why the author of an AppWrapper is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unstamped {
     /// It has no stamp.
@@ -120,7 +120,7 @@ pub enum Unstamped {
     OfAnother,
     /// Its stamp is about other components.
     OfOtherComponents,
-    /// Its stamp is signed by nobody whom Salvor knows.
+    /// Its stamp is not signed with Salvor's keys.
     Forged,
 }
 
@@ -174,9 +174,9 @@ pub enum Stamping {
     Remove,
 }
 
-/// Stamps an AppWrapper that somebody wants to create or change. Whoever writes the components is their author. A change of anything
-/// else, such as lifting a suspension, changes no author, and makes none of who does it. Whatever the request says itself is
-/// replaced.
+/// Stamps an AppWrapper that is to be created or changed. The user who writes the components is their author. A change of anything
+/// else, such as lifting a suspension, changes no author, and makes no author of the user who does it. What the
+/// request says itself is replaced.
 pub fn stamp(request: &Request<'_>, keys: &Keys, now: Timestamp) -> Stamping {
     let Request { operation, namespace, user, object } = *request;
     // Whole seconds are enough, and are what the API server keeps of times.

@@ -165,10 +165,10 @@ pub struct AppWrapperView {
 /// What is known of who wrote the components, and of what they may create. It is asked for only where something is to be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authorship {
-    /// It does not stand in the way: nobody need be asked, or nothing else is known until the reviews right before a creation.
+    /// It does not stand in the way: no review is needed, or none was made yet; the look right before a creation makes them.
     #[default]
     Fine,
-    /// Nobody can tell who wrote them, or their author may not create them.
+    /// Their author is not known, or may not create them.
     Refused(String),
     /// The keys of stamps were not read yet.
     NoKeys,

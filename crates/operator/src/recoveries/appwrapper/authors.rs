@@ -140,7 +140,7 @@ impl Reviews {
     }
 }
 
-/// Whether somebody must be asked about before anything is created.
+/// Whether reviews are needed before anything is created.
 pub(super) enum Standing<'a> {
     /// No: this is known.
     Known(Authorship),
@@ -149,13 +149,15 @@ pub(super) enum Standing<'a> {
 }
 
 pub(super) fn standing<'a>(app: &'a App, rules: &Rules) -> Standing<'a> {
-    let refused = |refusal: &Option<String>| refusal.clone().map_or(Authorship::Fine, Authorship::Refused);
+    let refused = |refusal: Option<&String>| {
+        refusal.map_or(Authorship::Fine, |refusal| Authorship::Refused(refusal.clone()))
+    };
     match &app.written {
         Written::Unasked => Standing::Known(Authorship::Fine),
-        Written::Unstamped { refusal } => Standing::Known(refused(refusal)),
+        Written::Unstamped { refusal } => Standing::Known(refused(refusal.as_ref())),
         Written::Claimed { claim, if_forged } => match rules.author(claim) {
             None => Standing::Known(Authorship::NoKeys),
-            Some(Err(_)) => Standing::Known(refused(if_forged)),
+            Some(Err(_)) => Standing::Known(refused(if_forged.as_ref())),
             Some(Ok(author)) => Standing::Author { claim, author },
         },
     }

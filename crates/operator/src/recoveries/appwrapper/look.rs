@@ -143,7 +143,9 @@ impl LiveInquiry for Inquiry {
                 if creates(&judgement) {
                     match self.reviews.ask(client, claim, &author, &object, &self.rules, now).await {
                         Authorship::Fine => judgement,
-                        other => judge(other),
+                        other @ (Authorship::Refused(_)
+                        | Authorship::NoKeys
+                        | Authorship::Unanswered { .. }) => judge(other),
                     }
                 } else {
                     self.reviews.forget();

@@ -60,11 +60,11 @@ pub(super) struct Rules {
 /// Whose rights decide what is created.
 #[derive(Debug)]
 enum Authors {
-    /// There are no webhooks, as in a dry run, so nobody knows who wrote an AppWrapper.
+    /// There are no webhooks, as in a dry run, so the author of an AppWrapper is not known.
     Unknown,
-    /// The administrator wants nobody to be asked about.
+    /// The administrator switched the reviews off.
     Unasked,
-    /// Those whom stamps name. Without a keyring stamps are believed if they fit: for somebody who only looks.
+    /// The authors that stamps name. Without a keyring, stamps that fit are believed: `salvor explain` has no keys.
     Stamped(Option<Keyring>),
 }
 
@@ -74,7 +74,7 @@ impl Rules {
         Self::believing(configuration, Some(keyring.clone()))
     }
 
-    /// The rules as far as somebody knows them who has no keys.
+    /// The rules for a reader without keys, such as `salvor explain`.
     pub(super) fn without_keys(configuration: &Configuration) -> Self {
         Self::believing(configuration, None)
     }
@@ -146,7 +146,7 @@ impl Rules {
 /// Who wrote the components of an AppWrapper.
 #[derive(Clone, Debug)]
 pub(super) enum Written {
-    /// It does not matter: nothing is about to be created, or nobody is asked about.
+    /// It does not matter: nothing is about to be created, or no review is made.
     Unasked,
     /// The author of this stamp, if it is signed.
     Claimed {
@@ -154,7 +154,7 @@ pub(super) enum Written {
         /// Why nothing is created if it is not.
         if_forged: Option<String>,
     },
-    /// Nobody knows.
+    /// Not known.
     Unstamped {
         /// Why nothing is created; none if the administrator allows its kinds all the same.
         refusal: Option<String>,

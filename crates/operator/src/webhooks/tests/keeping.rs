@@ -282,7 +282,7 @@ async fn a_secret_that_is_removed_or_garbled_is_made_anew_and_what_is_served_sta
     }
 }
 
-/// Somebody empties the Secret, or only a part of it: there are a new token and a new key, and what was signed before still counts.
+/// The token and the key are removed from the Secret: there are new ones, and what was signed before still counts.
 #[tokio::test(start_paused = true)]
 async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_same() {
     let (store, time) = (Store::default(), Time::starting_at(start()));

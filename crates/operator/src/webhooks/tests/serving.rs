@@ -189,7 +189,7 @@ async fn what_is_no_review_gets_an_answer_that_says_so() {
     assert!(served.label().await.contains("200 OK"));
 }
 
-/// Whoever is not the API server learns nothing: no handler is asked, and no path is told from another.
+/// A client that is not the API server learns nothing: no handler is asked, and all paths look alike.
 #[tokio::test]
 async fn who_does_not_know_the_token_gets_no_answer() {
     let served = Served::start(LIMITS).await;

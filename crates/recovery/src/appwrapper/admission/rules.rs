@@ -131,7 +131,7 @@ fn not_wrapped(kind: TemplateKind<'_>, list: &str) -> String {
     )
 }
 
-/// The kinds that may be wrapped only if somebody asks what their author may do, each with what is to be said about it.
+/// The kinds that may be wrapped only after a review of what their author may do, each with what is to be said about it.
 fn unasked(
     object: &Value,
     policy: &AdmissionPolicy,
@@ -153,12 +153,12 @@ pub(super) fn unasked_kinds(object: &Value, policy: &AdmissionPolicy) -> Vec<Fie
     unasked(object, policy, |kind| not_wrapped(kind, list))
 }
 
-/// The kinds that may not be wrapped where nobody can tell who wrote them, and this is why.
+/// The kinds that may not be wrapped where their author is not known, and why not.
 pub(super) fn unstamped_kinds(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Vec<FieldError> {
     unasked(object, policy, |kind| {
         let entry = entry(kind);
         format!(
-            "nobody can tell whether its author may create a {entry}, because {why}. Create the AppWrapper again while the webhooks are \
+            "it is not known whether its author may create a {entry}, because {why}. Create the AppWrapper again while the webhooks are \
              asked, or an administrator can add the line \"- {entry}\" to appwrapper.wrappedKindsWithoutWebhooks"
         )
     })

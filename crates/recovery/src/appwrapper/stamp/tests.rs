@@ -62,14 +62,14 @@ fn applied(mut object: Value, stamping: Stamping) -> Value {
     object
 }
 
-/// Somebody creates it while the webhook is asked.
+/// A user creates it while the webhook is asked.
 fn created(by: &str, object: Value, uid: &str) -> Value {
     let user = user(by);
     let stamping = stamp(&asked(Operation::Create, &user, &object), &KEYS, now());
     stored(applied(object, stamping), uid)
 }
 
-/// Somebody changes it while the webhook is asked.
+/// A user changes it while the webhook is asked.
 fn changed(by: &str, old: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let (user, mut object) = (user(by), old.clone());
     change(&mut object);
@@ -101,7 +101,7 @@ fn who_changes_nothing_but_the_rest_does_not_become_its_author() {
         (|it| it["spec"]["suspend"] = json!(false)) as fn(&mut Value),
         |it| it["metadata"]["labels"]["a"] = json!("c"),
         |it| it["spec"]["components"][0]["podSetInfos"] = json!([{"nodeSelector": {"a": "b"}}]),
-        // Whoever replaces the object may leave the annotation out, or write another.
+        // A replacement of the object may leave the annotation out, or bring another.
         |it| it["metadata"]["annotations"] = json!({}),
         |it| it["metadata"]["annotations"][names::WRITTEN_BY] = json!("mine"),
         |_| {},
@@ -117,7 +117,7 @@ fn who_changes_nothing_but_the_rest_does_not_become_its_author() {
         again["metadata"]["uid"] = json!("u2");
         assert_eq!(author(&again), Err(Unstamped::OfAnother));
     }
-    // One without a stamp gets none, whoever lifts its suspension.
+    // One without a stamp gets none when its suspension is lifted.
     let unstamped = stored(sent("work"), "u1");
     let after = changed("admin", &unstamped, |it| it["spec"]["suspend"] = json!(false));
     assert_eq!(author(&after), Err(Unstamped::Missing));

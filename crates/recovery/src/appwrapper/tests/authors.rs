@@ -1,4 +1,4 @@
-//! Nobody knows who wrote an AppWrapper, or its author may not create what is in it.
+//! The author of an AppWrapper is not known, or may not create what is in it.
 
 use super::phases::in_phase;
 use super::*;

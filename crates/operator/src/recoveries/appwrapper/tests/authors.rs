@@ -150,7 +150,7 @@ async fn the_stamp_is_read_from_the_object_that_is_created_from() {
     create(&recovery, &subject);
     let mut changed = object;
     changed["spec"]["components"][0]["template"]["spec"]["template"]["spec"]["hostPID"] = true.into();
-    // Whoever may write the status accepts the change.
+    // A user who may write the status accepts the change.
     let changed = admit(changed);
     let (code, steps) = look(&recovery, &subject, &server(changed, answers(true))).await.unwrap();
     assert!(!names(&steps).contains(&"CreateComponent"), "{code} {steps:?}");
