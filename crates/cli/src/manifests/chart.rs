@@ -40,7 +40,7 @@ const SETTINGS: &[Setting] = &[
         recovery: Controller::Zombie,
         name: "lostPods",
         field: "/failureRecoveryPolicy/jobs/lostPods",
-        values: || ["RaiseLimit", "Count", "Hold"].map(|value| (value, json!(value))).to_vec(),
+        values: || ["Count", "Hold", "RaiseLimit"].map(|value| (value, json!(value))).to_vec(),
     },
     Setting {
         recovery: Controller::Job,

@@ -100,9 +100,12 @@ const WRITE_JOBS: &[&str] = &[
 
 const READ_VOLUMES: &[&str] = &[
     "everywhere: get /persistentvolumeclaims[]",
+    "everywhere: get batch/jobs[]",
     "everywhere: list storage.k8s.io/volumeattachments[]",
     "everywhere: watch storage.k8s.io/volumeattachments[]",
 ];
+const READ_JOB: &[&str] = &["everywhere: get batch/jobs[]"];
+const RAISE_LIMIT: &[&str] = &["everywhere: patch batch/jobs[]"];
 const EVICT: &[&str] = &["everywhere: get /persistentvolumes[]", "everywhere: patch /nodes/status[]"];
 
 const APPWRAPPER: &str =
@@ -198,6 +201,8 @@ fn rights_are_those_of_the_enabled_recoveries() {
     let dry_job = format!("{JOB}dryRun: true\n");
     let deleting_job = format!("{JOB}job: {{deleteFinishedJobs: true}}\n");
     let with_nodes = format!("{ZOMBIE}{NODE_RULE}");
+    let lost_pods = |what: &str| format!("{ZOMBIE}failureRecoveryPolicy: {{jobs: {{lostPods: {what}}}}}\n");
+    let (counting, holding) = (lost_pods("Count"), lost_pods("Hold"));
     let dry = format!("{ZOMBIE}dryRun: true\n");
     let dry_with_nodes = format!("{dry}{NODE_RULE}");
     let cases: &[(&str, &[&[&str]])] = &[
@@ -210,10 +215,12 @@ fn rights_are_those_of_the_enabled_recoveries() {
         (&dry_job, &[LEADER, READ_JOBS]),
         (&deleting_job, &[LEADER, READ_JOBS, WRITE_JOBS, &["everywhere: delete batch/jobs[]"]]),
         (&off, &[LEADER]),
-        (ZOMBIE, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES]),
-        (&with_nodes, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES]),
-        (&dry, &[LEADER, READ, READ_NODE_LEASES]),
-        (&dry_with_nodes, &[LEADER, READ, READ_NODE_LEASES]),
+        (ZOMBIE, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, READ_JOB, RAISE_LIMIT]),
+        (&counting, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES]),
+        (&holding, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, READ_JOB]),
+        (&with_nodes, &[LEADER, READ, WRITE_PODS, READ_NODE_LEASES, WRITE_NODES, READ_JOB, RAISE_LIMIT]),
+        (&dry, &[LEADER, READ, READ_NODE_LEASES, READ_JOB]),
+        (&dry_with_nodes, &[LEADER, READ, READ_NODE_LEASES, READ_JOB]),
     ];
     for (file, expected) in cases {
         let expected: BTreeSet<_> = expected.concat().into_iter().map(String::from).collect();
