@@ -128,8 +128,8 @@ async fn a_job_that_awaits_the_end_of_its_pods_waits_for_their_machine(site: Sit
 async fn what_may_run_twice_is_marked_failed_and_then_freed(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
-    // Nobody evicts it: only the reset ends it.
-    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
+    // Nobody evicts it, so that only the reset ends it; but no new pod is put on the lost node.
+    let stays = Run::on().spec("tolerations", json!([{"operator": "Exists", "effect": "NoExecute"}]));
     stage.create(hasty(Wrap::new("w").of(stage.job("j", json!({}), &stays)))).await;
     stage.ready("w").await;
     let first = stage.pods_of("w").await.remove(0);

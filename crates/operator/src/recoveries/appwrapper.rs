@@ -517,7 +517,7 @@ impl Recovery for AppWrappers {
             | Step::FailPod { .. }
             | Step::AtOnce { .. } => false,
         });
-        let forced = steps.flat_map(|step| step.steps()).filter_map(|step| match step {
+        let forced = steps.flat_map(Step::steps).filter_map(|step| match step {
             Step::DeletePod { pod, .. } | Step::FailPod { pod, .. } => Some(pod.uid.clone()),
             Step::PatchStatus { .. }
             | Step::AddFinalizer { .. }

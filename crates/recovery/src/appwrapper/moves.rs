@@ -310,13 +310,12 @@ impl Machine<'_> {
         let Plan { steps, next, held, .. } = plan;
         self.next.set_held(&held, self.now);
         let known = self.next.condition(DELETING_RESOURCES).filter(|_| !held.is_empty());
-        let note =
-            known.map(|it| notes::machine_may_run(self.view, it.last_transition_time, it.message.clone()));
+        let note = known.map(|it| notes::machine_may_run(self.view, it.last_transition_time, &it.message));
         let notes: Vec<EventNote> =
             note.into_iter().filter(|note| !self.view.memory.told.contains(&note.name)).collect();
         let more = held.len().saturating_sub(1);
         let why = match held.into_iter().next() {
-            Some(first) if steps.is_empty() => Why::MachineMayRun { first, more },
+            Some(first) if steps.is_empty() => Why::MachineMayRun { first: Box::new(first), more },
             Some(_) | None => why,
         };
         if !steps.is_empty() || !notes.is_empty() {

@@ -58,7 +58,7 @@ pub(super) fn suspending(view: &AppWrapperView) -> EventNote {
 }
 
 /// A deletion waits because a machine may run. It began at that time.
-pub(super) fn machine_may_run(view: &AppWrapperView, begun: Timestamp, message: String) -> EventNote {
+pub(super) fn machine_may_run(view: &AppWrapperView, begun: Timestamp, message: &str) -> EventNote {
     EventNote {
         name: format!("appwrapper-machine-may-run.{}.{}", view.appwrapper.uid, begun.as_second()),
         regarding: (&view.appwrapper).into(),
@@ -92,6 +92,6 @@ pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote
 pub fn notes_told(view: &AppWrapperView) -> BTreeSet<String> {
     let resets = view.status.resets.iter().map(|record| unhealthy(view, record).name);
     let deletion = view.status.condition(DELETING_RESOURCES);
-    let held = deletion.map(|it| machine_may_run(view, it.last_transition_time, String::new()).name);
+    let held = deletion.map(|it| machine_may_run(view, it.last_transition_time, "").name);
     resets.chain(held).collect()
 }

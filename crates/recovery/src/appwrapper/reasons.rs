@@ -150,7 +150,7 @@ pub enum AppWrapperWhy {
     /// What it made is being deleted, and a pod is not forced because its machine may run.
     MachineMayRun {
         /// The first of such pods.
-        first: MachineMayRun,
+        first: Box<MachineMayRun>,
         /// So many others.
         more: usize,
     },

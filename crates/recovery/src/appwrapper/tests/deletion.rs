@@ -195,13 +195,15 @@ fn off() -> Machine {
     Machine::Off(Proof::Taint("node.kubernetes.io/out-of-service=nodeshutdown:NoExecute".into()))
 }
 
+type Happens = fn(&mut Cluster);
+
 fn fails(it: &mut Cluster) {
     it.says(0, ComponentState::Failed { message: String::new() });
 }
 
 #[test]
 fn a_pod_that_must_not_run_twice_waits_for_its_machine_whatever_deletes_it() {
-    let ways: [(&str, fn(&mut Cluster)); 5] = [
+    let ways: [(&str, Happens); 5] = [
         ("reset", fails),
         ("lost node", |_| ()),
         ("suspended", |it| it.view.suspend = true),
@@ -240,8 +242,7 @@ fn a_pod_that_must_not_run_twice_waits_for_its_machine_whatever_deletes_it() {
 
 #[test]
 fn a_machine_that_is_off_and_consent_and_the_end_of_a_pod_end_the_wait() {
-    type Change = fn(&mut Cluster);
-    let ways: [(&str, Change, &[&str]); 4] = [
+    let ways: [(&str, Happens, &[&str]); 4] = [
         ("proof", |it| it.view.nodes.get_mut("n1").unwrap().machine = off(), &["fail", "force"]),
         (
             "consent",
