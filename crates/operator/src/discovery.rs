@@ -99,8 +99,11 @@ pub(crate) struct Discovery {
     client: Client,
     known: Arc<Mutex<BTreeMap<String, Known>>>,
     /// The versions of groups, the preferred one first, and when they were read.
-    groups: Arc<Mutex<BTreeMap<String, (Vec<String>, Instant)>>>,
+    groups: Arc<Mutex<BTreeMap<String, ServedVersions>>>,
 }
+
+/// The versions of a group, and when they were read.
+type ServedVersions = (Vec<String>, Instant);
 
 /// The kinds of a group and version.
 #[derive(Clone)]

@@ -24,7 +24,7 @@ async fn a_hold_settles_before_it_ends(site: Site) {
         stage.sicken(node).await;
         has_been_seen(&stage, node).await;
     }
-    let _salvor = stage.attend("repair: {settleAfter: 15s}\n", &[]);
+    let _salvor = stage.attend("repair: {settleAfter: 15s, outageTimeout: 24h}\n", &[]);
     stage
         .stays(&nodes, async {
             stage.policy("30m", json!({"unhealthyLimit": "20%"})).await;

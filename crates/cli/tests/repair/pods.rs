@@ -246,13 +246,14 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
     work.runs("free", &node, json!({})).await;
     work.runs("guarded", &node, json!({})).await;
     work.budget("guarded", 0).await;
+    // The futures of waits within waits are too large for the stack of a test's thread.
     let drained = work.stay(&["agent", "static"], async {
-        work.stay(&["guarded"], async {
+        Box::pin(work.stay(&["guarded"], async {
             stage.sicken(&node).await;
             wait::for_object(&stage.nodes, &node, "it is cordoned", is_cordoned).await;
             wait::for_absence(&work.pods, "free").await;
             stage.says(&node, "Repairing").await;
-        })
+        }))
         .await;
         work.allow("guarded", 1).await;
         wait::for_absence(&work.pods, "guarded").await;
@@ -260,7 +261,7 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
         assert!(told.message.contains("no pod is left"), "{}", told.message);
         stage.event("Node", &node, "NodeDrained").await;
     });
-    remains(&stage, &node, drained).await;
+    remains(&stage, &node, Box::pin(drained)).await;
     let counts = |policy: &NodeRepairPolicy| policy.status["blocked"] == 1;
     let policy = wait::for_object(&stage.policies, &stage.pool, "it counts as blocked", counts).await;
     assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
@@ -308,8 +309,8 @@ async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
             stage.is_blocked_by(&other, "MachineMayRun").await;
         };
         let all = ListParams::default();
-        let kept = wait::never(&work.pods, &all, "db-0 is freed", is_freed, held);
-        remains(&stage, &node, kept).await;
+        let kept = wait::never(&work.pods, &all, "db-0 is freed", is_freed, Box::pin(held));
+        remains(&stage, &node, Box::pin(kept)).await;
         work.pods.get("db-0").await.unwrap();
     }
 }
@@ -329,12 +330,12 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     stage.nodes.patch_status(&node, &PatchParams::default(), &machine).await.unwrap();
     work.runs_with_grace("twice", &node, json!({}), 30).await;
     work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), 30).await;
-    remains(&stage, &node, async {
+    let held = async {
         stage.sicken(&node).await;
         let told = stage.is_blocked_by(&node, "MachineMayRun").await;
         assert!(told.message.contains("StatefulSet.apps"), "{}", told.message);
-    })
-    .await;
+    };
+    remains(&stage, &node, Box::pin(held)).await;
     // A person says that the machine is off, which counts while its kubelet does not say otherwise.
     stage.set(&node, "Ready", "Unknown", std::time::Duration::ZERO).await;
     let before = stage.nodes.get(&node).await.unwrap();

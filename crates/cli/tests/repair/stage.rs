@@ -31,6 +31,9 @@ pub(crate) const BAD: &str = "BadNode";
 pub(crate) const CONFIGURATION: &str = "controllers: [repair]\n\
      brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}\n";
 
+/// Nodes are sick since an hour ago, and no test waits for the end of an outage unless it says so.
+const PATIENT: &str = "repair: {outageTimeout: 24h}\n";
+
 /// The cluster of a test.
 #[derive(Clone)]
 enum Ground {
@@ -68,10 +71,13 @@ impl Stage {
         let ours = match site {
             Site::Real => {
                 let admin = stage.admin();
-                let start_it = async || start(&as_installed(&admin).await, CONFIGURATION, &[]);
+                let start_it =
+                    async || start(&as_installed(&admin).await, &format!("{CONFIGURATION}{PATIENT}"), &[]);
                 Ours::Shared(SALVOR.get_or_init(start_it).await)
             }
-            Site::Embedded => Ours::Own(Box::new(start(&stage.admin(), CONFIGURATION, &[]))),
+            Site::Embedded => {
+                Ours::Own(Box::new(start(&stage.admin(), &format!("{CONFIGURATION}{PATIENT}"), &[])))
+            }
         };
         ours.until_answer("/readyz", " 200 ").await;
         stage.salvor = Some(ours);
@@ -361,7 +367,7 @@ impl Stage {
         let (kubeconfig, config) = (folder.path().join("kubeconfig"), folder.path().join("config.yaml"));
         self.admin().write_kubeconfig(&kubeconfig).unwrap();
         let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
-        std::fs::write(&config, format!("{head}{CONFIGURATION}")).unwrap();
+        std::fs::write(&config, format!("{head}{CONFIGURATION}{PATIENT}")).unwrap();
         let flags = [
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--config={}", config.display()),

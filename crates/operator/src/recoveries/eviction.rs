@@ -109,7 +109,7 @@ pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 pub(crate) enum News {
     Node(Change<SeenNode>),
     Attachment(Change<(Uid, AttachmentView)>),
-    Pod { node: NodeName, number: u64, change: Change<PodView> },
+    Pod { node: NodeName, number: u64, change: Box<Change<PodView>> },
     Lease { node: NodeName, lease: Option<NodeLease> },
     Work { pod: WorkKey, copies: Copies },
 }
@@ -426,7 +426,7 @@ impl Evictions {
                 woken.into_iter().collect()
             }
             News::Attachment(change) => self.take_in_attachment(change),
-            News::Pod { node, number, change } => self.take_in_pods(&node, number, change),
+            News::Pod { node, number, change } => self.take_in_pods(&node, number, *change),
             News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
             News::Work { pod, copies } => self.take_in_work(&pod, copies),
         }
@@ -533,7 +533,7 @@ impl Recovery for Evictions {
             Feed::passing_watch(target, number, Pods(self.policy.clone()), move |change| News::Pod {
                 node: of.clone(),
                 number,
-                change,
+                change: Box::new(change),
             })
         }));
         Some(feeds)

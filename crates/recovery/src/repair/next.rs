@@ -25,7 +25,7 @@ use crate::moments::{after, to_the_second};
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
     /// This is written.
-    Write(Step),
+    Write(Box<Step>),
     /// A reboot is requested.
     Reboot {
         /// The place in the ladder, from 0.
@@ -37,6 +37,12 @@ pub(super) enum Next {
     UnderWay,
     /// Nothing, and a person is needed.
     Held(Hold),
+}
+
+impl Next {
+    fn write(step: Step) -> Self {
+        Self::Write(Box::new(step))
+    }
 }
 
 /// A node that is due, and its repair as it is written down.
@@ -96,7 +102,7 @@ impl Case<'_> {
                 if set.is_none_or(|set| set > latest) {
                     let (at, hastens) = (to_the_second(latest), claim.deleting.is_some());
                     let before = claim.termination_before.clone().or_else(|| claim.termination.clone());
-                    Next::Write(Step::TightenTermination {
+                    Next::write(Step::TightenTermination {
                         claim: object,
                         resource_version,
                         at,
@@ -108,7 +114,7 @@ impl Case<'_> {
                     Next::UnderWay
                 } else {
                     let begun = self.begun();
-                    Next::Write(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun })
+                    Next::write(Step::DeleteOwner { owner: object, resource_version, zone: zone(), begun })
                 }
             }
             Backend::Machine(machine) if machine.deleting.is_some() => Next::UnderWay,
@@ -117,11 +123,11 @@ impl Case<'_> {
                 let (zone, begun) = (zone(), self.begun());
                 match self.settings.cluster_api {
                     ClusterApiRepair::Delete => {
-                        Next::Write(Step::DeleteOwner { owner: object, resource_version, zone, begun })
+                        Next::write(Step::DeleteOwner { owner: object, resource_version, zone, begun })
                     }
                     ClusterApiRepair::Remediate if machine.remediated => Next::UnderWay,
                     ClusterApiRepair::Remediate => {
-                        Next::Write(Step::RemediateMachine { machine: object, resource_version, zone, begun })
+                        Next::write(Step::RemediateMachine { machine: object, resource_version, zone, begun })
                     }
                 }
             }
@@ -145,7 +151,7 @@ impl Case<'_> {
                 draining_since: draining_since.or(Some(to_the_second(self.now))),
                 ..memory
             };
-            return Next::Write(Step::Cordon {
+            return Next::write(Step::Cordon {
                 node: object,
                 resource_version,
                 progress,
@@ -169,7 +175,7 @@ impl Case<'_> {
             let kept = &self.policy.status.deleted_nodes;
             let is_kept = |it: &Kept| it.uid == node.node.uid && it.resource_version == node.resource_version;
             if !kept.iter().any(is_kept) {
-                return Next::Write(Step::KeepNode {
+                return Next::write(Step::KeepNode {
                     policy: self.policy.object.clone(),
                     resource_version: self.policy.resource_version.clone(),
                     node: object,
@@ -180,7 +186,7 @@ impl Case<'_> {
                 });
             }
             let zone = node.zone.to_string();
-            return Next::Write(Step::DeleteNode {
+            return Next::write(Step::DeleteNode {
                 node: object,
                 resource_version,
                 zone,

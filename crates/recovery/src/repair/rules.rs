@@ -136,7 +136,7 @@ fn node_rules(
     let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
     let case = desk.case();
     let (step, seen, hold) = match case.next(sick, turn) {
-        Next::Write(step) => (Some(step), None, None),
+        Next::Write(step) => (Some(*step), None, None),
         Next::Reboot { rung, attempt } => (Some(desk.reboot(sick, rung, attempt)), None, None),
         Next::UnderWay => (None, Some(see_turn(turn)), None),
         Next::Held(hold) => (None, Some(format!("no: {hold}")), Some(hold)),

@@ -70,7 +70,7 @@ fn asked_for() -> Evictions {
     let request = news(&evictions, node("1", &["NoSchedule"], None));
     evictions.hear(request, at(0));
     let all = Change::Reset { all: vec![pod()], revision: "1".into(), asked: 0 };
-    evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+    evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
     evictions
 }
 
@@ -150,7 +150,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     evictions.hear(again, at(2));
     assert_eq!(evictions.watched["a"], 2, "another look than the first");
     // A late answer to the first look is not about this one.
-    let late = News::Pod { node: "a".into(), number: 1, change: Change::Applied(pod()) };
+    let late = News::Pod { node: "a".into(), number: 1, change: Box::new(Change::Applied(pod())) };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
     assert!(evictions.nodes["a"].pods.is_empty() && !evictions.nodes["a"].pods_listed);
 }
@@ -343,7 +343,7 @@ fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     let mut evictions = uncertain();
     let wanted = |evictions: &Evictions| evictions.works.now().len();
     let tell = |evictions: &mut Evictions, change| {
-        evictions.hear(News::Pod { node: "a".into(), number: 1, change }, at(0))
+        evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(change) }, at(0))
     };
     let asked = json!({
         "metadata": {"name": "a", "uid": "node-uid", "resourceVersion": "1"},
@@ -383,7 +383,7 @@ fn begun_with(pod: PodView) -> Evictions {
     let begun = news(&evictions, node("5", &["NoSchedule", "NoExecute"], Some(STARTED)));
     evictions.hear(begun, at(0));
     let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
-    evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+    evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
     evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
     evictions
 }
@@ -398,7 +398,7 @@ async fn a_second_look_reads_claims_too() {
         let pod = claiming(&json!([claim("data")]));
         let subject = Subject::pod(&"a".into(), &pod.pod);
         let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
-        evictions.hear(News::Pod { node: "a".into(), number: 1, change: all }, at(0));
+        evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
         evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
         evictions.hear(News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies: Copies::Allowed }, at(0));
         assert_eq!(evictions.judge(&subject, at(1)).unwrap().verdict.name(), "Act");

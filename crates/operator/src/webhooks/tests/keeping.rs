@@ -309,7 +309,7 @@ async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_sam
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
     // A configuration of a version without a token is put right.
     store.edit(MUTATING, |it| {
-        it["webhooks"][0]["clientConfig"]["url"] = json!("https://127.0.0.1:9443/mutate")
+        it["webhooks"][0]["clientConfig"]["url"] = json!("https://127.0.0.1:9443/mutate");
     });
     assert!(replicas[1].look().await);
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);

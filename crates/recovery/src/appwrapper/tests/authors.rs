@@ -66,8 +66,8 @@ fn reviews_that_are_not_answered_are_waited_for_and_told() {
         let judgement = it.judge();
         it.carry_out(&judgement, 1);
     }
-    let unanswered = |retry_at| Authorship::Unanswered { message: "no answer".into(), retry_at };
-    it.view.authorship = unanswered(after(it.now, secs(600)));
+    let retry_at = after(it.now, secs(600));
+    it.view.authorship = Authorship::Unanswered { message: "no answer".into(), retry_at };
     it.run_for(599);
     assert_eq!((it.phase(), it.code(), created(&it)), (Phase::Resuming, "AuthorUnknown", 0));
     assert_eq!(it.condition("ComponentsValid"), ("Unknown", "AuthorUnknown", "no answer"));

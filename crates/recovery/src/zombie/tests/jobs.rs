@@ -26,6 +26,7 @@ fn job_ref() -> JobRef {
 }
 
 /// A Job that replaces only pods that have failed, with these fields besides.
+#[expect(clippy::needless_pass_by_value, reason = "a table reads better without borrows")]
 fn job(spec: Value, status: Value) -> JobView {
     let mut all = json!({"podReplacementPolicy": "Failed", "parallelism": 20, "completions": 20, "template": {}, "selector": {}});
     all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
