@@ -277,7 +277,8 @@ fn come_back(
     };
     let left = pods.iter().filter(must_go).count();
     let is_back = left == 0 && node.pulse().is_fresh(now);
-    if is_back && policy.keeps_taint(node, progress) {
+    // Without proof only volumes were released that several nodes may use: the pods of all others were waited for.
+    if is_back && request.proof && policy.keeps_taint(node, progress) {
         let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
         return writes::return_phase(node, progress, request, why.clone(), now, Ignore(why));
     }
