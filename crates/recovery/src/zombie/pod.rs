@@ -92,8 +92,9 @@ pub fn decide_pod(
             pod: pod.pod.clone(),
             resource_version: pod.resource_version.clone(),
         });
+        // A pod that is marked is not asked about again, so what is still to be recorded about its Job comes first.
         Ok(Verdict::Act {
-            actions: [patch, event, delete, job_event].into_iter().flatten().collect(),
+            actions: [job_event, patch, event, delete].into_iter().flatten().collect(),
             why: if missing.mark { PodWhy::Zombie(facts) } else { PodWhy::HalfRecovered(facts) },
         })
     })
