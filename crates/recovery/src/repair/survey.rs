@@ -468,7 +468,9 @@ fn settle_repairs<'a>(
         if let Some((member, diagnosis)) = member {
             let case = Case { member, policy, settings, repair: Some(repair), now };
             case.drain_ends().into_iter().for_each(|ends| survey.wake(ends, now));
-            if is_given_up(member, diagnosis, policy, settings, now) {
+            // A repair that has its turn keeps it while a person forbids more: the veto may be lifted before the turn lapses.
+            let is_vetoed = member.veto(now).is_some();
+            if !is_vetoed && is_given_up(member, diagnosis, policy, settings, now) {
                 survey.given_up += 1;
                 continue;
             }
