@@ -29,7 +29,7 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains(steers) { Cow::Owned(text.replace(steers, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// A text that somebody else wrote, on one line: it must not look like several of ours.
+/// Text from an object, on one line, so that it cannot pass for several lines of ours.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if text.contains('\n') { Cow::Owned(text.replace('\n', " ")) } else { Cow::Borrowed(text) }
 }

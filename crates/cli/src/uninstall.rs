@@ -342,7 +342,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// The repair cordons a node that nothing owns, and nobody can tell afterwards who cordoned it.
+    /// A repair cordons a node without an owner. After uninstall no annotation says that the cordon is Salvor's.
     fn note_cordon(&mut self, carrier: Carrier, object: &Value) {
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let repairing = |condition: &Value| {

@@ -12,14 +12,14 @@ use crate::{
     stage::{Run, Stage, Wrap, history, members, seconds},
 };
 
-/// The machine under a pod that is being deleted is gone, so that nobody ends it.
+/// Crashes the node of a terminating pod, so that no kubelet ends it.
 async fn lose_machine(stage: &Stage<'_>, name: &str) {
     let is_marked = |pods: &[Pod]| pods.iter().any(|pod| pod.metadata.deletion_timestamp.is_some());
     stage.pods_until(name, "a pod is being deleted", is_marked).await;
     stage.fleet.inject(&stage.arena.node_name(0), Fault::Crash).await.unwrap();
 }
 
-/// Pods that nobody ends are ended by force, when their time is over.
+/// Pods that no kubelet ends are force deleted when ForcefulDeletionGracePeriod is over.
 async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     let stage = Stage::new(site, "force", 1).await;
     stage

@@ -1,4 +1,4 @@
-//! Machines that may still run: what must not run twice waits for them, and what may is told to have failed before it is freed.
+//! Lost nodes whose machines may still run: a pod that must not run twice waits, any other is marked Failed and then deleted.
 
 use std::collections::BTreeSet;
 
