@@ -12,7 +12,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::{
-    Api, Client,
+    Api, Client, ResourceExt,
     api::{
         ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
         PostParams,
@@ -71,6 +71,17 @@ impl Stage {
         self.pods().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// The machine of a node is in this boot, and its kubelet reports this status.
+    async fn boot(&self, name: &str, boot_id: &str, ready: &str) {
+        let info = json!({
+            "machineID": "", "systemUUID": "", "bootID": boot_id, "kernelVersion": "", "osImage": "",
+            "containerRuntimeVersion": "", "kubeletVersion": "", "kubeProxyVersion": "", "operatingSystem": "", "architecture": "",
+        });
+        let condition = json!({"type": "Ready", "status": ready});
+        let status = Patch::Strategic(json!({"status": {"nodeInfo": info, "conditions": [condition]}}));
+        self.nodes().patch_status(name, &PatchParams::default(), &status).await.unwrap();
+    }
+
     async fn phase(&self, pod: &str, phase: &str) {
         let status = Patch::Merge(json!({"status": {"phase": phase}}));
         self.pods().patch_status(pod, &PatchParams::default(), &status).await.unwrap();
@@ -117,6 +128,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     server.faults().add(once);
     stage.node("lost", "Unknown").await;
     stage.node("sick", "False").await;
+    stage.boot("sick", "first", "False").await;
     let port = free_port();
     let configuration = format!(
         "featureGates: {{FailureRecoveryPolicy: true}}\n\
@@ -150,17 +162,20 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     let pods = wait::for_list(&stage.pods(), &of_job, "it has a pod", |pods: &[Pod]| !pods.is_empty()).await;
     stage.phase(pods[0].metadata.name.as_deref().unwrap(), "Succeeded").await;
 
-    // A workload, through the webhooks, and a node that is replaced.
+    // A workload, through the webhooks, and a node whose machine is rebooted.
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "wrapped"}, "spec": {"containers": [{"name": "main", "image": "work"}]}});
     let component = json!({"podSets": [{"replicas": 1, "path": "template"}], "template": pod});
     let wrapper = json!({"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": "wrapper"}, "spec": {"suspend": true, "components": [component]}});
     stage.custom("workload.codeflare.dev", "v1beta2", "AppWrapper", true, wrapper).await;
     let spec = json!({
         "nodeSelector": {"matchLabels": {"pool": "sick"}}, "unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}],
-        "policies": [{"conditionType": "Ready", "conditionStatus": "False", "toleration": "0s"}],
+        "policies": [{"conditionType": "Ready", "conditionStatus": "False", "toleration": "0s", "action": "Reboot"}],
     });
     let policy = json!({"apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "sick"}, "spec": spec});
     stage.custom("salvor.dev", "v1alpha1", "NodeRepairPolicy", false, policy).await;
+    let is_requested = |node: &Node| node.annotations().contains_key("salvor.dev/reboot-requested");
+    wait::for_object(&stage.nodes(), "sick", "its reboot is requested", is_requested).await;
+    stage.boot("sick", "second", "True").await;
 
     // All of it shows.
     let wanted = metrics_in_use();
