@@ -7,7 +7,10 @@ use k8s_openapi::api::coordination::v1::Lease;
 use salvor_api::{
     Controller, Gate,
     config::{Configuration, LeaderElection},
-    names::{annotations, configuration},
+    names::{
+        annotations, configuration,
+        reasons::{JOB_UNREADABLE, JOB_WOULD_FAIL},
+    },
 };
 use salvor_operator::{InCluster, Next, PodInSight, Published, glance, why_off};
 use serde_json::Value;
@@ -180,11 +183,15 @@ impl Rules<'_> {
             Next::Waits(until) => found(Code::GraceRunning, format!("{silent}; {}", glance.message))
                 .until(Some(until))
                 .advice(format!("Nothing needs to be done: Salvor looks at it again at {until}")),
-            Next::Acts => {
-                found(Code::GraceRunning, format!("{silent}; the wait is over, and Salvor acts now"))
+            Next::Acts => match self.waits_for_job(pod) {
+                Some(why) => found(Code::NodeLost, format!("{silent}; {why}")).advice(
+                    "Bring the node back, or give its Job room for the failure: a podFailurePolicy that ignores \
+                     DisruptionTarget, or failureRecoveryPolicy.jobs.lostPods: Count",
+                ),
+                None => found(Code::GraceRunning, format!("{silent}; the wait is over, and Salvor acts now"))
                     .until(Some(self.world.now))
-                    .advice("Nothing needs to be done: Salvor acts now")
-            }
+                    .advice("Nothing needs to be done: Salvor acts now"),
+            },
             Next::Held { until, paused, outage } => {
                 let held = found(Code::BrakeHolds, format!("{silent}; {}", glance.message)).until(until);
                 if paused {
@@ -211,6 +218,15 @@ impl Rules<'_> {
             }
             Next::Nothing => found(Code::NodeLost, format!("{silent}; {}", glance.message)),
         }
+    }
+
+    /// What Salvor has recorded about a pod that it does not mark, because its Job would fail or cannot be read. The Job's other
+    /// pods decide that too, so the event is read instead of the rules.
+    fn waits_for_job(&self, pod: &Value) -> Option<&str> {
+        job_of(pod)?;
+        let events = self.world.events(namespace(pod), text(pod, "/metadata/uid"))?;
+        let of_job = |event: &&Value| [JOB_WOULD_FAIL, JOB_UNREADABLE].contains(&text(event, "/reason"));
+        events.into_iter().rfind(of_job).map(|event| text(event, "/message"))
     }
 
     /// What the owner of a stuck pod would have to consent to. A Job that stays replaces a pod that is Failed; all others

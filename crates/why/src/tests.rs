@@ -253,6 +253,23 @@ fn the_brake_and_a_pause_hold_a_recovery_back() {
 }
 
 #[test]
+fn a_pod_that_its_job_would_not_survive_is_not_promised() {
+    let cluster = || stuck(consenting(60)).with(&LEASE, election(ALIVE, GATE));
+    let promised = cluster().why(&POD, "train-1");
+    assert_eq!(promised.root_causes[0].code, Code::GraceRunning, "{promised:#?}");
+    let message = "index 1 would fail for good";
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "job-would-fail", "namespace": "ns"},
+        "involvedObject": {"kind": "Pod", "name": "train-1", "uid": "train-1"},
+        "reason": "JobWouldFail", "message": message, "lastTimestamp": "2026-11-16T09:59:00Z",
+    });
+    let answer = cluster().with(&EVENT, event).why(&POD, "train-1");
+    let cause = &answer.root_causes[0];
+    assert_eq!((cause.code, cause.until), (Code::NodeLost, None), "{answer:#?}");
+    assert!(cause.message.contains(message), "{answer:#?}");
+}
+
+#[test]
 fn a_file_answers_what_if() {
     let cluster = stuck(json!({})).judged_by("featureGates: {FailureRecoveryPolicy: true}\n");
     assert_eq!(cluster.why(&JOB, "train").root_causes[0].code, Code::NotOptedIn);
