@@ -63,9 +63,14 @@ pub enum EvictionSign {
 impl EvictionSign {
     /// Reads the annotations.
     pub fn read(progress: Option<&str>, asked: Option<&str>) -> Self {
-        match Memory::read(progress, asked) {
+        Self::in_memory(&Memory::read(progress, asked))
+    }
+
+    /// The same of annotations that were read.
+    pub fn in_memory(memory: &Memory) -> Self {
+        match memory {
             Memory { damage: Some(_), .. } => Self::Unreadable,
-            Memory { progress: Some(progress), .. } => Self::of(&progress),
+            Memory { progress: Some(progress), .. } => Self::of(progress),
             Memory { asked: Some(_), .. } => Self::Asked,
             Memory { progress: None, asked: None, damage: None } => Self::None,
         }
@@ -116,15 +121,19 @@ impl NodeActors {
         }
     }
 
-    /// The taint that proves that the machine of a node is off, if there is one: a person's, or one of a trigger with `proof`. An
-    /// out-of-service taint of our own rests on time alone, and proves nothing. What a kubelet says itself counts for more, so this is
-    /// not to be asked of a node that is Ready.
-    pub fn proof<'a>(&self, signs: NodeSigns<'a>) -> Option<&'a Taint> {
-        let proves = |taint: &&Taint| {
-            let is_out_of_service = taint.key == taints::OUT_OF_SERVICE;
-            taint.key == taints::FORCE_EVICTION
-                || !(is_out_of_service && signs.out_of_service)
-                    && (is_out_of_service || self.proofs.iter().any(|trigger| fits(trigger, taint)))
+    /// The taint that proves that the machine of a node is off, if there is one: a person's, or one of a trigger with `proof`. Taints
+    /// that we put on ourselves prove nothing: out-of-service rests on time alone, and an eviction adds force-eviction for every
+    /// trigger. No taint from before the kubelet returned counts. A kubelet's own report counts for more, so callers do not ask this
+    /// about a node that is Ready.
+    pub fn proof<'a>(&self, signs: NodeSigns<'a>, eviction: &Memory) -> Option<&'a Taint> {
+        let progress = eviction.progress.as_ref();
+        if eviction.damage.is_some() || progress.is_some_and(|progress| progress.returned.is_some()) {
+            return None;
+        }
+        let proves = |taint: &&Taint| match taint.key.as_str() {
+            taints::FORCE_EVICTION => !progress.is_some_and(|progress| progress.has_added(taint)),
+            taints::OUT_OF_SERVICE => !signs.out_of_service,
+            _ => self.proofs.iter().any(|trigger| fits(trigger, taint)),
         };
         signs.taints.iter().find(proves)
     }
@@ -200,7 +209,37 @@ mod tests {
         ] {
             let taints = [Taint { key: key.into(), value: String::new(), effect: "NoExecute".into() }];
             let signs = NodeSigns { taints: &taints, eviction: EvictionSign::None, out_of_service: is_ours };
-            assert_eq!(actors.proof(signs).is_some(), proves, "{key}, ours: {is_ours}");
+            assert_eq!(actors.proof(signs, &Memory::default()).is_some(), proves, "{key}, ours: {is_ours}");
+        }
+    }
+
+    /// An eviction adds a force-eviction taint of its own to whatever asked for it.
+    #[test]
+    fn a_taint_of_an_eviction_proves_nothing_by_itself() {
+        let by_trigger = "example.com/off:NoSchedule";
+        let (no_execute, no_schedule) = (format!("{OURS}:NoExecute"), format!("{OURS}:NoSchedule"));
+        let began = |request: &str, more: &str| {
+            let text = format!(r#"{{"request":"{request}","started":"2026-11-16T10:00:00Z"{more}}}"#);
+            Memory::read(Some(&text), None)
+        };
+        let returned = r#","returned":"2026-11-16T10:05:00Z""#;
+        let stopped = r#","stopped":"2026-11-16T10:05:00Z""#;
+        for (case, memory, effect, proves) in [
+            ("a trigger without proof", began(by_trigger, ""), "NoExecute", false),
+            ("a person asked by another effect", began(&no_schedule, ""), "NoSchedule", true),
+            ("ours beside it", began(&no_schedule, ""), "NoExecute", false),
+            ("a person asked by this one", began(&no_execute, ""), "NoExecute", true),
+            ("the kubelet returned", began(&no_execute, returned), "NoExecute", false),
+            ("a person put it on after a stop", began(by_trigger, stopped), "NoExecute", true),
+            ("unreadable", Memory::read(Some("x"), None), "NoExecute", false),
+        ] {
+            let taints = [Taint { key: OURS.into(), value: String::new(), effect: effect.into() }];
+            let signs = NodeSigns {
+                taints: &taints,
+                eviction: EvictionSign::in_memory(&memory),
+                out_of_service: false,
+            };
+            assert_eq!(actors("[repair]").proof(signs, &memory).is_some(), proves, "{case}: {memory:?}");
         }
     }
 

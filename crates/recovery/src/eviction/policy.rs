@@ -154,9 +154,8 @@ impl EvictionPolicy {
 ///
 /// The `NoExecute` taint that we added ourselves asks for nothing.
 pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
-    let progress = node.progress.as_ref().filter(|progress| progress.stopped.is_none());
-    let added_by_us = progress.is_some_and(|progress| !progress.asked_by_no_execute());
-    let is_request = |taint: &&Taint| !(added_by_us && taint.effect == taints::NO_EXECUTE);
+    let progress = node.progress.as_ref();
+    let is_request = |taint: &&Taint| !progress.is_some_and(|progress| progress.has_added(taint));
     // One that does not evict by itself comes first: beside it we add one that does.
     node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
 }

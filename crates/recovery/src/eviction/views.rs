@@ -199,6 +199,11 @@ impl Progress {
         self.released.is_some() && self.boot_id.as_ref().is_some_and(same_boot)
     }
 
+    /// True if this taint with our key was added by this eviction, and is not what asked for it.
+    pub(crate) fn has_added(&self, taint: &Taint) -> bool {
+        self.stopped.is_none() && !self.asked_by_no_execute() && taint.effect == taints::NO_EXECUTE
+    }
+
     /// True if a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
     pub(super) fn asked_by_no_execute(&self) -> bool {
         let key = self.request.split(['=', ':']).next();

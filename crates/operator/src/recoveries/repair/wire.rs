@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use salvor_api::{Labels, config::Configuration, names::repair::annotations};
 use salvor_recovery::{
+    eviction::Memory,
     gate::GatePolicy,
     ids::{ResourceVersion, Uid},
     objects::{Kind, NodeRef, ObjectRef, Ready, Taint},
@@ -60,9 +61,10 @@ impl Reader {
         let NodeWire { metadata, spec, status } = wire;
         let of = &metadata.annotations;
         let taints: Vec<Taint> = spec.taints.iter().map(Taint::from).collect();
+        let eviction = Memory::read(of.eviction.as_deref(), of.eviction_asked.as_deref());
         let signs = NodeSigns {
             taints: &taints,
-            eviction: EvictionSign::read(of.eviction.as_deref(), of.eviction_asked.as_deref()),
+            eviction: EvictionSign::in_memory(&eviction),
             out_of_service: of.out_of_service_since.is_some(),
         };
         let none = RepairAnnotations::default();
@@ -80,7 +82,7 @@ impl Reader {
             deleting: metadata.deletion_timestamp,
             off: self
                 .actors
-                .proof(signs)
+                .proof(signs, &eviction)
                 .filter(|_| node_ready(&status.conditions) != Ready::True)
                 .map(|taint| taint.to_string().into()),
         };
