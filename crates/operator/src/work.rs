@@ -204,7 +204,7 @@ async fn read_job(client: &Client, job: Option<&JobRef>) -> kube::Result<Copies>
     let Some(job) = job else { return Ok(Copies::Allowed) };
     let JobRef { uid, namespace, name } = job;
     let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}");
-    let Some(text) = live::get(client, &path).await? else { return Ok(Copies::Allowed) };
+    let Some(text) = live::get_if_there(client, &path).await? else { return Ok(Copies::Allowed) };
     let wire = read::<JobWire>(&text)?;
     let waits = wire.metadata.uid == *uid && wire.spec.pod_replacement_policy == "Failed";
     Ok(if waits {

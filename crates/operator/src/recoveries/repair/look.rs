@@ -167,7 +167,8 @@ impl Inquiry {
     async fn replaced(&self, client: &Client, grave: &Grave) -> kube::Result<PodPlace> {
         let node = format!("/api/v1/nodes/{}", grave.node.name);
         let owner = path(&grave.owner);
-        let (node, owner) = try_join(live::get(client, &node), live::get(client, &owner)).await?;
+        let (node, owner) =
+            try_join(live::get_if_there(client, &node), live::get_if_there(client, &owner)).await?;
         let owner = owner.map(|text| read::<Object<Nothing, Nothing>>(&text)).transpose()?;
         let owner_is_there = owner.is_some_and(|owner| owner.metadata.uid == grave.owner.uid);
         Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
