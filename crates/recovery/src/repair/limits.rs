@@ -95,7 +95,11 @@ impl Survey {
         if self.has_too_many() {
             // A limit of nothing is a person's word that nothing is repaired.
             let is_for_ever = policy.unhealthy_limit.is_nothing();
-            let waits = if is_for_ever { Some(None) } else { self.waits(self.used > 0, asked, now) };
+            let waits = if is_for_ever {
+                Some(None)
+            } else {
+                self.waits(self.used > 0, self.settling > 0, asked, now)
+            };
             if let Some(ends) = waits {
                 return Some(self.too_many(policy, ends));
             }
@@ -133,15 +137,21 @@ impl Survey {
         asked: &Asked<'_>,
         now: Timestamp,
     ) -> Option<(Outage, Option<Timestamp>)> {
-        self.waits(outage.busy, asked, now).map(|ends| (*outage, ends))
+        self.waits(outage.busy, outage.settling > 0, asked, now).map(|ends| (*outage, ends))
     }
 
     /// How long a node that is held with others waits, if it does. One that was held for long enough has its turn when no other one of them
-    /// is under repair.
-    fn waits(&self, busy: bool, asked: &Asked<'_>, now: Timestamp) -> Option<Option<Timestamp>> {
+    /// is under repair. While others heal, the cause passes by itself, and no turn begins.
+    fn waits(
+        &self,
+        busy: bool,
+        healing: bool,
+        asked: &Asked<'_>,
+        now: Timestamp,
+    ) -> Option<Option<Timestamp>> {
         let ends = self.outage_timeout.map(|timeout| after(asked.sick.overdue_from(), timeout));
         let is_over = ends.is_some_and(|ends| ends <= now);
-        let has_turn = is_over && (asked.repair.is_some() || !busy);
+        let has_turn = is_over && (asked.repair.is_some() || !(busy || healing));
         (!has_turn).then_some(ends.filter(|_| !is_over))
     }
 
