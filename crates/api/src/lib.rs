@@ -2,6 +2,8 @@
 //!
 //! Nothing in here talks to a cluster, and nothing in here panics on what a user wrote.
 
+#![warn(missing_docs)]
+
 pub mod config;
 mod controllers;
 pub mod crds;
