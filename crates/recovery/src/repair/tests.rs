@@ -1,4 +1,4 @@
-//! The rules as tables: the cases of Karpenter's own tests, those it has not, and the limits.
+//! The rules as tables: the cases of Karpenter's own tests, cases that Karpenter lacks, and the limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ mod policies;
 mod properties;
 mod relapses;
 
-/// Half an hour after this, everything happens.
+/// The zero point of `at`. Most tests act half an hour later or more.
 const START: i64 = 1_800_000_000;
 
 fn at(minutes: i64) -> Timestamp {
@@ -62,7 +62,7 @@ fn policy_of(spec: Value) -> Policy {
     Policy::read(head("gpu", at(-1000)), &whole)
 }
 
-/// A policy for Karpenter's test condition, which it tolerates for 30 minutes; with wide limits.
+/// A policy with wide limits that tolerates Karpenter's test condition for 30 minutes.
 fn policy() -> Policy {
     let policy = policy_of(json!({
         "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m"}],
@@ -104,24 +104,23 @@ fn node(name: &str) -> NodeView {
     }
 }
 
-/// The annotations of a node that concern its repair, to be changed.
 fn marks(node: &mut NodeView) -> &mut NodeMarks {
     node.marks.get_or_insert_default()
 }
 
-/// A node with the test condition since so many minutes.
+/// A node with the test condition, which began at minute `since`.
 fn sick(name: &str, since: i64) -> NodeView {
     let mut node = node(name);
     node.conditions.push(condition("BadNode", Status::False, at(since)));
     node
 }
 
-/// So many pods that a drain has left.
+/// This many pods that a drain has left.
 fn left(pods: usize) -> Option<Left> {
     Some(Left { pods: (0..pods).map(|number| pod_of(number, twice())).collect() })
 }
 
-/// Work of which two may run.
+/// Work that may run twice.
 fn twice() -> Work {
     let (owners, claims) = (Vec::new(), Vec::new());
     Work { owners, in_leader_worker_set: false, claims, job: None, copies: Copies::Allowed, consent: None }
@@ -161,7 +160,7 @@ fn claim(node: &NodeView) -> OwnerView {
     }
 }
 
-/// Nodes under one policy, and what is behind them.
+/// Nodes under one policy, with the rest of the cluster that they depend on.
 struct World {
     policy: Policy,
     settings: Settings,
@@ -171,11 +170,11 @@ struct World {
     gone: bool,
     pods: BTreeMap<NodeName, u32>,
     pool: Option<PoolView>,
-    /// Nodes that are there and are selected no more.
+    /// Nodes that exist and are no longer selected.
     left_alone: Vec<Uid>,
     /// The pods that a drain waits for.
     left: Option<Left>,
-    /// The brake's last word.
+    /// The brake's last decision.
     braked: Option<Held>,
 }
 
@@ -230,7 +229,7 @@ impl World {
         survey(&scope, (0..self.nodes.len()).map(|index| self.member(index)), now)
     }
 
-    /// Writes on each node what is remembered of it now.
+    /// Writes the current memory to each node.
     fn remember(&mut self, now: Timestamp) {
         for (node, backend) in &mut self.nodes {
             let memory = diagnose(node, backend.owner(), &self.policy, &self.settings, now).memory;
@@ -239,7 +238,7 @@ impl World {
         }
     }
 
-    /// The test condition of a node changes.
+    /// Changes the test condition of a node.
     fn turns(&mut self, index: usize, status: Status, now: Timestamp) {
         let (node, _) = &mut self.nodes[index];
         node.conditions.retain(|it| &*it.kind != "BadNode");
@@ -247,7 +246,7 @@ impl World {
         self.remember(now);
     }
 
-    /// What holds a node.
+    /// The hold that blocks a node.
     fn hold(&self, index: usize, now: Timestamp) -> Option<Hold> {
         match self.judge(index, now).verdict.why() {
             NodeWhy::Held { hold, .. } => Some((**hold).clone()),
@@ -255,7 +254,7 @@ impl World {
         }
     }
 
-    /// Writes the turns down that the policy gives now.
+    /// Writes the turns that the policy gives now into its status.
     fn reserve(&mut self, now: Timestamp) -> Vec<String> {
         let survey = self.survey(now);
         let scene = PolicyScene {
@@ -289,7 +288,7 @@ impl World {
         })
     }
 
-    /// What is done to a node now, by name, after its policy had its say; reports and events left out.
+    /// The names of the steps for a node now, after the policy has given its turns. Reports and events are left out.
     fn deeds(&mut self, index: usize, now: Timestamp) -> Vec<&'static str> {
         self.reserve(now);
         let judgement = self.judge(index, now);

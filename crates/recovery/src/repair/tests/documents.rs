@@ -1,8 +1,7 @@
-//! The documents name tests by which a reader can check what they say.
+//! The documents name tests with which a reader can check their claims.
 
 use crate::documents::assert_named_tests_exist;
 
-/// Each test that they name exists.
 #[test]
 fn every_test_that_the_repair_documents_name_exists() {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repair-tests.md");

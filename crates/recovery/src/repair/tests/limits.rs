@@ -1,8 +1,8 @@
-//! Never too many.
+//! Limits on the number of nodes under repair.
 
 use super::*;
 
-/// So many nodes, the first of which have been sick for long enough.
+/// A pool of `total` nodes. The first `bad` ones have been sick for long enough.
 pub(super) fn pool(policy: Policy, total: usize, bad: usize) -> World {
     let name = |number: usize| format!("n{number:02}");
     let nodes =
@@ -52,14 +52,15 @@ fn the_breaker_opens_above_its_limit() {
     }
 }
 
-/// The cases of Cluster API's `isAllowedRemediation` and `getMaxUnhealthy`: no limit, none that can be read, a number and a share, each
-/// with less, as many and more unhealthy nodes. Where the answers differ, that is on purpose: a share is rounded up here, so that a
-/// small pool is not frozen for ever, and the default is 20% and not "no limit".
+/// The cases of Cluster API's `isAllowedRemediation` and `getMaxUnhealthy`: no limit, an unreadable limit, a number and
+/// a percentage, each with fewer, as many and more unhealthy nodes. The answers differ in two ways on purpose: a
+/// percentage is rounded up here, so that a small pool is not blocked for ever, and the default is 20% instead of "no
+/// limit".
 #[test]
 fn the_table_of_cluster_api() {
     struct Row(Option<Value>, usize, usize, bool, bool);
     let rows = [
-        // setting, nodes, unhealthy, Cluster API repairs, we repair
+        // Columns: setting, nodes, unhealthy, whether Cluster API repairs, whether Salvor repairs.
         Row(None, 3, 0, true, true),
         Row(None, 3, 1, true, true),
         Row(None, 3, 3, true, false),
@@ -107,7 +108,7 @@ fn the_table_of_cluster_api() {
             (true, false) => assert_eq!(reason, "TooManyUnhealthy", "{case}"),
             (true, true) => assert_eq!(reason, "Sick", "{case}"),
         }
-        // Every difference is of one of the kinds that are meant.
+        // Every difference is one of the intended ones.
         if theirs != ours {
             let rounded =
                 matches!(limit, Amount::Percent(percent) if nodes * usize::from(percent) % 100 != 0);
@@ -116,7 +117,8 @@ fn the_table_of_cluster_api() {
     }
 }
 
-/// Weak points 1 and 3 of Karpenter's breaker: nodes inside their toleration, nodes that boot, and nodes that go do not count.
+/// Weak points 1 and 3 of Karpenter's breaker: nodes within their toleration, booting nodes and nodes being deleted do
+/// not count.
 #[test]
 fn only_nodes_past_their_toleration_open_the_breaker() {
     let mut world = pool(with(json!({})), 4, 1);
@@ -160,7 +162,7 @@ fn the_budget_limits_how_many_are_under_repair_at_once() {
     }
 }
 
-/// A share of a budget is taken of the nodes under repair too, also when only their NodeClaims are left.
+/// A percentage budget includes the nodes under repair in its base, even when only their NodeClaims are left.
 #[test]
 fn a_repair_under_way_does_not_make_the_budget_smaller() {
     let everything = || with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}]}));
@@ -183,7 +185,7 @@ fn a_repair_under_way_does_not_make_the_budget_smaller() {
 
 #[test]
 fn a_window_opens_a_budget() {
-    // It is Friday, 15 January 2027, 08:00 when the tests start.
+    // The tests start on Friday, 15 January 2027, at 08:00.
     let spec = json!({"budgets": [
         {"nodes": 0, "schedule": "30 8 * * 1-5", "duration": "1h"},
         {"nodes": 3},
@@ -226,7 +228,8 @@ fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
     );
 }
 
-/// The brake holds a repair for a while. It is stuck by the time that it takes, and not by the time that it was held.
+/// The brake blocks a repair for a while. Whether the repair is stuck depends on how long it runs, not on how long it
+/// was blocked.
 #[test]
 fn a_repair_that_was_held_is_not_stuck_when_it_begins() {
     let mut world = one_at_a_time();
@@ -237,7 +240,8 @@ fn a_repair_that_was_held_is_not_stuck_when_it_begins() {
     assert_eq!(world.reserve(at(88)), ["n01"]);
 }
 
-/// The brake holds a repair for longer than one may take. If others had turns besides, all would begin when the brake lets go.
+/// The brake blocks a repair for longer than a repair may take. If other nodes got turns in addition, all would begin
+/// when the brake releases.
 #[test]
 fn a_turn_that_was_not_used_goes_to_another_node() {
     let mut world = one_at_a_time();
@@ -251,7 +255,7 @@ fn a_turn_that_was_not_used_goes_to_another_node() {
     assert_eq!(world.reserve(at(76)), ["n01"]);
     assert_eq!(world.policy.status.repairs.len(), 1);
     assert_eq!(world.hold(0, at(76)).unwrap().code(), "BudgetExhausted");
-    // Whoever is alone has the next turn, too.
+    // A node that is alone gets the next turn too.
     world.nodes.truncate(1);
     world.gone = true;
     world.reserve(at(77));
@@ -276,7 +280,7 @@ fn what_was_prepared_is_taken_back_before_a_turn_goes_to_another_node() {
     assert_eq!(world.reserve(at(76)), ["n01"]);
 }
 
-/// Four nodes of which two are due, the first one first, and a budget of one.
+/// Four nodes, two of them due, the first one first, and a budget of one.
 fn one_at_a_time() -> World {
     let mut world = pool(with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]})), 4, 2);
     world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);
@@ -387,8 +391,8 @@ fn a_limit_that_trips_after_the_turn_was_given_still_holds() {
     assert_eq!(world.reason(0, at(60)), "TooManyUnhealthy");
 }
 
-/// Two of four are sick at once, and 20% of four is one: they are held for 20 minutes after their toleration, and then replaced one
-/// after the other.
+/// Two of four nodes are sick at once, and 20% of four is one. They stay blocked for 20 minutes after their toleration,
+/// and are then replaced one after the other.
 #[test]
 fn too_many_sick_nodes_are_repaired_one_at_a_time_in_the_end() {
     let mut world = pool(with(json!({"budgets": [{"nodes": "100%"}]})), 4, 2);
@@ -417,7 +421,8 @@ fn too_many_sick_nodes_are_repaired_one_at_a_time_in_the_end() {
     assert_eq!(off.reserve(at(10_000)), Vec::<String>::new());
 }
 
-/// A node that nobody may or can repair freezes no small pool: it counts neither against the limit nor against the budget.
+/// A node that may not or cannot be repaired does not block a small pool: it counts neither against the limit nor
+/// against the budget.
 #[test]
 fn a_node_that_is_given_up_holds_up_nobody() {
     let reboots = json!({"policies": [{
@@ -478,7 +483,7 @@ fn a_list_of_repairs_that_cannot_be_read_counts_as_full() {
     assert!(budget.to_string().contains("cannot be read"));
 }
 
-/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+/// The clock of an API server is an hour behind for a while. What is written then stays valid afterwards.
 #[test]
 fn a_repair_that_begins_by_a_clock_before_its_policy_was_made_is_no_damage() {
     let mut world = pool(with(json!({})), 10, 1);
@@ -486,7 +491,7 @@ fn a_repair_that_begins_by_a_clock_before_its_policy_was_made_is_no_damage() {
     assert_eq!(world.reserve(at(60)), ["n00"]);
     let status = world.policy.status.clone().of_object(world.policy.created);
     assert_eq!((status.damaged, status.repairs.len()), (false, 1));
-    // Whoever makes one up is not believed.
+    // A made-up repair is rejected.
     world.policy.status.repairs[0].since = at(60);
     assert!(world.policy.status.of_object(world.policy.created).damaged);
 }

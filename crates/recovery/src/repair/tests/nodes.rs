@@ -1,4 +1,4 @@
-//! One node.
+//! The rules for one node.
 
 use super::*;
 
@@ -126,7 +126,7 @@ fn the_toleration_is_the_policys_then_the_default_then_the_providers() {
     }
 }
 
-/// The example of the seed, with its times.
+/// The example from the project's seed, with its times.
 #[test]
 fn a_nodepool_may_name_whatever_is_known_to_be_sick() {
     let repair = json!({
@@ -147,7 +147,7 @@ fn a_nodepool_may_name_whatever_is_known_to_be_sick() {
     assert_eq!(minutes("Ready", Status::Unknown, Provider::Aws), Some(45));
     assert_eq!(minutes("AcceleratedHardwareReady", Status::False, Provider::Aws), Some(30), "its default");
     assert_eq!(minutes("Ready", Status::True, Provider::Aws), None);
-    // Whose provider is not known, or names nothing, has what the pool names all the same, and nothing else.
+    // Nodes whose provider is unknown, or names nothing, still get what the pool names, and nothing else.
     for provider in [Provider::Aws, Provider::Oci, Provider::Unknown] {
         assert_eq!(minutes("Ready", Status::Unknown, provider), Some(45));
         assert_eq!(minutes("NetworkUnavailable", Status::True, provider), Some(10));
@@ -188,7 +188,7 @@ fn vetoes_hold_and_expire() {
         (None, Some(""), true),
         (None, Some("false"), false),
     ];
-    // 2027-01-15T08:00:00Z is the start of all tests.
+    // The tests start at 2027-01-15T08:00:00Z.
     for (ours, karpenters, vetoed) in cases {
         let mut bad = sick("n", -60);
         marks(&mut bad).do_not_repair = ours.map(Into::into);
@@ -215,7 +215,8 @@ fn vetoes_hold_and_expire() {
 
 #[test]
 fn nothing_that_karpenter_ignores_is_heeded() {
-    // 10 and 11: a NodePool's disruption budgets and do-not-disrupt are for voluntary disruption, and are not even read.
+    // 10 and 11: a NodePool's disruption budgets and do-not-disrupt concern voluntary disruption, and are not even
+    // read.
     let mut world = World::new(policy(), [sick("n", 0)]);
     assert_eq!(world.deeds(0, at(60)), TIGHTEN);
 }
@@ -257,7 +258,7 @@ fn a_node_that_never_became_ready_has_a_startup_timeout() {
     }
 }
 
-/// Its kubelet died before it was ever Ready: the condition changes, and it is still the same start.
+/// The kubelet died before the node was ever Ready. The condition changes, and it is still the same start.
 #[test]
 fn a_start_that_fails_in_two_steps_is_one_start() {
     let spec = json!({
@@ -320,7 +321,7 @@ fn a_ladder_is_climbed_rung_by_rung() {
     assert_eq!(world.deeds(0, at(50)), TIGHTEN);
 }
 
-/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+/// The clock of an API server is an hour behind for a while. What is written then stays valid afterwards.
 #[test]
 fn a_reboot_by_a_clock_before_its_node_was_made_is_no_damage() {
     let spec = json!({"policies": [
@@ -357,14 +358,14 @@ fn a_ladder_without_a_last_resort_ends() {
     world.nodes[0].0.progress = Some(Box::new(progress));
     assert_eq!(world.deeds(0, at(45)), NOTHING);
     assert_eq!(world.reason(0, at(45)), "LadderExhausted");
-    // The node becomes well: its repair is over.
+    // The node becomes healthy: its repair is over.
     world.nodes[0].0.conditions.truncate(1);
     world.nodes[0].0.progress = None;
     let survey = world.survey(at(50));
     assert_eq!(survey.over.len(), 1);
 }
 
-/// Somebody damages what we remember of a node that was just rebooted. It is not rebooted again, nor replaced.
+/// Another writer damages the memory of a node that was just rebooted. The node is neither rebooted again nor replaced.
 #[test]
 fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
     let ladder = json!({"policies": [{
@@ -393,7 +394,7 @@ fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
         let verdict = world.judge(0, at(minute)).verdict;
         assert!(matches!(&verdict, Verdict::Ignore(why) if why.code() == reason), "{verdict:?}");
     }
-    // A node that is well has nothing behind it, unless somebody keeps pods away from it.
+    // On a healthy node the damage does not matter, unless the node is cordoned.
     world.nodes[0].0.conditions.retain(|condition| &*condition.kind != "BadNode");
     world.nodes[0].0.unschedulable = true;
     assert_eq!(world.reason(0, at(46)), reason);
@@ -429,7 +430,7 @@ fn what_a_node_tells_is_told_once() {
     };
     assert_eq!((condition.reason, condition.holds), ("Waiting", false));
     assert!(condition.message.contains("2027-01-15T08:30:00Z"), "{}", condition.message);
-    // As the API shows it then.
+    // The condition as the API shows it then.
     let mut told = self::condition("SalvorRepair", Status::False, at(5));
     told.reason = "Waiting".into();
     world.nodes[0].0.conditions.push(told);
@@ -448,7 +449,7 @@ fn what_a_node_tells_is_told_once() {
         "{:?}",
         judgement.verdict
     );
-    // Healthy just before the deadline: the clock goes on for a minute, and then it is forgotten.
+    // Healthy just before the deadline: the clock runs for another minute, and is then reset.
     world.nodes[0].0.conditions[1].status = Status::True;
     let judgement = world.judge(0, at(29));
     let [Step::Report { condition: None, progress: Some(progress), .. }] = judgement.verdict.actions() else {
@@ -468,7 +469,7 @@ fn what_a_node_tells_is_told_once() {
         panic!("{:?}", judgement.verdict)
     };
     assert_eq!(condition.reason, "Recovered");
-    // For a while it is remembered that it healed, and then nothing.
+    // The healing is remembered for a while, and then forgotten.
     assert!(progress.is_empty() && progress.healed.is_some(), "{progress:?}");
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     world.nodes[0].0.conditions[2].reason = "Recovered".into();

@@ -1,11 +1,11 @@
-//! Sickness that has one cause, and holds that settle.
+//! Sickness with a common cause, and how long it blocks repairs.
 
 use super::limits::{pool, with};
 use super::*;
 
 const NOBODY: [String; 0] = [];
 
-/// Four nodes in each zone, seen sick in zone c since minute 0.
+/// Four nodes in each zone. Those in zone c are seen sick since minute 0.
 fn zones(policy: Policy, names: &[&str], sick_in_c: usize) -> World {
     let mut all = Vec::new();
     for zone in names {
@@ -27,7 +27,7 @@ fn wide() -> Policy {
     with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": "100%"}]}))
 }
 
-/// The breaker lifts when nobody has healed for three minutes, says so, and is woken then.
+/// The block ends when no node has healed for three minutes. It says so, and is rechecked then.
 #[test]
 fn the_breaker_settles() {
     let mut world = pool(with(json!({})), 10, 3);
@@ -46,7 +46,7 @@ fn the_breaker_settles() {
     assert_eq!(world.policy.status.conditions[1].reason, "BudgetExhausted");
 }
 
-/// As long as nodes heal one after the other, the others are left alone, however slowly that goes.
+/// While nodes heal one after the other, the others are left alone, however long that takes.
 #[test]
 fn a_zone_that_heals_node_by_node_is_held_to_the_end() {
     let mut world = zones(wide(), &["a", "b", "c"], 4);
@@ -60,11 +60,11 @@ fn a_zone_that_heals_node_by_node_is_held_to_the_end() {
     }
     let hold = world.hold(11, at(56)).unwrap();
     assert_eq!((hold.code(), hold.until()), ("ZoneOutage", Some(at(57))));
-    // The last one does not heal.
+    // The last node does not heal.
     assert_eq!(world.reserve(at(57)), ["c3"]);
 }
 
-/// What began an hour ago and was seen for ten seconds settles for ten seconds.
+/// A sickness that began an hour ago and was seen for ten seconds settles for ten seconds.
 #[test]
 fn a_hold_settles_no_longer_than_it_was_seen() {
     let mut world = pool(with(json!({})), 10, 3);
@@ -74,7 +74,8 @@ fn a_hold_settles_no_longer_than_it_was_seen() {
     assert_eq!(world.reserve(seconds(60 * 60 + 20)), ["n00"]);
 }
 
-/// An agent that flaps is past its toleration now and then. Whoever is sick again has not healed, so others have their turn.
+/// A flapping agent makes its node exceed its toleration now and then. A node that is sick again has not healed, so
+/// others get their turn.
 #[test]
 fn one_flapping_node_freezes_nobody() {
     let mut world = pool(with(json!({})), 5, 2);
@@ -108,7 +109,7 @@ fn nodes_that_have_booted_did_not_heal() {
     assert_eq!(world.reserve(at(30)), ["c0"]);
 }
 
-/// The nodes of a pool share an image and agents. Nodes inside their toleration count, as they do in a zone.
+/// The nodes of a pool share an image and agents. Nodes within their toleration count, as they do in a zone.
 #[test]
 fn the_sickness_of_a_pool_is_one_cause() {
     let of_pool = |name: &str, pool: &str, since: Option<i64>| {
@@ -145,7 +146,7 @@ fn the_sickness_of_a_pool_is_one_cause() {
     let mut off = world(with(json!({})), &[0, 0, 0, 0]);
     off.settings.pool_sick_percent = None;
     assert!(!off.reserve(at(30)).is_empty());
-    // Another condition of a node of that pool has another cause.
+    // Another condition on a node of that pool has another cause.
     let mut other = world(
         with(json!({"policies": [
             {"conditionType": "BadNode", "conditionStatus": "False", "toleration": "2h"},
@@ -157,7 +158,7 @@ fn the_sickness_of_a_pool_is_one_cause() {
     assert_eq!(other.reserve(at(30)), ["e0"]);
 }
 
-/// All nodes are in one zone: that zone is the policy, which has a limit of its own.
+/// All nodes are in one zone: that zone is the whole policy, which has its own limit.
 #[test]
 fn a_zone_without_another_one_is_the_policy() {
     let mut all = zones(wide(), &["c"], 4);
@@ -172,7 +173,7 @@ fn a_zone_without_another_one_is_the_policy() {
     assert_eq!(world.reason(0, at(30)), "ZoneOutage");
 }
 
-/// A zone that stays dark is not coming back by itself: after 20 minutes its nodes are replaced, one at a time.
+/// A zone that stays down does not recover by itself: after 20 minutes its nodes are replaced, one at a time.
 #[test]
 fn a_zone_that_stays_dark_is_repaired_one_node_at_a_time() {
     let mut world = zones(wide(), &["a", "b", "c"], 4);
@@ -193,7 +194,7 @@ fn a_zone_that_stays_dark_is_repaired_one_node_at_a_time() {
     let mut off = zones(wide(), &["a", "b", "c"], 4);
     off.settings.outage_timeout = None;
     assert_eq!(off.reserve(at(10_000)), NOBODY);
-    // Nobody knew of it for longer than that.
+    // The sickness was not seen before, so the timeout starts when it is first seen.
     let mut unseen = zones(wide(), &["a", "b", "c"], 4);
     unseen.nodes.iter_mut().for_each(|(node, _)| node.progress = None);
     unseen.remember(at(600));
@@ -215,7 +216,7 @@ proptest::proptest! {
         let mut flaps = flaps.into_iter().cycle();
         while minute <= 51 {
             let (index, minutes) = flaps.next().unwrap();
-            // Never for as long as is tolerated, by our own clock of it.
+            // Never for as long as tolerated, by Salvor's own clock of the condition.
             world.turns(index, Status::False, at(minute));
             world.turns(index, Status::True, at(minute + minutes.min(3)));
             minute += minutes.max(4);

@@ -1,4 +1,5 @@
-//! The pods of a node that is replaced, what the brake holds, and what is left on nodes that no policy selects any more.
+//! The pods of a node that is replaced, steps that the brake blocks, and traces on nodes that no policy selects any
+//! more.
 
 use super::*;
 use crate::objects::Deletion;
@@ -45,7 +46,7 @@ fn names(judgement: &Judgement<PodWhy, Step>) -> Vec<&'static str> {
     steps.map(crate::step::Step::name).collect()
 }
 
-/// At most once: as long as the Node or its NodeClaim is there, the machine may run, and nothing is forced.
+/// At most once: while the Node or its NodeClaim exists, the machine may run, and nothing is forced.
 #[test]
 fn pods_are_freed_only_if_node_and_machine_are_gone() {
     const BOTH: [&str; 2] = ["FailOrphanedPod", "DeleteOrphanedPod"];
@@ -102,7 +103,7 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
     }
 }
 
-/// The API takes a pod without grace away before its kubelet has ended it, which on a silent node is force.
+/// The API removes a pod without grace period before its kubelet has ended it, which on a silent node is force.
 #[test]
 fn a_drain_gives_work_that_must_not_run_twice_a_second() {
     let of_set = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
@@ -153,7 +154,7 @@ fn unowned(more: Value) -> World {
     world
 }
 
-/// The same with a graceful policy with 15 minutes.
+/// The same with a graceful policy of 15 minutes.
 fn gentle() -> World {
     unowned(json!({"termination": "Graceful", "gracePeriod": "15m"}))
 }
@@ -174,7 +175,8 @@ fn drains(world: &World, now: Timestamp) -> bool {
     world.with_scene(0, now, |scene| is_drained(scene, &world.settings, now))
 }
 
-/// Nothing replaces its machine, which may run: whatever the termination, it is cordoned and drained, and then held; its Node stays.
+/// Nothing replaces the machine, which may run. With either termination the node is cordoned and drained, and then
+/// blocked. Its Node stays.
 #[test]
 fn a_node_that_nothing_owns_is_drained_and_then_held() {
     let forceful = unowned(json!({}));
@@ -228,7 +230,7 @@ fn a_node_that_nothing_owns_is_drained_and_then_held() {
     }
 }
 
-/// The brake, or anything else, held the cordon for a while: the grace of the drain counts from the cordon.
+/// Something such as the brake blocked the cordon for a while: the grace period of the drain counts from the cordon.
 #[test]
 fn the_grace_of_a_drain_counts_from_its_cordon() {
     let mut world = gentle();
@@ -240,20 +242,20 @@ fn the_grace_of_a_drain_counts_from_its_cordon() {
     assert_eq!(world.survey(at(71)).changes_at, Some(at(85)));
     assert_eq!(world.reason(0, seconds(85 * 60 - 1)), "RepairUnderWay");
     assert_eq!(world.reason(0, at(85)), "MachineMayRun");
-    // A drain of an earlier turn does not count, nor does a time that lies ahead.
+    // Neither a drain from an earlier turn nor a time in the future counts.
     for (since, ends) in [(at(0), at(75)), (at(9_000), at(86))] {
         world.nodes[0].0.progress.as_mut().unwrap().draining_since = Some(since);
         let early = Timestamp::from_second(ends.as_second() - 1).unwrap();
         assert_eq!(world.reason(0, early.min(at(71))), "RepairUnderWay", "{since}");
     }
-    // A person's own cordon is no beginning of ours.
+    // A cordon by a person does not count as the start of Salvor's drain.
     let mut world = gentle();
     world.nodes[0].0.unschedulable = true;
     cordon(&mut world, at(62));
     assert!(drains(&world, at(62)));
 }
 
-/// The Node is deleted only with proof that its machine is off, or if nobody is left of whom two must not run.
+/// The Node is deleted only with proof that its machine is off, or if no pod is left that must not run twice.
 #[test]
 fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     let stateful = || Work {
@@ -265,7 +267,7 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
         let pods = works.into_iter().enumerate().map(|(number, work)| pod_of(number, work)).collect();
         Some(Left { pods })
     };
-    // What stands on it is written down first.
+    // The Node's metadata is saved first.
     const GONE: [&str; 1] = ["KeepNodeMetadata"];
     let gentle = json!({"unownedNodes": "DeleteNode", "termination": "Graceful", "gracePeriod": "15m"});
     for (spec, grace) in [(json!({"unownedNodes": "DeleteNode"}), None), (gentle, Some(15))] {
@@ -307,8 +309,8 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
 }
 
-/// What stands on a Node is written down before it is deleted, in the state in which it is deleted; and put back where it is missing when
-/// the same machine registers again.
+/// A Node's metadata is saved before the Node is deleted, in exactly the version that is deleted. Missing parts are
+/// restored when the same machine registers again.
 #[test]
 fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
     let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
@@ -357,7 +359,7 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
     world.nodes[0].0.resource_version = "2".into();
     let verdict = world.judge(0, at(61)).verdict;
     assert!(matches!(verdict.actions(), [Step::KeepNode { .. }]), "it has changed since: {verdict:?}");
-    // The policy forgets it after a day, and not before.
+    // The policy drops it after a day, and not before.
     world.reserve(at(61 + 24 * 60 - 1));
     assert_eq!(world.policy.status.deleted_nodes.len(), 1);
 
@@ -403,7 +405,8 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
     assert_eq!(body(forget, &registered).1, json!({"deletedNodes": []}));
 }
 
-/// After the drain a ladder that reboots goes on; one that has rebooted before comes to the drain in the end.
+/// After the drain, a ladder continues with its reboot. A ladder that starts with a reboot reaches the drain in the
+/// end.
 #[test]
 fn a_ladder_goes_on_after_the_drain() {
     let ladder = |rungs: Value| {
@@ -421,7 +424,7 @@ fn a_ladder_goes_on_after_the_drain() {
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     assert_eq!(world.deeds(0, at(70)), NOTHING);
     assert_eq!(world.reason(0, at(71)), "LadderExhausted");
-    // It is cured by that.
+    // The reboot cures it.
     let node = &mut world.nodes[0].0;
     node.conditions[1].status = Status::True;
     node.progress = None;
@@ -438,7 +441,7 @@ fn a_ladder_goes_on_after_the_drain() {
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     cordon(&mut world, at(70));
     assert_eq!(world.reason(0, at(71)), "MachineMayRun");
-    // A person brings it back: that is no repair of ours.
+    // A person brings it back: that does not count as Salvor's repair.
     let node = &mut world.nodes[0].0;
     node.conditions[1].status = Status::True;
     node.progress = None;
@@ -448,7 +451,7 @@ fn a_ladder_goes_on_after_the_drain() {
     assert_eq!(world.survey(at(80)).over, []);
 }
 
-/// A Node that is gone, and whose machine was not touched, is not told as repaired.
+/// If the Node is gone and its machine was not touched, no repair is reported.
 #[test]
 fn only_machines_that_were_replaced_or_rebooted_are_told_as_repaired() {
     for (backend, end, repaired) in [(Some(Backend::Node), End::NodeGone, 0), (None, End::Replaced, 1)] {
@@ -475,7 +478,7 @@ fn a_node_that_gets_well_takes_pods_again_if_it_was_us_who_kept_them_away() {
     };
     assert_eq!((progress.cordoned, progress.draining_since), (false, None));
     assert!(!drains(&world, at(61)));
-    // A person's own cordon stays.
+    // A cordon by a person stays.
     let mut world = gentle();
     world.nodes[0].0.unschedulable = true;
     world.nodes[0].0.progress = Some(Box::default());
@@ -485,7 +488,7 @@ fn a_node_that_gets_well_takes_pods_again_if_it_was_us_who_kept_them_away() {
     assert!(!steps.actions().iter().any(|step| matches!(step, Step::Uncordon { .. })), "{steps:?}");
 }
 
-/// A node counts once against the brake's rates: with what ends it.
+/// A node counts once against the brake's rates: with the step that ends it.
 #[test]
 fn preparations_do_not_count_against_the_brakes_rates() {
     let mut world = World::new(policy(), [sick("n", 0)]);
@@ -494,7 +497,7 @@ fn preparations_do_not_count_against_the_brakes_rates() {
     assert_eq!(first(&world).effect().disrupts, Disrupts::WhatWasBegun);
     world.owner(0).termination = Some(at(60).to_string());
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
-    // The end of a drain that somebody else began is an end.
+    // Ending a drain that another writer began counts as the end of a node.
     world.owner(0).termination = Some(at(600).to_string());
     world.owner(0).deleting = Some(at(60));
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
@@ -524,7 +527,7 @@ fn the_brakes_hold_is_told_once_and_then_the_brake_is_asked_again() {
     told.reason = "Blocked".into();
     node.conditions.push(told);
     assert_eq!(world.deeds(0, at(60)), TIGHTEN, "it is asked again");
-    // Its time is over.
+    // The brake's block has expired.
     world.nodes[0].0.progress = None;
     assert_eq!(world.deeds(0, at(61)), TIGHTEN);
 }
@@ -545,7 +548,7 @@ fn forsaken(world: &World) -> Verdict<NodeWhy, Step> {
 fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     let mut world = World::new(policy(), [sick("n", 0)]);
     assert_eq!(forsaken(&world), Verdict::Ignore(NodeWhy::NotSelected));
-    // A termination time of somebody else's is left.
+    // A termination time from another writer stays.
     world.owner(0).termination = Some(at(60).to_string());
     assert_eq!(forsaken(&world), Verdict::Ignore(NodeWhy::NotSelected));
     let told = |kind: &str, reason: &str| {
@@ -557,7 +560,7 @@ fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     node.conditions.extend([told("SalvorRepair", "Rebooting"), told("NodeReboot", "RebootRequested")]);
     node.progress = Some(Box::new(Progress { cordoned: true, ..Progress::default() }));
     node.unschedulable = true;
-    // Ours is taken back to what was there before.
+    // Salvor's termination time is reset to the value before it.
     assert!(matches!(forsaken(&world).actions(), [Step::Uncordon { .. }]), "somebody else's is left");
     world.owner(0).termination_before = Some("2030-01-01T00:00:00Z".to_owned());
     let verdict = forsaken(&world);
@@ -575,7 +578,7 @@ fn nothing_of_ours_stays_on_a_node_that_no_policy_selects() {
     let verdict = forsaken(&world);
     let [Step::Forget { conditions, rebooting: true, .. }] = verdict.actions() else { panic!("{verdict:?}") };
     assert_eq!(*conditions, ["SalvorRepair", "NodeReboot"]);
-    // Another's condition of that type stays.
+    // Another writer's condition of that type stays.
     let node = &mut world.nodes[0].0;
     node.progress = None;
     marks(node).damage = Some("garbage".into());

@@ -1,4 +1,4 @@
-//! Specs that are read, and what is told of those that cannot be; the status of policies.
+//! Reading specs, reporting errors in them, and the status of policies.
 
 use super::*;
 
@@ -103,7 +103,7 @@ fn the_status_tells_counts_conditions_and_repairs() {
     assert_eq!(told("Ready"), ("True", "Valid"));
     assert_eq!(told("RepairAllowed"), ("False", "BudgetExhausted"));
     assert_eq!(told("Overlaps"), ("False", "NoOverlap"));
-    // Once it is written, there is nothing to write.
+    // Once the status is written, there is nothing more to write.
     let survey = world.survey(at(60));
     let scene = PolicyScene {
         policy: &world.policy,
@@ -146,7 +146,7 @@ fn a_bad_policy_says_so_in_its_status() {
     assert_eq!(note.reason, "InvalidNodeRepairPolicy");
 }
 
-/// A NodePool has no condition to tell it: its annotation does, and an event.
+/// A NodePool has no condition for the error, so an annotation and an event report it.
 #[test]
 fn a_bad_block_of_a_nodepool_is_told_once() {
     let cases = [

@@ -1,4 +1,4 @@
-//! What holds for every history.
+//! Properties of every history.
 
 use proptest::prelude::*;
 
@@ -48,7 +48,7 @@ proptest! {
             }
             world.reserve(now);
             prop_assert!(world.policy.status.repairs.len() <= budget as usize);
-            // And whoever is touched is written down.
+            // Every node that is touched is listed in the policy's status.
             for index in 0..world.nodes.len() {
                 let judgement = world.judge(index, now);
                 let touched = judgement.verdict.actions().iter().any(crate::step::Step::is_disruptive);

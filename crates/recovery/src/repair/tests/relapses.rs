@@ -1,11 +1,11 @@
-//! Repairs that do not help stop themselves.
+//! Replacements that do not help stop by themselves.
 
 use super::limits::{pool, with};
 use super::*;
 
 const NOBODY: [String; 0] = [];
 
-/// Ten nodes, sick at the given minutes, of a policy that repairs one after the other.
+/// Ten nodes of a policy that repairs one at a time. The first ones are sick since the given minutes.
 fn world(sick_since: &[i64]) -> World {
     let policy = with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}]}));
     let mut world = pool(policy, 10, 0);
@@ -16,7 +16,7 @@ fn world(sick_since: &[i64]) -> World {
     world
 }
 
-/// The node is replaced by one that registers so many minutes later, and is ready then.
+/// Replaces the node by one that registers at minute `now` and is ready then.
 fn replace(world: &mut World, name: &str, with: &str, now: i64) {
     world.nodes.retain(|(node, _)| node.node.name != *name);
     let mut new = node(with);
@@ -31,7 +31,7 @@ fn index(world: &World, name: &str) -> usize {
     world.nodes.iter().position(|(node, _)| node.node.name == *name).unwrap()
 }
 
-/// The replacement has what it should cure.
+/// The replacement gets the condition that it should cure.
 fn ails(world: &mut World, name: &str, now: i64) {
     let index = index(world, name);
     world.turns(index, Status::False, at(now));
@@ -46,7 +46,7 @@ fn replacements_that_are_sick_too_hold_further_ones() {
     assert_eq!((kept[0].pool.as_str(), kept[0].condition.as_str()), ("a", "BadNode"));
     replace(&mut world, "n00", "new", 33);
     ails(&mut world, "new", 34);
-    // It is inside its toleration, and tells all the same.
+    // It is within its toleration, and counts as a witness all the same.
     assert_eq!(world.reserve(at(35)), NOBODY);
     let hold = world.hold(index(&world, "n01"), at(35)).unwrap();
     assert_eq!((hold.code(), hold.until()), ("RepairsDoNotHelp", Some(at(60))));
@@ -62,7 +62,7 @@ fn replacements_that_are_sick_too_hold_further_ones() {
     assert_eq!(off.reserve(at(35)), ["n01"]);
 }
 
-/// One node is tried again after half an hour, an hour, and so on up to eight.
+/// One node is tried again after half an hour, an hour, and so on up to eight hours.
 #[test]
 fn one_node_is_tried_again_less_and_less_often() {
     let mut world = world(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -109,7 +109,7 @@ fn a_replacement_that_stays_well_ends_it() {
     assert_eq!(world.policy.status.replacements[0].retries, 0);
 }
 
-/// Nodes that are sick after a replacement may heal, go, or be kept by a person.
+/// Nodes that are sick after a replacement may heal, be deleted, or be vetoed by a person.
 #[test]
 fn witnesses_that_are_gone_say_nothing() {
     let held = || {
@@ -139,7 +139,8 @@ fn witnesses_that_are_gone_say_nothing() {
     assert_eq!(scaled.reserve(at(37)), ["n01"], "most new nodes are well");
 }
 
-/// After a try nobody else has a turn before it is known what came of it, also if the sick new node was the one that was tried.
+/// After a retry no other node gets a turn before the outcome is known, even if the sick new node is the one that was
+/// retried.
 #[test]
 fn the_outcome_of_a_try_is_waited_for() {
     let mut world = world(&[0]);
@@ -175,7 +176,7 @@ fn other_pools_other_conditions_and_reboots_are_not_held() {
     assert_eq!(world.reason(3, at(32)), "RepairsDoNotHelp");
 }
 
-/// Turns that were given before the sick replacement came are taken back, unless something was done already.
+/// Turns given before the sick replacement appeared are withdrawn, unless something was already done.
 #[test]
 fn turns_that_have_not_begun_are_taken_back() {
     let policy = with(json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 3}]}));
@@ -196,7 +197,8 @@ fn turns_that_have_not_begun_are_taken_back() {
     assert!(world.policy.status.repair_of(&"uid-n02".into()).is_none(), "its place is free");
 }
 
-/// Who was well for a while was helped. A sickness from before the node came, and a node of the same second, tell nothing.
+/// A node that was well for a while counts as cured. A sickness from before the node was created, and a node created in
+/// the same second, are not conclusive.
 #[test]
 fn only_a_new_node_that_is_sick_soon_is_a_witness() {
     for (created, since, witness) in [
@@ -236,7 +238,7 @@ fn a_pool_of_one_node_is_tried_again() {
     assert_eq!(world.hold(0, at(93)).unwrap().until(), Some(at(121)));
 }
 
-/// Nodes that boot are not ready, which is not the condition that they should cure, until it lasts too long.
+/// A booting node is not Ready. That is not the condition that the replacement should cure, until it lasts too long.
 #[test]
 fn a_node_that_boots_is_no_witness() {
     let ready = json!({"unhealthyLimit": "100%", "budgets": [{"nodes": 1}], "policies": [
@@ -258,7 +260,7 @@ fn a_node_that_boots_is_no_witness() {
     assert_eq!(world.survey(at(61)).relapses.len(), 1);
 }
 
-/// A memory that somebody else wrote, or a clock that jumped, neither stops repairs for ever nor breaks anything.
+/// A list written by another writer, or a clock that jumped, neither stops repairs for ever nor breaks anything.
 #[test]
 fn garbage_in_the_memory_holds_nobody_for_ever() {
     let far = "9999-01-01T00:00:00Z";
@@ -321,7 +323,7 @@ fn a_nodepool_keeps_its_memory_in_its_annotation() {
     assert!(!PolicyStatus::read_annotation(Some(r#"{"replacements": 5}"#)).damaged);
 }
 
-/// A policy that is edited badly for a moment does not forget.
+/// A policy that is invalid for a moment keeps its list.
 #[test]
 fn a_policy_that_cannot_be_read_keeps_its_memory() {
     let mut world = world(&[0]);
