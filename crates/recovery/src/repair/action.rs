@@ -1,15 +1,13 @@
-//! The two things that are done to a sick node.
+//! The two actions on a sick node.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What is done to a sick node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    /// The node is replaced by another.
     Replace,
-    /// An agent is asked to reboot it.
+    /// Only a request: an agent on the node reboots it.
     Reboot,
 }
 

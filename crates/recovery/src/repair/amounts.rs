@@ -1,23 +1,18 @@
-//! Amounts of nodes: a number, or a share of all.
+//! Amounts of nodes: a number, or a percentage of all nodes.
 
 use std::fmt;
 
 use serde_json::Value;
 
-/// A number of nodes, or a percentage of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many.
     Number(u32),
-    /// This share, from 0 to 100.
+    /// From 0 to 100.
     Percent(u8),
 }
 
 impl Amount {
-    /// Reads it as the API sends it: a number, a number in a string, or a percentage.
-    ///
-    /// # Errors
-    /// Why it is no amount.
+    /// Accepts the forms of an IntOrString: a number, a number in a string, or a percentage.
     pub fn read(value: &Value) -> Result<Self, String> {
         let bad = || {
             format!("{value} is no amount of nodes: write a number such as 2, or a percentage such as 20%")
@@ -38,7 +33,7 @@ impl Amount {
         }
     }
 
-    /// The amount of so many nodes; a share is rounded up.
+    /// A percentage is rounded up.
     pub fn of(self, total: usize) -> usize {
         match self {
             Self::Number(number) => number as usize,
@@ -46,7 +41,7 @@ impl Amount {
         }
     }
 
-    /// True if it is nothing, of however many.
+    /// True if the amount is zero for any number of nodes.
     pub fn is_nothing(self) -> bool {
         matches!(self, Self::Number(0) | Self::Percent(0))
     }
@@ -72,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// The first rows are Karpenter's table of its 20%, the last those of Cluster API, but rounded up.
+    /// The first rows are Karpenter's table for its 20%. The last rows are those of Cluster API, but rounded up.
     #[test]
     fn a_share_is_rounded_up() {
         let cases = [

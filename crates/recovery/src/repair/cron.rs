@@ -1,17 +1,16 @@
-//! Schedules of budgets: cron expressions of five fields, in UTC, as Karpenter's NodePools have them.
+//! Schedules of budgets: cron expressions with five fields, in UTC, as in Karpenter's NodePools.
 
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp, ToSpan, civil::Date, civil::DateTime, tz::TimeZone};
 
-/// A schedule that does not come up within this many days never does: 29 February comes every eight years at the worst.
+/// A schedule that does not fire within this many days never fires: 29 February comes every eight years at the worst.
 const DAYS: usize = 9 * 366;
 
 const MONTHS: [&str; 12] =
     ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"];
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
-/// A cron expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     text: String,
@@ -20,16 +19,13 @@ pub struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// True if the day of the month, or the weekday, is not `*`: if both are not, either may fit.
+    /// True if the field is `?` or starts with `*`. If neither the day of the month nor the weekday does, either one
+    /// may match.
     any_day: bool,
     any_weekday: bool,
 }
 
 impl Schedule {
-    /// Reads an expression.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn read(text: &str) -> Result<Self, String> {
         let fields = match text.trim() {
             "@yearly" | "@annually" => "0 0 1 1 *",
@@ -58,7 +54,7 @@ impl Schedule {
             hours: of(hours, "hour", 0, 23, &[])?,
             days: of(days, "day of month", 1, 31, &[])?,
             months: of(months, "month", 1, 12, &MONTHS)?,
-            // Sunday is 0, and may be written as 7.
+            // Sunday is 0, and 7 is accepted too.
             weekdays: (weekdays_set | (weekdays_set >> 7)) & 0x7f,
             any_day: days.starts_with('*') || days == "?",
             any_weekday: weekdays.starts_with('*') || weekdays == "?",
@@ -82,7 +78,7 @@ impl Schedule {
         has(self.months, date.month()) && fits
     }
 
-    /// The times of a day at which it comes up, in order.
+    /// The times of a day at which the schedule fires, in order.
     fn times(&self) -> impl DoubleEndedIterator<Item = (i8, i8)> + '_ {
         let of = |set: u64, number: i8| set >> number & 1 == 1;
         (0..24_i8).filter(move |hour| of(self.hours, *hour)).flat_map(move |hour| {
@@ -90,7 +86,7 @@ impl Schedule {
         })
     }
 
-    /// The first time at or after another at which it comes up.
+    /// The first time at or after `from` at which the schedule fires.
     pub fn first_from(&self, from: Timestamp) -> Option<Timestamp> {
         let start = from.to_zoned(TimeZone::UTC).datetime();
         let mut date = start.date();
@@ -106,7 +102,7 @@ impl Schedule {
         None
     }
 
-    /// The last time at or before another at which it came up.
+    /// The last time at or before `until` at which the schedule fired.
     pub fn last_until(&self, until: Timestamp) -> Option<Timestamp> {
         let mut date = until.to_zoned(TimeZone::UTC).datetime().date();
         for _ in 0..DAYS {
@@ -121,7 +117,7 @@ impl Schedule {
         None
     }
 
-    /// True if it came up less than a duration ago, and when that changes.
+    /// Whether the schedule fired less than `duration` ago, and when that answer changes.
     pub fn is_active(&self, now: Timestamp, duration: SignedDuration) -> (bool, Option<Timestamp>) {
         let last = self.last_until(now).map(|last| crate::moments::after(last, duration));
         match last.filter(|end| now < *end) {
@@ -142,7 +138,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// The numbers of a field as bits.
+/// The numbers of a field, as a bit set.
 fn set(field: &str, low: u32, high: u32, names: &[&str]) -> Option<u64> {
     let number = |text: &str| -> Option<u32> {
         let named = names.iter().position(|name| name.eq_ignore_ascii_case(text));
@@ -167,7 +163,7 @@ fn set(field: &str, low: u32, high: u32, names: &[&str]) -> Option<u64> {
         let (first, last) = match range.split_once('-') {
             _ if range == "*" || range == "?" => (low, high),
             Some((first, last)) => (number(first)?, number(last)?),
-            // As in robfig/cron: 5/10 means from 5 to the end, every 10.
+            // As in robfig/cron, 5/10 means every 10 from 5 to the end.
             None => (number(range)?, if step.is_some() { high } else { number(range)? }),
         };
         if first > last {

@@ -1,4 +1,4 @@
-//! What holds a repair that is due.
+//! The reasons that block a repair that is due, and their texts.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,115 +16,95 @@ use crate::ids::NodeName;
 use crate::objects::PodRef;
 use crate::one_actor::NodeActor;
 
-/// What holds a repair that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// The policy is paused.
     Paused,
-    /// Too many nodes are past their toleration: it is not the nodes, or not only.
+    /// Too many nodes are past their toleration, so the nodes are probably not the cause.
     TooManyUnhealthy {
-        /// So many are.
         unhealthy: usize,
-        /// So many more were, and healed lately.
+        /// Nodes that were past their toleration and healed recently. They still count.
         settling: usize,
-        /// So many may be.
         limit: usize,
-        /// Of so many.
         nodes: usize,
-        /// The limit as the policy has it.
+        /// The limit as written in the policy.
         setting: Amount,
-        /// When it is over unless more nodes heal, if few enough are past their toleration now.
+        /// When the block ends unless more nodes heal. Set only if the nodes that are past their toleration now are
+        /// within the limit.
         settled_at: Option<Timestamp>,
-        /// When the node has its turn all the same; none if another one has it, or never.
+        /// When this node gets its turn anyway. None if another node has the turn, or if the block never times out.
         ends: Option<Timestamp>,
         /// True if a node of the policy is under repair.
         busy: bool,
     },
-    /// The nodes of a zone are sick for one cause.
+    /// The nodes of a zone are sick, apparently with a common cause.
     ZoneOutage {
-        /// The zone.
         zone: String,
-        /// Its nodes.
         outage: Outage,
-        /// When the node has its turn all the same; none if another one of the zone has it, or never.
+        /// When this node gets its turn anyway. None if another node of the zone has the turn, or if the block never
+        /// times out.
         ends: Option<Timestamp>,
     },
-    /// The nodes of a pool are sick for one cause.
+    /// The nodes of a pool are sick, apparently with a common cause.
     PoolOutage {
-        /// The pool.
         pool: String,
-        /// The type of their condition.
+        /// The type of the condition that the sick nodes share.
         condition: String,
-        /// Its nodes.
         outage: Outage,
-        /// When the node has its turn all the same; none if another one of the pool has it, or never.
+        /// When this node gets its turn anyway. None if another node of the pool has the turn, or if the block never
+        /// times out.
         ends: Option<Timestamp>,
     },
-    /// New machines of the pool have the condition that they should cure.
+    /// New nodes of the pool have the same condition that replacing them should cure.
     RepairsDoNotHelp {
-        /// The pool.
         pool: String,
-        /// The type of the condition.
         condition: String,
-        /// The new nodes that have it.
+        /// The number of new nodes with the condition.
         sick: usize,
-        /// When one node is tried again; none if that is under way.
+        /// When one more node is tried. None if that is due now.
         until: Option<Timestamp>,
     },
-    /// New machines do not come up.
+    /// New machines of the pool fail to launch.
     LaunchFailures {
-        /// The pool.
         pool: String,
-        /// What was seen.
         trouble: LaunchTrouble,
     },
-    /// Another recovery acts on the node.
     AnotherRecovery(NodeActor),
-    /// Nothing can replace the node.
+    /// Nothing can replace the node. The text says why.
     NoBackend(String),
-    /// The server refused to.
+    /// The API server refused the write.
     BackendFailed {
-        /// Its words.
+        /// The server's message.
         words: String,
-        /// When it is tried again.
+        /// When the write is retried.
         until: Timestamp,
     },
-    /// As many nodes as may be are under repair.
     BudgetExhausted {
-        /// So many are.
         used: usize,
-        /// So many may be.
         allowed: usize,
-        /// When the budget changes by itself.
+        /// When a schedule changes the budget.
         until: Option<Timestamp>,
     },
-    /// Everything on the ladder was tried.
+    /// Every rung of the ladder was tried.
     LadderExhausted,
-    /// Nothing owns the node, so nothing replaces its machine, and that may run.
+    /// Nothing owns the node, so nothing replaces its machine, which may still run.
     MachineMayRun {
-        /// The node.
         node: NodeName,
-        /// Since when it is drained.
+        /// The start of the drain.
         since: Timestamp,
-        /// The pods that are left on it, if they are known.
+        /// The pods that remain on the node, if known.
         left: Option<Left>,
-        /// The first of them of which two must not run, and why.
+        /// The first remaining pod that must not run twice, and why.
         once: Option<(PodRef, String)>,
     },
-    /// The brake, which is about the whole cluster.
+    /// The brake, which limits all recoveries of the cluster.
     Brake(Held),
 }
 
 impl Hold {
-    /// The code of a policy too many of whose nodes are sick.
     pub const TOO_MANY_UNHEALTHY: &'static str = "TooManyUnhealthy";
-    /// The code of an exhausted budget.
     pub const BUDGET_EXHAUSTED: &'static str = "BudgetExhausted";
-    /// The code of a zone that is sick for one cause.
     pub const ZONE_OUTAGE: &'static str = "ZoneOutage";
-    /// The code of a pool that is sick for one cause.
     pub const POOL_OUTAGE: &'static str = "PoolOutage";
-    /// The code of a pool in which replacements do not help.
     pub const REPAIRS_DO_NOT_HELP: &'static str = "RepairsDoNotHelp";
 
     /// A stable name for metrics, conditions and JSON.
@@ -148,9 +128,10 @@ impl Hold {
 
     /// A short text that changes when the node's condition has to be written again.
     pub fn token(&self) -> String {
-        // The time is told once, when it is known. It moves with every node that heals, and `explain` tells it then.
+        // The condition is written once when the time is first known, not whenever the time moves: every node that
+        // heals moves it. `explain` shows the current time.
         let settles = if self.settled_at().is_some() { " settles" } else { "" };
-        // A node that was told of a budget that is used up must be told that nobody knows how much of it is.
+        // An unreadable list of repairs has its own token: it replaces a condition that says the budget is exhausted.
         let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
         let left = match self {
             Self::MachineMayRun { left, .. } => {
@@ -172,12 +153,12 @@ impl Hold {
         format!("{} {}{settles}{unreadable}{left}", reasons::BLOCKED, self.code())
     }
 
-    /// True if the budget counts as used up because nobody can read what is under way.
+    /// True if the budget counts as exhausted only because the list of repairs under way cannot be read.
     fn is_of_an_unreadable_list(&self) -> bool {
         matches!(self, Self::BudgetExhausted { used: usize::MAX, .. })
     }
 
-    /// When it is over unless more nodes heal, if that is all that it waits for.
+    /// When the block ends unless more nodes heal, if it waits only for that.
     fn settled_at(&self) -> Option<Timestamp> {
         match self {
             Self::TooManyUnhealthy { settled_at, .. } => *settled_at,
@@ -195,7 +176,7 @@ impl Hold {
         }
     }
 
-    /// When it is over by itself, or may be.
+    /// When the block ends, or may end, without a change in the cluster.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::BackendFailed { until, .. } => Some(*until),
@@ -215,7 +196,7 @@ impl Hold {
         }
     }
 
-    /// A sentence that says what would end it.
+    /// A sentence that says what would end the block.
     pub fn what_would_end_it(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::Paused => "Somebody sets spec.paused of the policy to false.",
@@ -311,7 +292,7 @@ impl fmt::Display for Hold {
     }
 }
 
-/// So many pods are named.
+/// The maximum number of pods named in a message.
 const MOST_NAMED: usize = 5;
 
 fn tell_left(f: &mut fmt::Formatter<'_>, left: Option<&Left>) -> fmt::Result {
@@ -324,7 +305,8 @@ fn tell_left(f: &mut fmt::Formatter<'_>, left: Option<&Left>) -> fmt::Result {
     }
 }
 
-/// The ways out for a node whose machine may run, as commands: those of the pod that must not run twice, or of the first one.
+/// The ways out for a node whose machine may run, as commands. They name the pod that must not run twice, or else the
+/// first remaining pod.
 fn ways_out(
     node: &NodeName,
     since: Timestamp,

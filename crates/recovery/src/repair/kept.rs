@@ -1,8 +1,8 @@
-//! The labels, annotations and taints of Nodes that we deleted. A machine that registers again gets them back: its kubelet knows only some
-//! of them, and without the others no policy would select it any more.
+//! The labels, annotations and taints of Nodes that Salvor deleted. A machine that registers again gets them back: its
+//! kubelet sets only some of them, and without the rest no policy would select the node any more.
 //!
-//! They are written into the policy's status before the Node is deleted, with the Node's revision: a Node that has changed since is written
-//! down again first.
+//! They are written into the policy's status before the Node is deleted, together with the Node's resourceVersion. If
+//! the Node has changed since, they are written again first.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use crate::objects::{NodeRef, Taint};
 use crate::step::{Changed, Merge, Patch};
 use crate::taints::Taints;
 
-/// A machine that registers later than this is another one.
+/// A machine that registers later than this counts as a different one.
 const LASTS: SignedDuration = SignedDuration::from_hours(24);
-/// So many Nodes are remembered in one policy.
+/// The maximum number of Nodes remembered in one policy.
 const MOST: usize = 32;
-/// So many bytes of one Node, and of all together.
+/// The maximum size in bytes for one Node, and for all Nodes of a policy.
 const LONGEST: usize = 16 * 1024;
 const LONGEST_ALL: usize = 128 * 1024;
 /// Labels that a kubelet sets itself when it registers.
@@ -35,48 +35,40 @@ const OF_KUBELET: [&str; 5] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// What stood on a Node that we deleted.
+/// The metadata and taints of a Node that Salvor deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Kept {
-    /// The node's name.
     pub node: NodeName,
-    /// The UID that it had.
     pub uid: Uid,
-    /// The machine, by its firmware.
+    /// Identifies the machine by its firmware.
     #[serde(default, rename = "systemUUID", skip_serializing_if = "String::is_empty")]
     pub system_uuid: String,
-    /// The machine, by its provider.
+    /// Identifies the machine by its provider.
     #[serde(default, rename = "providerID", skip_serializing_if = "String::is_empty")]
     pub provider_id: String,
-    /// The state of the Node that was written down.
+    /// The version of the Node that was saved.
     pub resource_version: ResourceVersion,
-    /// When.
     pub at: Timestamp,
-    /// Its labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// Its annotations, but ours.
+    /// Without Salvor's own annotations.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Its taints, but those that say how it is.
+    /// Without taints that describe the state of the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<KeptTaint>,
 }
 
-/// A taint of such a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptTaint {
-    /// Its key.
     pub key: String,
-    /// Its value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub value: String,
-    /// Its effect.
     pub effect: String,
 }
 
-/// Reads a list of them. What cannot be read is left out: a memory that is lost holds nobody up.
+/// Entries that cannot be read are dropped: losing them must not block a repair.
 pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Kept>, D::Error> {
     let all = match Value::deserialize(from)? {
         Value::Array(all) => all,
@@ -90,14 +82,15 @@ fn texts(of: &Value) -> BTreeMap<String, String> {
     all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// True if a label, annotation or taint of this key is Salvor's own, or says how the node is: it is not put back.
+/// True if a label, annotation or taint with this key is Salvor's own and therefore not restored. The exception is the
+/// veto `DO_NOT_REPAIR`, which a person sets.
 fn is_of_the_moment(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     let is_ours = domain == "salvor.dev" || domain.ends_with(".salvor.dev");
     is_ours && key != DO_NOT_REPAIR
 }
 
-/// True if a taint of this key says how the node is, or what is done to it now.
+/// True if a taint with this key describes the node's current state, or an action in progress on it.
 fn is_lifecycle(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     key == FORCE_EVICTION
@@ -110,8 +103,8 @@ fn is_lifecycle(key: &str) -> bool {
 }
 
 impl Kept {
-    /// What stands on a Node that was read, if it is in the judged state. `lost` are taints by which somebody says that it is lost: those
-    /// are not put back either.
+    /// Fails if the Node is not in the given version. `lost` lists the taints that declare a node lost: they are not
+    /// restored either.
     pub(super) fn of(
         node: &Value,
         uid: &Uid,
@@ -148,7 +141,7 @@ impl Kept {
             annotations,
             taints,
         };
-        // Of one that has too much, the longest annotations are lost first.
+        // If the entry is too large, the longest annotations are dropped first.
         while kept.size() > LONGEST {
             let longest =
                 kept.annotations.iter().max_by_key(|(_, value)| value.len()).map(|(key, _)| key.clone());
@@ -164,13 +157,12 @@ impl Kept {
         serde_json::to_string(self).map_or(0, |text| text.len())
     }
 
-    /// When it is forgotten.
     pub(super) fn forgotten_at(&self) -> Timestamp {
         after(self.at, LASTS)
     }
 
-    /// True if this is the same machine, which has registered again. Its name must be the same, too: a kubelet may say of itself what it
-    /// likes, but it registers no Node of another name.
+    /// True if this is the same machine, registered again. The name must match too: a kubelet may report any systemUUID
+    /// or providerID, but it cannot register a Node with another name.
     pub fn is_of(&self, node: &NodeView, now: Timestamp) -> bool {
         let is = |known: &str, now: &str| !known.is_empty() && known == now;
         let is_later = node.created.is_some_and(|created| self.at <= after(created, CLOCKS_DIFFER));
@@ -181,10 +173,10 @@ impl Kept {
             && (is(&self.system_uuid, &node.system_uuid) || is(&self.provider_id, &node.provider_id))
     }
 
-    /// The change of a Node that puts back what it has not.
+    /// The patch that restores whatever the Node lacks.
     ///
     /// # Errors
-    /// The Node is not in the judged state.
+    /// The Node is not in the given version.
     pub(super) fn patch(
         &self,
         read: &[Option<Value>],
@@ -221,7 +213,7 @@ impl Kept {
     }
 }
 
-/// Those that are not forgotten, with one more. A machine is remembered once, and of too many the oldest are lost.
+/// Adds one entry and drops expired ones. Each machine has one entry. If there are too many, the oldest are dropped.
 pub(super) fn with(kept: &[Kept], one: Kept) -> Vec<Kept> {
     let is_same = |other: &Kept| {
         let is = |a: &str, b: &str| !a.is_empty() && a == b;

@@ -1,4 +1,4 @@
-//! The rung of the ladder whose turn it is.
+//! Chooses the next rung of a node's ladder.
 
 use jiff::Timestamp;
 
@@ -7,31 +7,25 @@ use super::progress::Tried;
 use super::sickness::Sick;
 use crate::moments::after;
 
-/// What is next for a node that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// This is tried now.
     Try {
-        /// What is done.
         action: Action,
-        /// The place in the ladder, from 0.
+        /// The index in the ladder, from 0.
         rung: usize,
-        /// Which attempt on that rung, from 1.
+        /// The attempt on that rung, from 1.
         attempt: u32,
     },
-    /// The last try still has time.
+    /// The last attempt has not timed out yet.
     Running {
-        /// What was done.
         action: Action,
-        /// Until when.
         until: Timestamp,
     },
-    /// Nothing is left.
     Exhausted,
 }
 
 impl Turn {
-    /// What is done, or was done last; a ladder that is used up would have replaced the node.
+    /// The current or last action. An exhausted ladder counts as a replacement.
     pub(super) fn action(self) -> Action {
         match self {
             Self::Try { action, .. } | Self::Running { action, .. } => action,
@@ -40,7 +34,7 @@ impl Turn {
     }
 }
 
-/// What is next, after the last try. A ladder that was changed meanwhile goes on at the same place.
+/// The next turn after the last attempt. If the ladder was edited meanwhile, it continues at the same index.
 pub(super) fn turn(sick: &Sick, tried: Option<&Tried>, now: Timestamp) -> Turn {
     let at = |rung: usize, attempt| match sick.ladder.get(rung) {
         Some(it) => Turn::Try { action: it.action, rung, attempt },

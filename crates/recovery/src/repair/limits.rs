@@ -1,4 +1,4 @@
-//! The limits of a policy, asked about one node.
+//! Applies the limits of a policy to one node.
 
 use jiff::Timestamp;
 
@@ -14,21 +14,18 @@ use super::survey::{Member, Survey};
 use super::views::Backend;
 use crate::moments::after;
 
-/// A repair that limits are asked about.
+/// A repair for which the limits are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// The node.
     pub member: &'a Member<'a>,
-    /// Its sickness.
     pub sick: &'a Sick,
-    /// What would be done.
     pub action: Action,
-    /// The repair as it is written down.
+    /// The entry in the policy's status.
     pub repair: Option<&'a Repair>,
 }
 
 impl Asked<'_> {
-    /// True if something was done to the node already, so that it is not held any more for others.
+    /// True if something was already done to the node. Sickness of other nodes does not block it any more.
     fn has_begun(&self) -> bool {
         let is_prepared = self.member.node.is_cordoned_by_us() || self.member.prepared().is_some();
         self.member.is_deleting() || self.repair.is_some() && is_prepared
@@ -39,7 +36,7 @@ impl Asked<'_> {
     }
 }
 
-/// A group of which one node at a time is repaired.
+/// A group of nodes in which one node at a time is repaired.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum SingleFile {
     Policy,
@@ -49,7 +46,7 @@ pub(super) enum SingleFile {
 }
 
 impl SingleFile {
-    /// The code of the hold of all others.
+    /// The code of the hold for all other nodes of the group.
     pub(super) fn code(&self) -> &'static str {
         match self {
             Self::Policy => Hold::TOO_MANY_UNHEALTHY,
@@ -61,7 +58,7 @@ impl SingleFile {
 }
 
 impl Survey {
-    /// What holds every node of the policy.
+    /// The hold that applies to every node of the policy.
     pub fn held_as_a_whole(&self, policy: &Policy) -> Option<Hold> {
         if policy.paused {
             return Some(Hold::Paused);
@@ -82,18 +79,18 @@ impl Survey {
         }
     }
 
-    /// True if more nodes are past their toleration, or were until lately, than the policy's limit.
+    /// True if the nodes past their toleration, together with those that healed recently, exceed the policy's limit.
     pub(super) fn has_too_many(&self) -> bool {
         self.unhealthy > 0 && self.unhealthy + self.settling > self.limit
     }
 
-    /// What holds a node that is due, besides the budget.
+    /// The hold for a node that is due. The budget is checked elsewhere.
     pub fn hold(&self, policy: &Policy, asked: &Asked<'_>, now: Timestamp) -> Option<Hold> {
         if policy.paused {
             return Some(Hold::Paused);
         }
         if self.has_too_many() {
-            // A limit of nothing is a person's word that nothing is repaired.
+            // A limit of zero is a person's decision that nothing is repaired, so it never times out.
             let is_for_ever = policy.unhealthy_limit.is_nothing();
             let waits = if is_for_ever {
                 Some(None)
@@ -130,7 +127,7 @@ impl Survey {
         refused.map(|refusal| Hold::BackendFailed { words: refusal.words.clone(), until: refusal.until })
     }
 
-    /// The outage, if it holds this node, and when it does not any more.
+    /// The outage if it blocks this node, and when it stops doing so.
     fn holds(
         &self,
         outage: &Outage,
@@ -140,8 +137,8 @@ impl Survey {
         self.waits(outage.busy, outage.settling > 0, asked, now).map(|ends| (*outage, ends))
     }
 
-    /// How long a node that is held with others waits, if it does. One that was held for long enough has its turn when no other one of them
-    /// is under repair. While others heal, the cause passes by itself, and no turn begins.
+    /// How long a node waits because of other sick nodes; none if it does not wait. After the timeout it gets its turn
+    /// once no other node of the group is under repair. While others heal, the cause passes by itself, and no turn begins.
     fn waits(
         &self,
         busy: bool,
@@ -155,13 +152,13 @@ impl Survey {
         (!has_turn).then_some(ends.filter(|_| !is_over))
     }
 
-    /// The hold of a pool in which replacements do not help. The node that is tried again, and one to which something was done
-    /// already, are not held.
+    /// The hold for a pool in which replacements do not help. It does not apply to the node that is tried again, nor to
+    /// a node to which something was already done.
     pub(super) fn held_by_relapse(&self, asked: &Asked<'_>, now: Timestamp) -> Option<Hold> {
         let key = asked.pool_condition();
         let relapse = self.relapses.get(&key).filter(|_| asked.action == Action::Replace)?;
         let is_tried = asked.repair.is_some_and(|repair| relapse.tried == Some(repair.since));
-        // A turn that was given before does not become the one that is tried again.
+        // A repair that already had its turn does not become the next try.
         let is_new = asked.repair.is_none_or(|repair| self.picks.contains(repair));
         let has_turn = is_new && relapse.again <= now && !relapse.busy;
         if is_tried || has_turn || asked.has_begun() {
@@ -172,7 +169,7 @@ impl Survey {
         Some(Hold::RepairsDoNotHelp { pool, condition, sick: relapse.sick, until })
     }
 
-    /// The groups to which a node belongs of which one node at a time is repaired.
+    /// The groups of this node in which one node at a time is repaired.
     pub(super) fn single_files(&self, asked: &Asked<'_>) -> Vec<SingleFile> {
         let key = asked.pool_condition();
         let zone = self.zones.get_key_value(&*asked.member.node.zone);
@@ -184,7 +181,7 @@ impl Survey {
         policy.into_iter().chain(zone).chain(pool).chain(relapse).collect()
     }
 
-    /// Why a node that is due and not held has no turn.
+    /// The reason why a node that is due and not otherwise blocked has no turn.
     pub fn budget_hold(&self) -> Option<Hold> {
         (self.used >= self.allowed).then_some(Hold::BudgetExhausted {
             used: self.used,
@@ -193,8 +190,8 @@ impl Survey {
         })
     }
 
-    /// Marks the outages and relapses in which a node is under repair, by its zone and pool. A node that is gone, while its machine
-    /// is not, may be of any zone.
+    /// Marks the outages and relapses that have a node under repair, by its zone and pool. If the Node is gone and its
+    /// machine is not, its zone is unknown, so every zone is marked.
     pub(super) fn is_busy_with(&mut self, repair: &Repair, place: Option<(&str, &str)>) {
         for (zone, outage) in &mut self.zones {
             outage.busy |= place.is_none_or(|(of, _)| of == zone);

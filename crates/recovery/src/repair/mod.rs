@@ -1,10 +1,12 @@
-//! The repair recovery: a node that has been sick for too long is replaced or rebooted, gently where possible, and never too many
-//! at once.
+//! The repair recovery: it replaces or reboots a node that has been sick for too long. It drains where possible, and
+//! limits how many nodes are under repair at the same time.
 //!
-//! Read [`rules`](decide_node) first. `sickness.rs` says which node is sick and until when that is tolerated, `progress.rs` keeps its
-//! clock, `survey.rs` looks at all nodes of a policy and gives turns, `next.rs` has the next step for a node, `limits.rs` asks its limits about a node, `outages.rs` finds sickness that has one cause, `relapse.rs` finds
-//! repairs that do not help, `pods.rs` drains nodes and frees the pods of those that are gone, and
-//! `kept.rs` what stood on a Node that was deleted, and `provider.rs` has what providers repair by default.
+//! Start with [`rules`](decide_node). `sickness.rs` decides which node is sick and how long that is tolerated, and
+//! `progress.rs` keeps the clocks. `survey.rs` counts all nodes of a policy and gives out turns, `limits.rs` applies
+//! the policy's limits to one node, and `next.rs` chooses the next step for a node. `outages.rs` finds sickness with a
+//! common cause, and `relapse.rs` finds replacements that do not help. `pods.rs` drains nodes and frees the pods of
+//! nodes that are gone. `kept.rs` saves the metadata of a Node that is deleted, and `provider.rs` lists what providers
+//! repair by default.
 
 mod action;
 mod amounts;

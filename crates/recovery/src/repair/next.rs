@@ -1,7 +1,8 @@
-//! The next step for a node that is due: what the ladder says, and how a node is replaced by the backend that it has.
+//! The next step for a node that is due, according to its ladder and its backend.
 //!
-//! **A node that nothing owns** cannot be replaced: nobody makes another machine, and its own may run on while its Node is gone. So it is
-//! cordoned and drained through the Eviction API, with either termination, and then held. A ladder that reboots goes on from there.
+//! **A node that nothing owns** cannot be replaced: nothing creates another machine, and the old one may keep running
+//! after its Node is deleted. So it is cordoned and drained through the Eviction API, with either termination, and then
+//! blocked. If the ladder has a reboot later, it continues with that.
 
 use jiff::Timestamp;
 use salvor_api::config::ClusterApiRepair;
@@ -21,21 +22,18 @@ use super::views::Backend;
 use crate::gate::{Gate, Kubelet, Machine, may_be_forced};
 use crate::moments::{after, to_the_second};
 
-/// The next step for a node that is due.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {
-    /// This is written.
     Write(Box<Step>),
-    /// A reboot is requested.
     Reboot {
-        /// The place in the ladder, from 0.
+        /// The index in the ladder, from 0.
         rung: usize,
-        /// Which attempt on that rung, from 1.
+        /// The attempt on that rung, from 1.
         attempt: u32,
     },
-    /// Nothing: what was begun goes on.
+    /// Nothing to write: an earlier step is in progress.
     UnderWay,
-    /// Nothing, and a person is needed.
+    /// Nothing to write: the repair is blocked.
     Held(Hold),
 }
 
@@ -45,7 +43,7 @@ impl Next {
     }
 }
 
-/// A node that is due, and its repair as it is written down.
+/// A node that is due, with its entry in the policy's status.
 #[derive(Clone, Copy)]
 pub(super) struct Case<'a> {
     pub(super) member: &'a Member<'a>,
@@ -56,11 +54,10 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// The next step for the node.
     pub(super) fn next(&self, sick: &Sick, turn: Turn) -> Next {
         match turn {
             Turn::Try { action: Action::Replace, rung, .. } => match self.replacement() {
-                // A machine that nothing replaces may still be cured by what comes after on the ladder.
+                // A later reboot on the ladder may still cure a machine that nothing replaces.
                 Next::Held(hold @ Hold::MachineMayRun { .. }) => {
                     let reboots = |(_, rung): &(usize, &super::policy::Rung)| rung.action == Action::Reboot;
                     let later = sick.ladder.iter().enumerate().skip(rung).find(reboots);
@@ -74,8 +71,8 @@ impl Case<'_> {
         }
     }
 
-    /// True if nothing more can be done for the node, so that it must not keep others from being repaired: a person forbids it, all
-    /// was tried, or its machine may run.
+    /// True if nothing more can be done for the node, so it must not keep other nodes from being repaired: a person
+    /// vetoed it, the ladder is exhausted, or its machine may run.
     pub(super) fn is_given_up(&self, sick: &Sick, turn: Turn) -> bool {
         let is_held = || match self.next(sick, turn) {
             Next::Held(Hold::LadderExhausted | Hold::MachineMayRun { .. }) => true,
@@ -91,7 +88,7 @@ impl Case<'_> {
         }
     }
 
-    /// The next write that replaces the node, if there is one.
+    /// The next write of the replacement, if there is one.
     pub(super) fn replacement(&self) -> Next {
         let zone = || self.member.node.zone.to_string();
         match &self.member.backend {
@@ -136,7 +133,6 @@ impl Case<'_> {
         }
     }
 
-    /// The next step for a node that nothing owns.
     fn unowned(&self) -> Next {
         let (node, memory) = (self.member.node, self.member.node.progress.as_deref());
         if node.deleting().is_some() {
@@ -171,7 +167,7 @@ impl Case<'_> {
             }
         };
         if may_be_deleted {
-            // What stands on it is written down first, in the state in which it is deleted.
+            // The Node's metadata is saved first, in exactly the version that is deleted.
             let kept = &self.policy.status.deleted_nodes;
             let is_kept = |it: &Kept| it.uid == node.node.uid && it.resource_version == node.resource_version;
             if !kept.iter().any(is_kept) {
@@ -200,8 +196,8 @@ impl Case<'_> {
         Next::Held(Hold::MachineMayRun { node: node.node.name.clone(), since, left: left.cloned(), once })
     }
 
-    /// The first pod that is left and must not be ended with its Node, and why. The word of its kubelet does not count for that: a
-    /// kubelet without a Node is asked by nobody.
+    /// The first remaining pod that must not be ended by deleting its Node, and why. The kubelet always counts as
+    /// silent here: once its Node is gone, nothing queries it.
     fn must_run_once(&self) -> Option<(&PodView, String)> {
         let (machine, gate) = (self.member.node.machine(), &self.settings.gate);
         let pods = &self.member.left.as_ref()?.pods;
@@ -213,11 +209,12 @@ impl Case<'_> {
         })
     }
 
-    /// When the time of a drain that has begun is over. It counts from the cordon, however long something held that.
+    /// When the time for a drain in progress is over. It counts from the cordon, even if something blocked the drain
+    /// meanwhile.
     pub(super) fn drain_ends(&self) -> Option<Timestamp> {
         let (node, repair) = (self.member.node, self.repair?);
         let since = node.progress.as_deref()?.draining_since?;
-        // One of an earlier turn does not count, and a time that lies ahead counts as now.
+        // A drain from an earlier turn does not count. A time in the future counts as now.
         let from = since.max(repair.since).min(self.now);
         (self.member.backend == Backend::Node).then(|| after(from, self.policy.drain_time()))
     }

@@ -1,11 +1,12 @@
-//! Sickness of many nodes that looks like one cause, and holds that settle.
+//! Finds sickness of many nodes with a common cause, and decides how long it blocks repairs.
 //!
-//! The nodes of a zone share its network and power; the nodes of a pool share an image and agents. If most of them are sick,
-//! new machines seldom help, and the cause is likely to pass.
+//! The nodes of a zone share its network and power; the nodes of a pool share an image and agents. If most of them are
+//! sick, new machines seldom help, and the cause is likely to pass.
 //!
-//! A cause passes node by node. So a node that healed by itself counts like a sick one for `repair.settleAfter` more, and longer
-//! while others heal: it counts as long as the next node healed within that span. Each node counts once, with the last time that it
-//! healed, so one agent that flaps cannot keep others counted. And a node counts no longer after its sickness than it was seen sick.
+//! A cause passes node by node. So a node that healed by itself keeps counting as sick for `repair.settleAfter`, and
+//! longer while others heal: it counts as long as the next node healed within that span. Each node counts once, with
+//! the last time that it healed, so one flapping agent cannot keep other nodes counted. A node never counts for longer
+//! than it was seen sick.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +17,22 @@ use super::sickness::{Diagnosis, Settings};
 use super::survey::{Counts, Member, Survey};
 use crate::moments::after;
 
-/// From this number of sick nodes on, their sickness may have one cause. The node lifecycle controller counts so too.
+/// The minimum number of sick nodes for a common cause. The node lifecycle controller uses the same number.
 const AT_LEAST: usize = 3;
 
-/// Nodes that are sick for one cause.
+/// Nodes that are sick with a common cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outage {
-    /// The nodes that are sick.
     pub sick: usize,
-    /// Those that healed lately.
+    /// Nodes that healed recently.
     pub settling: usize,
-    /// All nodes.
     pub nodes: usize,
-    /// When it is over unless more nodes heal, if the sick nodes alone are too few for one cause.
+    /// When the outage ends unless more nodes heal. Set only if the nodes that are sick now are too few for an outage.
     pub settled_at: Option<Timestamp>,
     /// True if one of the nodes is under repair.
     pub busy: bool,
 }
 
-/// Nodes of one kind, counted.
 #[derive(Debug, Default)]
 pub(super) struct Tally<'a> {
     pub(super) sick: usize,
@@ -42,18 +40,18 @@ pub(super) struct Tally<'a> {
     pub(super) healed: Vec<&'a Healed>,
 }
 
-/// The nodes that healed and still count.
+/// The nodes that healed and still count as sick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settling {
     pub(super) nodes: usize,
-    /// When they count no more, unless others heal.
+    /// When they stop counting unless more nodes heal.
     pub(super) until: Option<Timestamp>,
-    /// When one of them is forgotten.
+    /// When the first of them is forgotten.
     pub(super) changes_at: Option<Timestamp>,
 }
 
 impl Tally<'_> {
-    /// Counts the nodes that healed, from the last one back.
+    /// Counts the nodes that healed, from the most recent one back.
     pub(super) fn settling(&mut self, settle_after: SignedDuration, now: Timestamp) -> Settling {
         self.healed.sort_by_key(|healed| std::cmp::Reverse(healed.at));
         let mut settling = Settling::default();
@@ -71,7 +69,6 @@ impl Tally<'_> {
         settling
     }
 
-    /// The outage that these nodes make, if they do.
     fn outage(&self, settling: Settling, is_one: impl Fn(usize, usize) -> bool) -> Option<Outage> {
         let Self { sick, nodes, .. } = *self;
         let alone = is_one(sick, nodes);
@@ -86,8 +83,8 @@ impl Tally<'_> {
     }
 }
 
-/// Finds the zones and pools whose nodes are sick for one cause, and counts the nodes that the breaker still sees as sick. The members
-/// are those that are sick or healed lately, and maybe others; all are counted.
+/// Finds the zones and pools whose nodes are sick with a common cause, and counts healed nodes that still count against
+/// the unhealthy limit. `members` holds at least all nodes that are sick or healed recently; `counts` covers all nodes.
 pub(super) fn find(
     survey: &mut Survey,
     counts: &Counts<'_>,
@@ -103,7 +100,7 @@ pub(super) fn find(
     let mut zones: BTreeMap<&str, Tally<'_>> = counted.collect();
     let mut conditions: BTreeMap<(&str, &str), Tally<'_>> = BTreeMap::new();
     for (member, diagnosis) in members.iter().zip(diagnoses) {
-        // Nodes that boot, or go, say nothing about their zone.
+        // A node that boots or is being deleted says nothing about its zone.
         if diagnosis.starting || member.is_deleting() {
             continue;
         }
@@ -138,7 +135,7 @@ pub(super) fn find(
     for (zone, mut tally) in zones.into_iter().filter(|(zone, _)| !zone.is_empty()) {
         let Some(percent) = settings.zone_sick_percent else { continue };
         let settling = settle(&mut tally);
-        // A zone beside which there is no other is the whole policy, and for that the policy has a limit.
+        // A single zone is the whole policy, and the policy's own limit covers that.
         let is_one =
             |sick: usize, nodes: usize| share(sick, nodes, percent) && (several || sick > limit_of(nodes));
         zones_out.extend(tally.outage(settling, is_one).map(|outage| (zone.to_owned(), outage)));
@@ -187,7 +184,7 @@ mod tests {
         assert_eq!(settling(&gap, 300), (2, Some(480)), "a gap of three minutes ends it");
     }
 
-    /// However often one agent flaps, it adds its own node and at most one span.
+    /// However often one agent flaps, it adds only its own node and at most one span.
     #[test]
     fn one_flapping_agent_keeps_nobody_else_counted() {
         let others = [healed(-3000, 0), healed(-3000, 0), healed(-3000, 1)];

@@ -1,9 +1,10 @@
-//! The rules for the pods of a node that is replaced: they are drained while the node is there, and freed when node and machine are
-//! gone.
+//! The rules for the pods of a node that is replaced. They are drained while the node exists, and freed once the node
+//! and its machine are gone.
 //!
-//! **At most once.** A node that is not Ready may still run its pods, and a deleted NodeClaim or Machine does not prove that its machine
-//! is off: its finalizer stands until the provider says so. So nothing is forced before both the Node and its NodeClaim or Machine are
-//! gone by a live read. From then on Pod GC would force the same pods within a minute.
+//! **At most once.** A node that is not Ready may still run its pods. A NodeClaim or Machine that is being deleted does
+//! not prove that its machine is off: its finalizer stays until the provider confirms that. So no pod is forced before
+//! a live read shows that both the Node and its NodeClaim or Machine are gone. From then on Pod GC would force the same
+//! pods within a minute.
 
 use std::fmt;
 
@@ -21,31 +22,27 @@ use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::step::Grace;
 use crate::verdict::{Inquiry, Judgement, Reason, Verdict, judge};
 
-/// A pod that is bound to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// The pod.
     pub pod: PodRef,
-    /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// Its phase.
     pub phase: PodPhase,
-    /// Its deletion mark.
     pub deletion: Option<Deletion>,
-    /// Why no drain evicts it.
+    /// Why a drain does not evict the pod.
     pub stays: Option<Stays>,
-    /// What it is, as far as it decides whether two of it may run.
+    /// The facts that decide whether the pod may run twice.
     pub work: Work,
-    /// True if its spec asks for no grace, so that a deletion takes it from the API before its kubelet has ended it.
+    /// True if the spec has a grace period of zero: a deletion then removes the pod from the API before its kubelet has
+    /// ended it.
     pub without_grace: bool,
 }
 
-/// Why no drain evicts a pod.
+/// Why a drain does not evict a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stays {
-    /// It is the image of a static pod.
+    /// A mirror pod represents a static pod, which its kubelet runs.
     Mirror,
-    /// Its DaemonSet would make it again on the same node.
+    /// Its DaemonSet would create it again on the same node.
     DaemonSet,
 }
 
@@ -54,68 +51,55 @@ impl PodView {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// True if a drain waits for its end.
+    /// True if a drain waits for the pod to end.
     pub fn holds_a_drain(&self) -> bool {
         self.stays.is_none() && !self.has_ended()
     }
 }
 
-/// A node that was replaced, and is gone.
+/// A node that was replaced and is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grave {
-    /// The node.
     pub node: NodeRef,
-    /// Its NodeClaim or Machine.
+    /// The NodeClaim or Machine of the node.
     pub owner: ObjectRef,
 }
 
-/// The place of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodPlace {
-    /// Its node was replaced.
     Replaced {
-        /// The node and the owner of its machine.
         grave: Grave,
-        /// True if a node of that name is there.
+        /// True if a node with that name exists.
         node_is_there: bool,
-        /// True if the owner is there.
+        /// True if the NodeClaim or Machine exists.
         owner_is_there: bool,
     },
-    /// Its node is drained.
     Drained {
-        /// The node.
         node: NodeRef,
-        /// True if its pods are evicted.
+        /// True if its pods are to be evicted now.
         is_drained: bool,
     },
 }
 
-/// Why a pod is, or is not, evicted or freed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodWhy {
-    /// A node of that name is there: its kubelet decides.
+    /// A node with that name exists, so its kubelet decides.
     NodeIsThere,
-    /// The machine may still run.
     MachineMayRun {
-        /// Its NodeClaim or Machine.
+        /// The NodeClaim or Machine that still exists.
         owner: Box<ObjectRef>,
     },
-    /// It has ended.
     Ended,
-    /// It is going.
+    /// It is already being deleted.
     Going,
-    /// A drain leaves it.
+    /// A drain does not evict it.
     Stays(Stays),
-    /// The node is not drained.
     NotDrained,
-    /// The API server refused to.
     Refused(Box<Refusal>),
-    /// Its node is drained.
     Drained {
-        /// The node.
         node: Box<NodeRef>,
     },
-    /// Its node and machine are gone.
+    /// The node and its machine are gone.
     Orphaned(Box<Grave>),
 }
 
@@ -170,7 +154,7 @@ impl Reason for PodWhy {
     }
 }
 
-/// Is this pod evicted, or freed?
+/// Decides whether a pod is evicted or freed.
 pub fn decide_pod(
     pod: &PodView,
     place: &PodPlace,
@@ -184,7 +168,8 @@ pub fn decide_pod(
             free(ask, pod, &Remains { grave, node_is_there, owner_is_there, gate }, refused, now)
         }
         PodPlace::Drained { node, is_drained } => {
-            // Whether the kubelet still answers is not asked: on a silent one the deletion of a pod without grace is force.
+            // The kubelet always counts as silent: on a silent kubelet, deleting a pod without grace period amounts to
+            // force.
             let gate = may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &Machine::MayRun, gate);
             let grace = match gate {
                 Gate::No(_) if pod.without_grace => Grace::ASecond,
@@ -197,7 +182,6 @@ pub fn decide_pod(
 
 type PodVerdict = Verdict<PodWhy, Step>;
 
-/// What is left of a machine.
 struct Remains<'a> {
     grave: &'a Grave,
     node_is_there: bool,
@@ -225,7 +209,8 @@ fn free(
     };
     ask.that("May it be forced?", seen, may_be)
         .ok_or_else(|| Verdict::Ignore(PodWhy::MachineMayRun { owner: Box::new(grave.owner.clone()) }))?;
-    // Pods that have ended are deleted too, as Pod GC does. What only finalizers hold was force deleted.
+    // Pods that have ended are deleted too, as Pod GC does. A pod with grace period zero that only finalizers keep was
+    // already force deleted.
     let is_held = pod.deletion.is_some_and(|it| it.grace_seconds == Some(0)) && pod.has_ended();
     let seen = if is_held { "yes, and finalizers hold it" } else { "no" };
     ask.that("Is it still to be deleted?", seen, !is_held).ok_or(Verdict::Ignore(PodWhy::Going))?;
@@ -259,7 +244,7 @@ fn free(
     Ok(Verdict::Act { actions, why })
 }
 
-/// What the API server refused is tried again after a while.
+/// A write that the API server refused is retried after a while.
 fn not_refused(ask: &mut Inquiry, refused: Option<&Refusal>, now: Timestamp) -> Result<(), PodVerdict> {
     let refused = refused.filter(|refusal| now < refusal.until);
     let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());

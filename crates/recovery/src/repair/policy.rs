@@ -16,60 +16,53 @@ use super::views::Status;
 use crate::ids::ResourceVersion;
 use crate::objects::ObjectRef;
 
-/// The share of sick nodes up to which repairs go on, if a policy does not say: Karpenter's.
+/// The default share of sick nodes up to which repairs continue, as in Karpenter.
 const UNHEALTHY_LIMIT: Amount = Amount::Percent(20);
-/// The nodes under repair at once, if a policy does not say.
+/// The default limit of nodes under repair at once.
 pub(super) const DEFAULT_BUDGET: Amount = Amount::Percent(10);
-/// The time that a graceful termination may take, if a policy does not say.
+/// The default duration of a graceful termination.
 const GRACE_PERIOD: SignedDuration = SignedDuration::from_mins(15);
-/// The time that the drain of a node that nothing owns has under a Forceful termination, before the node counts as held: enough for the
-/// Eviction API to be asked about each pod.
+/// How long the drain of an unowned node may take under a Forceful termination before the repair counts as blocked. It
+/// leaves time for one request to the Eviction API per pod.
 const FORCEFUL_DRAIN: SignedDuration = SignedDuration::from_secs(10);
-/// The time that each try of a ladder may take, if a policy does not say.
+/// The default timeout of each attempt of a ladder.
 const RUNG_TIMEOUT: SignedDuration = SignedDuration::from_mins(10);
-/// A pattern that needs more memory than this is refused: anybody who may write policies could write one.
+/// Patterns that need more memory than this are refused: anyone who may write policies could write one.
 const PATTERN_SIZE: usize = 64 * 1024;
 
-/// One rung of a ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// What is done.
     pub action: Action,
-    /// How often.
     pub attempts: u32,
-    /// How long each attempt may take until the node is healthy.
+    /// How long each attempt waits for the node to become healthy.
     pub timeout: SignedDuration,
 }
 
-/// The ladder of a condition for which none is set.
+/// The ladder of a condition that has none of its own.
 pub(super) const REPLACE: &[Rung] = &[Rung { action: Action::Replace, attempts: 1, timeout: RUNG_TIMEOUT }];
 
-/// A condition that a policy names.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its type.
     pub kind: String,
-    /// Its sick status; none for whatever status makes a node sick by its provider, any other one, or Kubernetes.
+    /// The sick status. None means any status that the node's provider, another provider or Kubernetes considers sick.
     pub status: Option<Status>,
-    /// The reasons that count, if not all do.
+    /// The pattern for the condition's reason. None matches every reason.
     pub reason: Option<Regex>,
-    /// How long it is tolerated.
     pub toleration: Option<SignedDuration>,
-    /// What is done, in order; empty if nothing is.
+    /// The actions in order. Empty if nothing is done.
     pub ladder: Vec<Rung>,
 }
 
-/// How nodes are taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Termination {
-    /// Without waiting for pods.
+    /// Does not wait for pods.
     Forceful,
-    /// Drained first, for so long.
+    /// Drains first, for at most this long.
     Graceful(SignedDuration),
 }
 
 impl Termination {
-    /// The time that it may take.
+    /// The time that the termination may take.
     pub fn grace(self) -> SignedDuration {
         match self {
             Self::Forceful => SignedDuration::ZERO,
@@ -87,18 +80,17 @@ impl fmt::Display for Termination {
     }
 }
 
-/// What is done to a node that nothing owns, so that nothing replaces its machine.
+/// The handling of a node that nothing owns, so that nothing replaces its machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnownedNodes {
-    /// It is cordoned and drained, and then a person is needed.
+    /// Cordon and drain. After that a person is needed.
     #[default]
     Drain,
-    /// The same, and the Node object is deleted where that cannot make work run twice.
+    /// Cordon and drain, then delete the Node object where that cannot make work run twice.
     DeleteNode,
 }
 
 impl UnownedNodes {
-    /// As the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Drain => "Drain",
@@ -107,60 +99,51 @@ impl UnownedNodes {
     }
 }
 
-/// A limit of the nodes under repair at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// The limit.
     pub nodes: Amount,
-    /// When it holds; always if nothing is said.
+    /// When the limit applies, as a schedule and a duration. None means always.
     pub window: Option<(Schedule, SignedDuration)>,
 }
 
-/// A repair policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The NodeRepairPolicy or NodePool.
     pub object: ObjectRef,
-    /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// Its `metadata.generation`.
     pub generation: i64,
-    /// When it was created: of two policies the older counts.
+    /// Of two policies that select the same node, the older one counts.
     pub created: Timestamp,
-    /// Its nodes.
     pub selector: LabelSelector,
-    /// True if nothing is begun.
+    /// If true, no repair begins.
     pub paused: bool,
-    /// The conditions that it names, in order.
     pub entries: Vec<Entry>,
-    /// The toleration of conditions for which it names none.
+    /// The toleration of conditions that have none of their own.
     pub default_toleration: Option<SignedDuration>,
-    /// How nodes are taken away.
     pub termination: Termination,
-    /// What is done to nodes that nothing owns.
     pub unowned: UnownedNodes,
     /// No repair begins while more nodes than this are past their toleration.
     pub unhealthy_limit: Amount,
-    /// The limits of nodes under repair at once.
+    /// Limits of nodes under repair at once.
     pub budgets: Vec<Budget>,
     /// A node that is not initialized after this time is sick.
     pub startup_timeout: Option<SignedDuration>,
-    /// What is wrong with it. Then nothing is done to the nodes that it selects; if its selector cannot be read, it selects none.
+    /// Errors in the spec. With errors, nothing is done to the selected nodes. If the selector itself cannot be read,
+    /// the policy selects no node.
     pub defects: Vec<String>,
-    /// Parts of it that can never count, and are left out.
+    /// Parts of the spec that can never apply and are ignored.
     pub idle_parts: Vec<String>,
-    /// What was written down about it.
+    /// The status read from the object.
     pub status: PolicyStatus,
 }
 
 impl Policy {
-    /// A time as it may be written down in its status: nobody who reads it believes what is older than the policy, and the clock of
-    /// an API server may be behind.
+    /// A time that may be written into the policy's status. Times older than the policy are rejected on reading, and an
+    /// API server's clock may be behind.
     pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
         if self.created == Timestamp::MAX { now } else { now.max(self.created) }
     }
 
-    /// The time after its cordon in which the pods of a node that nothing owns should be gone.
+    /// How long after its cordon the pods of an unowned node may take to leave.
     pub(super) fn drain_time(&self) -> SignedDuration {
         match self.termination {
             Termination::Forceful => FORCEFUL_DRAIN,
@@ -168,22 +151,20 @@ impl Policy {
         }
     }
 
-    /// True if it is a NodePool's own.
+    /// True if the policy is a NodePool's `spec.repair`.
     pub fn is_pool(&self) -> bool {
         self.object.kind == super::views::NODE_POOL
     }
 
-    /// True if it is for the nodes with these labels.
     pub fn selects(&self, labels: &impl Labelled) -> bool {
         !self.selector.is_empty() && self.selector.matches(labels)
     }
 
-    /// Its name in metrics and sentences.
+    /// The name in metrics and messages.
     pub fn name(&self) -> String {
         if self.is_pool() { format!("nodepool/{}", self.object.name) } else { self.object.name.clone() }
     }
 
-    /// The identity and state of the object that a policy is read from.
     fn of(head: Head) -> Self {
         Self {
             object: head.object,
@@ -205,7 +186,8 @@ impl Policy {
         }
     }
 
-    /// Reads the `spec` of a NodeRepairPolicy. The API server has checked its form, but it may be older than what it checks.
+    /// Reads the `spec` of a NodeRepairPolicy. The object may be older than the schema that the API server validates
+    /// now, so everything is checked again.
     pub fn read(head: Head, spec: &Value) -> Self {
         let mut policy = Self::of(head);
         let mut defects = Defects::default();
@@ -214,7 +196,7 @@ impl Policy {
         policy
     }
 
-    /// Reads the block `spec.repair` of a NodePool, whose nodes have the label with its name.
+    /// Reads the block `spec.repair` of a NodePool. It selects nodes by the label with the NodePool's name.
     pub fn read_pool(head: Head, repair: &Value) -> Self {
         let mut policy = Self::of(head);
         let mut defects = Defects::default();
@@ -252,18 +234,13 @@ impl Policy {
     }
 }
 
-/// The identity and state of the object that a policy is read from.
+/// The identity and status of the object from which a policy is read.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The object.
     pub object: ObjectRef,
-    /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// Its `metadata.generation`.
     pub generation: i64,
-    /// When it was created.
     pub created: Timestamp,
-    /// What was written down about it.
     pub status: PolicyStatus,
 }
 
@@ -271,20 +248,20 @@ fn list<'a>(value: &'a Value, field: &str) -> &'a [Value] {
     value.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// A value in an error, not longer than a line.
+/// Shortens a value for an error message.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
     let end = text.floor_char_boundary(80);
     if end < text.len() { format!("{}...", &text[..end]) } else { text }
 }
 
-/// A duration as Go writes it.
+/// Formats a duration as Go does.
 pub(super) fn shown(duration: SignedDuration) -> String {
     let nanos = i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
     GoDuration::from_nanos(nanos).to_string()
 }
 
-/// What is wrong with a policy, each with its field, its value and what would be right.
+/// Errors in a policy. Each names the field, its value and a correct value.
 #[derive(Default)]
 struct Defects(Vec<String>);
 
@@ -516,8 +493,8 @@ impl Defects {
     }
 }
 
-/// The budget of now: the smallest of those that hold, and when that may change. If none holds, the default does, so that nodes
-/// are never repaired all at once.
+/// The smallest budget that applies now, and when that may change. If none applies, the default budget does, so that
+/// nodes are never repaired all at once.
 pub fn allowance(budgets: &[Budget], total: usize, now: Timestamp) -> (usize, Option<Timestamp>) {
     let mut smallest: Option<usize> = None;
     let mut changes_at: Option<Timestamp> = None;

@@ -1,12 +1,13 @@
-//! The memory that is kept on a node: since when it is sick, and what was tried.
+//! The memory kept in a node's annotation: since when the node is sick, and what was tried.
 //!
-//! **The clock of a condition** starts at its lastTransitionTime, or when we first see it sick, whichever is earlier. From then
-//! on our memory counts, so that an agent that writes a newer lastTransitionTime, or switches between two sick statuses, resets
-//! nothing. A lastTransitionTime that is yet to come counts once our time has caught up with it: then our time was wrong. The clock is reset when the condition was seen healthy for `repair.healthyAfter` without a break, or for its toleration
-//! if that is shorter. An absent condition is healthy.
+//! **The clock of a condition** starts at its lastTransitionTime, or when Salvor first sees it sick, whichever is
+//! earlier. From then on the memory counts, so an agent that writes a newer lastTransitionTime, or switches between two
+//! sick statuses, resets nothing. A lastTransitionTime in the future counts once Salvor's time has reached it: then
+//! Salvor's time was wrong. The clock resets when the condition was seen healthy for `repair.healthyAfter` without
+//! interruption, or for its toleration if that is shorter. An absent condition is healthy.
 //!
-//! **A node that healed by itself** is remembered for a while: it shows that what made others sick may be passing. One that has just
-//! booted, or that was rebooted by us, did not heal by itself.
+//! **A node that healed by itself** is remembered for a while, because it shows that the cause of other nodes' sickness
+//! may be passing. A node that has just booted, or that Salvor rebooted, did not heal by itself.
 
 use std::collections::BTreeMap;
 
@@ -17,80 +18,78 @@ use serde::{Deserialize, Serialize};
 use super::action::Action;
 use crate::moments::{after, to_the_second};
 
-/// No memory is longer than this: somebody else wrote it.
+/// Salvor never writes a memory longer than this, so a longer one comes from another writer.
 const LONGEST: usize = 16 * 1024;
-/// So much is said of what is wrong.
+/// The maximum length of an error message.
 const LONGEST_PROBLEM: usize = 200;
 /// The clocks of writers may differ by this much.
 pub(super) const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(1);
-/// A node that healed is remembered for so many times the span in which it counts: as long as others heal one after the other, it
+/// A healed node is remembered for this many times the span in which it counts: while others heal one after another, it
 /// counts with them.
 const REMEMBERED: i32 = 10;
 
-/// Our time is the earliest that the server's clock can show, and its answers tell whole seconds: a transition that is no later than
-/// this is not yet to come.
+/// Salvor's time is the earliest that the server's clock can show, and the server reports whole seconds. A transition
+/// up to this much later is not in the future.
 const OUR_TIME_IS_BEHIND: SignedDuration = SignedDuration::from_secs(2);
 
-/// What is remembered of a node, as its annotation has it.
+/// The annotation on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
     /// The clocks of conditions, by `Type=Status`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sick: BTreeMap<String, Clock>,
-    /// The last thing that was tried.
+    /// The last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<Tried>,
-    /// The end of its last sickness, if that passed by itself.
+    /// The end of the node's last sickness, if it passed by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healed: Option<Healed>,
-    /// True if it is us who keep new pods away from the node.
+    /// True if Salvor cordoned the node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
-    /// When its drain began, if we drain it: the time of the cordon.
+    /// The start of Salvor's drain, which is the time of the cordon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draining_since: Option<Timestamp>,
-    /// The state that the node's condition tells, so that it is not told twice.
+    /// A token for the state that the node's condition shows, so that it is not written twice.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub told: String,
 }
 
 impl Progress {
-    /// The cause that holds the repair, as the node's condition tells it.
+    /// The code of the hold that the node's condition shows.
     pub(super) fn blocked_by(&self) -> Option<&str> {
         let mut words = self.told.split(' ');
         (words.next() == Some(reasons::BLOCKED)).then(|| words.next())?
     }
 }
 
-/// The clock of one sick condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Clock {
-    /// Since when it is sick.
     pub since: Timestamp,
-    /// Since when we see it sick, if that is later.
+    /// When Salvor first saw it sick, if that is later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<Timestamp>,
-    /// Since when it has been seen healthy again.
+    /// Since when it is seen healthy again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<Timestamp>,
-    /// True if the node had never been ready for pods when it began.
+    /// True if the node had never been ready for pods when the sickness began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starting: bool,
-    /// The earliest transition of those that were yet to come, so that `since` is our time of then. If our time catches up with it, our
-    /// time was wrong, and the transition counts, also if the agent has written another one since.
+    /// The earliest transition that was in the future when it was read; `since` is then Salvor's time of that read.
+    /// Once Salvor's time reaches it, that time was wrong and the transition counts, even if the agent has written
+    /// another one since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<Timestamp>,
 }
 
 impl Clock {
-    /// The clock of a condition that is sick since then, and was seen so from the beginning.
+    /// A clock whose condition was seen sick from the beginning.
     pub fn new(since: Timestamp) -> Self {
         Self { since, seen: None, healthy: None, starting: false, ahead: None }
     }
 
-    /// Since when we see it sick.
     pub fn seen(&self) -> Timestamp {
         self.seen.unwrap_or(self.since).max(self.since)
     }
@@ -100,112 +99,101 @@ impl Clock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Healed {
-    /// The condition, as `Type=Status`.
+    /// The condition as `Type=Status`.
     pub condition: String,
-    /// Since when it was seen sick.
+    /// When it was first seen sick.
     pub seen: Timestamp,
     /// Since when it is healthy.
     pub at: Timestamp,
-    /// True if it was sick for longer than is tolerated.
+    /// True if it was sick for longer than tolerated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub due: bool,
 }
 
 impl Healed {
-    /// The span after its end in which it counts: `settle_after`, but no longer than the sickness was seen.
+    /// How long the node keeps counting as sick: `settle_after`, but no longer than the sickness was seen.
     pub fn span(&self, settle_after: SignedDuration) -> SignedDuration {
         self.at.duration_since(self.seen).min(settle_after).max(SignedDuration::ZERO)
     }
 
-    /// When it is forgotten.
     pub fn forgotten_at(&self, settle_after: SignedDuration) -> Timestamp {
         after(self.at, self.span(settle_after).checked_mul(REMEMBERED).unwrap_or(SignedDuration::MAX))
     }
 }
 
-/// One try at a repair that leaves the node in place.
+/// An attempt at a repair that leaves the node in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tried {
-    /// The condition that it was for, as `Type=Status`.
+    /// The condition as `Type=Status`.
     pub condition: String,
-    /// What was done.
     pub action: Action,
-    /// The place in the ladder, from 0.
+    /// The index in the ladder, from 0.
     pub rung: usize,
-    /// Which attempt on that rung, from 1.
+    /// The attempt on that rung, from 1.
     pub attempt: u32,
-    /// When.
     pub at: Timestamp,
-    /// The boot ID before.
+    /// The node's boot ID before the attempt.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub boot_id: String,
 }
 
-/// A condition that is sick now.
 #[derive(Clone, Copy, Debug)]
 pub struct SickNow<'a> {
     /// `Type=Status`.
     pub key: &'a str,
-    /// Its type.
     pub kind: &'a str,
     /// Its lastTransitionTime.
     pub transition: Option<Timestamp>,
 }
 
-/// One look at the conditions of a node.
+/// One reading of a node's conditions, with the settings that apply.
 #[derive(Clone, Copy)]
 pub struct Look<'a> {
-    /// Those that are sick.
     pub sick: &'a [SickNow<'a>],
     /// The toleration of a condition that was sick, by `Type=Status`.
     pub toleration: &'a dyn Fn(&str) -> Option<SignedDuration>,
-    /// The health that resets a clock.
+    /// How long a condition must be healthy to reset its clock.
     pub healthy_after: SignedDuration,
-    /// The span in which a node that healed counts.
+    /// How long a node that healed keeps counting as sick.
     pub settle_after: SignedDuration,
     /// True if the node has never been ready for pods.
     pub starting: bool,
-    /// When.
     pub now: Timestamp,
 }
 
-/// The memory after a look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// The memory.
     pub memory: Progress,
-    /// When a clock is reset if nothing else happens.
+    /// When a clock resets if nothing else happens.
     pub resets_at: Option<Timestamp>,
-    /// When the node that healed is forgotten as one.
+    /// When the healing of the node is forgotten.
     pub forgets_at: Option<Timestamp>,
 }
 
 impl Progress {
-    /// Reads the annotation.
-    ///
     /// # Errors
-    /// It is not what we write.
+    /// The text is not what Salvor writes.
     pub fn read(text: &str) -> Result<Self, String> {
         if text.len() > LONGEST {
             return Err(format!("it is longer than {LONGEST} bytes"));
         }
-        // A struct would be read from a list as well.
+        // serde would accept a JSON array for a struct too.
         if !text.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
         }
         serde_json::from_str(text).map_err(|error| {
-            // An error may repeat all that it found.
+            // The error may quote the whole input.
             let mut problem = error.to_string();
             problem.truncate(problem.floor_char_boundary(LONGEST_PROBLEM));
             problem
         })
     }
 
-    /// Reads the annotation of a node that was created then.
+    /// Reads the annotation of a node with this creation time.
     ///
     /// # Errors
-    /// It is not what we write, or something was tried before the node existed.
+    /// The text is not what Salvor writes, or an attempt is older than the node.
     pub fn read_of(text: &str, created: Option<Timestamp>) -> Result<Self, String> {
         let progress = Self::read(text)?;
         match progress.tried.as_ref().map(|tried| tried.at).zip(created) {
@@ -216,12 +204,11 @@ impl Progress {
         }
     }
 
-    /// True if nothing is remembered.
+    /// True if no clock and no attempt is remembered.
     pub fn is_empty(&self) -> bool {
         self.sick.is_empty() && self.tried.is_none()
     }
 
-    /// The memory after one more look.
     pub fn observe(&self, look: &Look<'_>) -> Observed {
         let Look { sick, now, .. } = *look;
         let latest = after(now, OUR_TIME_IS_BEHIND);
@@ -229,22 +216,23 @@ impl Progress {
             let known = self.sick.get(one.key).map(|clock| clock.since);
             one.transition.min(known).is_some_and(|earlier| earlier > latest)
         };
-        // The node and we have written times that are yet to come: our time is behind, and nothing was longer ago than we know.
+        // Both the node's transition and the known start are in the future: Salvor's time is behind. No duration can be
+        // computed, so nothing changes.
         if sick.iter().any(lies_ahead) {
             return Observed { memory: self.clone(), resets_at: None, forgets_at: None };
         }
         let mut next = Self { sick: BTreeMap::new(), healed: None, ..self.clone() };
         let mut resets_at: Option<Timestamp> = None;
-        // A time that lies ahead was not written by us, or by a clock that was wrong. It must not put off what is tried next.
+        // A time in the future comes from another writer or a wrong clock. It must not delay the next attempt.
         if let Some(tried) = next.tried.as_mut().filter(|tried| now < tried.at) {
             tried.at = to_the_second(now);
         }
         next.draining_since = next.draining_since.map(|since| since.min(to_the_second(now)));
         for one in sick {
-            // Our time is the earliest that it can be. No sickness is older than the latest.
+            // Salvor's time is the earliest possible. No sickness starts later than `latest`.
             let told = one.transition.map_or(latest, |transition| transition.min(latest));
             let known = self.sick.get(one.key);
-            // An agent that goes on to write newer transitions moves nothing: the earliest of those that were ahead counts.
+            // An agent that keeps writing newer transitions moves nothing: the earliest of the future ones counts.
             let first = match known {
                 None => one.transition,
                 Some(clock) => {
@@ -270,11 +258,11 @@ impl Progress {
             }
             let kind = kind_of(key);
             if sick.iter().any(|one| one.kind == kind) {
-                // Another status of the same condition that is sick as well is no health.
+                // Another sick status of the same condition is not health.
                 next.sick.insert(key.clone(), Clock { healthy: None, ..*clock });
                 continue;
             }
-            // A time that lies ahead was not written by us, or by a clock that was wrong.
+            // A time in the future comes from another writer or a wrong clock.
             let healthy = clock.healthy.map_or(now, |healthy| healthy.min(now));
             let needed = (look.toleration)(key).map_or(look.healthy_after, |it| it.min(look.healthy_after));
             let until = after(healthy, needed);
@@ -286,7 +274,7 @@ impl Progress {
             }
         }
         if next.sick.is_empty() {
-            // A node that is well has nothing behind it.
+            // Attempts and drains belong to a sickness, which is over.
             next.tried = None;
             next.draining_since = None;
         }
@@ -295,7 +283,7 @@ impl Progress {
         Observed { memory: next, resets_at, forgets_at }
     }
 
-    /// The last sickness of a node that is well, if it passed by itself.
+    /// The last sickness of a healthy node, if it passed by itself.
     pub fn last_healed(&self, look: &Look<'_>) -> Option<Healed> {
         let ending = self.sick.iter().filter_map(|(key, clock)| {
             let healthy = clock.healthy?;
@@ -413,7 +401,7 @@ mod tests {
         let behind = look(&memory, &[(KEY, 0)], 30 - 3600);
         assert_eq!(behind, memory);
         assert_eq!(look(&behind, &[(KEY, 0)], 60), memory);
-        // A time of ours that lies ahead, and not the node's, was not written by us.
+        // Only Salvor's time is in the future, not the node's, so another writer wrote it.
         let by_hand = Progress { sick: BTreeMap::from([(KEY.to_owned(), Clock::new(at(9_999)))]), ..memory };
         assert_eq!(since(&look(&by_hand, &[(KEY, 0)], 60), KEY), Some(0));
     }
@@ -463,7 +451,8 @@ mod tests {
         assert_eq!(since(&memory, "Ready=Unknown"), Some(60));
     }
 
-    /// A node that healed by itself is remembered as one, and for how long, and whether it was past its toleration.
+    /// The memory of a node that healed by itself includes for how long it counts, and whether it was past its
+    /// toleration.
     #[test]
     fn a_node_that_healed_by_itself_is_remembered() {
         let memory = look(&Progress::default(), &[(KEY, 0)], 0);
@@ -484,7 +473,7 @@ mod tests {
         assert_eq!(short.span(MINUTE), SignedDuration::from_secs(20), "no longer than it was sick");
     }
 
-    /// Sickness that began long before we saw it counts as long as we saw it.
+    /// A sickness that began long before Salvor saw it counts only for as long as it was seen.
     #[test]
     fn only_what_was_seen_counts() {
         let memory = look(&Progress::default(), &[(KEY, -3600)], 0);
@@ -519,7 +508,7 @@ mod tests {
         assert_eq!(look(&look(&memory, &[], 600), &[], 660), Progress::default());
     }
 
-    /// Times that lie ahead, or are in the wrong order, hold nobody for ever.
+    /// Times in the future or in the wrong order never block a node for ever.
     #[test]
     fn a_healing_that_somebody_else_wrote_counts_for_nothing() {
         for (seen, ended) in [(0, 500), (500, 1_000), (900, 400)] {
@@ -542,7 +531,7 @@ mod tests {
         assert_eq!(Progress::read(&serde_json::to_string(&memory).unwrap()).unwrap(), memory);
         let long = format!(r#"{{"told": {{"{}": 1}}}}"#, "é".repeat(1000));
         assert!(Progress::read(&long).unwrap_err().len() <= LONGEST_PROBLEM);
-        // What was tried on another node of that name was not tried on this one.
+        // An attempt on an earlier node with the same name does not count for this one.
         let (condition, boot_id) = (KEY.to_owned(), String::new());
         memory.tried =
             Some(Tried { condition, action: Action::Reboot, rung: 0, attempt: 1, at: at(0), boot_id });

@@ -7,7 +7,6 @@ use salvor_api::config::RepairProvider;
 
 use super::views::Status;
 
-/// A provider of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Provider {
@@ -17,18 +16,15 @@ pub enum Provider {
     Alibaba,
     Oci,
     Kwok,
-    /// Nobody whose conditions are known.
+    /// No provider with known conditions.
     Unknown,
 }
 
-/// A condition that a provider repairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Its type.
     pub kind: &'static str,
     /// The status that makes a node sick.
     pub status: Status,
-    /// How long that is tolerated.
     pub toleration: SignedDuration,
 }
 
@@ -63,8 +59,8 @@ const GCP: &[Statement] = &[
     repairs("FrequentContainerdRestart", Status::True, 30),
 ];
 
-/// Conditions of Kubernetes itself, with the status that makes a node sick. No provider repairs those of pressure by itself, but a
-/// NodePool may name them.
+/// Conditions of Kubernetes itself, with the status that makes a node sick. No provider repairs the pressure conditions
+/// by default, but a NodePool may name them.
 const KUBERNETES: &[(&str, Status)] = &[
     ("Ready", Status::False),
     ("Ready", Status::Unknown),
@@ -74,24 +70,24 @@ const KUBERNETES: &[(&str, Status)] = &[
     ("NetworkUnavailable", Status::True),
 ];
 
-/// All conditions of which it is known which status makes a node sick.
+/// All conditions whose sick status is known.
 fn known() -> impl Iterator<Item = (&'static str, Status)> {
     let of_providers = [AWS, AZURE, GCP].into_iter().flatten().map(|it| (it.kind, it.status));
     KUBERNETES.iter().copied().chain(of_providers)
 }
 
-/// True if a condition of this type and status makes a node sick, by Kubernetes or any provider.
+/// True if Kubernetes or any provider considers this type and status sick.
 pub(super) fn is_sick(kind: &str, status: Status) -> bool {
     known().any(|it| it == (kind, status))
 }
 
-/// True if it is known which status of a condition of this type makes a node sick.
+/// True if the sick status of this condition type is known.
 pub(super) fn is_known(kind: &str) -> bool {
     known().any(|(known, _)| known == kind)
 }
 
 impl Provider {
-    /// The provider of a node, by configuration or else by its providerID.
+    /// The provider as configured, or else derived from the node's providerID.
     pub fn of(setting: RepairProvider, provider_id: &str) -> Self {
         match setting {
             RepairProvider::Auto => Self::by_id(provider_id),
@@ -113,14 +109,13 @@ impl Provider {
             "alicloud" => Self::Alibaba,
             "oci" => Self::Oci,
             "kwok" => Self::Kwok,
-            // Alibaba Cloud writes region.instance, Oracle the identifier of the instance.
+            // Alibaba Cloud writes region.instance, Oracle the OCID of the instance.
             "" if id.starts_with("ocid1.") => Self::Oci,
             "" if id.split_once('.').is_some_and(|(_, instance)| instance.starts_with("i-")) => Self::Alibaba,
             _ => Self::Unknown,
         }
     }
 
-    /// The conditions that it repairs.
     pub fn statements(self) -> &'static [Statement] {
         match self {
             Self::Aws => AWS,

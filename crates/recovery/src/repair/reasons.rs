@@ -1,4 +1,4 @@
-//! Why the repair recovery does what it does. All its sentences are in here.
+//! The reasons for every decision of the repair recovery, with their messages.
 
 use std::fmt;
 
@@ -14,82 +14,61 @@ use super::sickness::Sick;
 use super::veto::Veto;
 use crate::verdict::Reason;
 
-/// Why a node is, or is not, repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
-    /// The recovery is switched off.
     Disabled,
-    /// No policy selects the node.
     NotSelected,
-    /// The policy that selects it cannot be read.
     InvalidPolicy {
-        /// Its first defect.
         defect: String,
     },
-    /// Policies and nodes are not all known yet.
+    /// The caches of policies, nodes or machines are not complete yet.
     NotListed,
-    /// Nothing that counts is wrong with it.
+    /// No condition that the policy or the provider names is sick.
     Healthy,
-    /// It is sick, and the policy does nothing about that.
+    /// The node is sick, and the policy names no action for that condition.
     ActionNone {
-        /// The condition.
         condition: String,
     },
-    /// Its machine registered again after its Node was deleted.
+    /// The machine registered again after its Node was deleted.
     CameBack {
-        /// When that was.
         deleted: Timestamp,
     },
-    /// It was sick a moment ago.
+    /// The node was sick until recently.
     HealthyAgain {
-        /// When its clocks are reset.
+        /// When its clocks reset.
         until: Timestamp,
     },
-    /// It is sick, and that is still tolerated.
     TolerationRunning {
-        /// The condition.
         sick: Box<Sick>,
     },
-    /// A person has said that it is not to be repaired.
+    /// A person has vetoed the repair.
     Vetoed {
-        /// The condition.
         sick: Box<Sick>,
-        /// The veto.
         veto: Box<Veto>,
     },
-    /// Something holds its repair.
     Held {
-        /// The condition.
         sick: Box<Sick>,
-        /// What holds it.
         hold: Box<Hold>,
     },
-    /// It will have its turn as soon as that is written down.
+    /// The repair begins as soon as the policy's status lists it.
     NotReserved {
-        /// The condition.
         sick: Box<Sick>,
     },
-    /// Our memory on it cannot be read, so nobody knows what was tried.
+    /// The annotation on the node cannot be read, so it is unknown what was tried.
     AnnotationUnreadable {
-        /// The defect.
         problem: Box<str>,
     },
-    /// It is being deleted, and not by us.
+    /// The node is being deleted, and not by Salvor.
     BeingDeleted,
-    /// Its repair is under way.
     RepairUnderWay {
-        /// What was done.
         action: Action,
-        /// Since when.
         since: Timestamp,
         /// True if it takes too long.
         stuck: bool,
     },
-    /// It has been sick for too long.
+    /// The node has been sick for longer than tolerated, and is repaired.
     Sick {
-        /// The condition.
         sick: Box<Sick>,
-        /// What is done.
         action: Action,
     },
 }
@@ -191,28 +170,23 @@ impl Reason for NodeWhy {
     }
 }
 
-/// Why something is written about a policy.
+/// Why a policy's status is written, or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyWhy {
-    /// Policies and nodes are not all known yet.
+    /// The caches of policies, nodes or machines are not complete yet.
     NotListed,
-    /// Its spec cannot be read.
     Invalid {
-        /// The first defect.
         defect: String,
     },
-    /// The list of repairs under way cannot be read: somebody else has written it.
+    /// The list of repairs under way cannot be read: another writer has changed it.
     ListDamaged,
-    /// Repairs begin or are over.
     Repairs {
-        /// So many begin.
         begin: usize,
-        /// So many are over, or not needed any more.
+        /// Repairs that are over or no longer needed.
         end: usize,
     },
-    /// Its counts or conditions have changed.
     Counts,
-    /// Nothing is to be written.
+    /// The status is up to date.
     Settled,
     /// A NodePool without a block `spec.repair`.
     NotOurs,

@@ -1,9 +1,11 @@
-//! Do replacements help? If new machines of a pool have the condition that they should cure, more of them would have it too.
+//! Decides whether replacements help. If new machines of a pool have the condition that replacing should cure, more new
+//! machines would have it too.
 //!
-//! For each pool and condition the last replacements are written down in the policy's status, by the same write that begins them. Nodes
-//! of the pool that came after the last one, or after the first one if none of those tells yet, are the witnesses: those that have the
-//! condition, and those that have been ready without it for `repair.settleAfter`. If more are sick than well, no further node of the
-//! pool is replaced for that condition. One is tried again after `repair.retryAfter`, then after twice that, and so on.
+//! The policy's status records the last replacements for each pool and condition, in the same write that begins them.
+//! The witnesses are nodes of the pool created after the last replacement, or after the first one if none of those is
+//! conclusive yet. A witness is sick if it has the condition, and well if it has been ready without it for
+//! `repair.settleAfter`. If more witnesses are sick than well, no further node of the pool is replaced for that
+//! condition. One node is tried again after `repair.retryAfter`, then after twice that, and so on.
 
 use std::collections::BTreeMap;
 
@@ -17,29 +19,29 @@ use super::survey::Member;
 use super::views::Status;
 use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
 
-/// The waits between tries are doubled so often.
+/// The wait between tries doubles at most this many times.
 const DOUBLED: u32 = 4;
-/// Replacements are forgotten after so many times `repair.retryAfter`: twice the longest wait.
+/// Replacements are forgotten after this many times `repair.retryAfter`: twice the longest wait.
 const FORGOTTEN: i32 = 1 << (DOUBLED + 1);
-/// So many pools and conditions are remembered.
+/// The maximum number of pools and conditions remembered.
 const MOST: usize = 100;
 
-/// A pool, and the type of a condition.
+/// The name of a pool, and the type of a condition.
 pub type PoolCondition = (String, String);
 
-/// The last replacements of nodes of a pool for one condition.
+/// The last replacements of nodes of one pool for one condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replacements {
-    /// The pool; empty for nodes without one.
+    /// Empty for nodes without a pool.
     pub pool: String,
     /// The type of the condition.
     pub condition: String,
-    /// When the first replacement of the row was decided.
+    /// When the first replacement was decided.
     pub first: Timestamp,
-    /// When the last one was.
+    /// When the last replacement was decided.
     pub last: Timestamp,
-    /// How often one node was tried again.
+    /// How many times one node was tried again.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retries: u32,
 }
@@ -49,7 +51,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Reads a list of them. What cannot be read is left out: a memory that is lost holds nobody up.
+/// Entries that cannot be read are dropped: losing them must not block a repair.
 pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Replacements>, D::Error> {
     let all = match Value::deserialize(from)? {
         Value::Array(all) => all,
@@ -58,33 +60,33 @@ pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Replacement
     Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
 }
 
-/// Replacements of a pool that do not help.
+/// Replacements in a pool that do not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relapse {
-    /// The new nodes that are sick.
+    /// The number of new nodes that are sick.
     pub sick: usize,
-    /// When one node is tried again.
+    /// When one more node is tried.
     pub again: Timestamp,
-    /// When the last one was tried again, if any was.
+    /// When the last retry began, if there was one.
     pub(super) tried: Option<Timestamp>,
-    /// True if a node is under repair for it.
+    /// True if a node of the pool is under repair for this condition.
     pub busy: bool,
 }
 
-/// What is known of the replacements of a policy.
+/// The replacements of a policy, with the evidence for and against them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memory {
     rows: BTreeMap<PoolCondition, Replacements>,
-    /// The first of all that count. Only nodes that came later are witnesses.
+    /// The earliest replacement that counts. Only nodes created later are witnesses.
     earliest: Option<Timestamp>,
-    /// Rows whose new nodes are well, all of them that tell.
+    /// Rows whose conclusive new nodes are all well.
     proven: Vec<PoolCondition>,
     pub(super) relapses: BTreeMap<PoolCondition, Relapse>,
-    /// When a witness tells something else although nothing happens.
+    /// When a witness changes its answer without any event.
     pub(super) changes_at: Option<Timestamp>,
 }
 
-/// The new nodes of a row that tell.
+/// The conclusive new nodes of a row.
 #[derive(Clone, Copy, Default)]
 struct Witnesses {
     sick: usize,
@@ -92,18 +94,17 @@ struct Witnesses {
 }
 
 impl Memory {
-    /// The replacements that are written down and count.
     pub(super) fn new(kept: &[Replacements], settings: &Settings, now: Timestamp) -> Self {
         let rows = settings.retry_after.map(|retry_after| rows(kept, retry_after, now)).unwrap_or_default();
         Self { earliest: rows.values().map(|row| row.first).min(), rows, ..Self::default() }
     }
 
-    /// True if a node may be a witness.
+    /// True if the node may be a witness.
     pub(super) fn asks(&self, member: &Member<'_>) -> bool {
         self.earliest.is_some_and(|earliest| came_after(member, earliest))
     }
 
-    /// Hears the witnesses among these nodes.
+    /// Counts the witnesses among these nodes.
     pub(super) fn hear(
         &mut self,
         members: &[Member<'_>],
@@ -141,12 +142,12 @@ impl Memory {
             let helps = if last.sick + last.well > 0 {
                 last.sick <= last.well
             } else {
-                // Nobody knows yet what came of the last try.
+                // The outcome of the last try is not known yet.
                 tried.is_none() && first.sick <= first.well
             };
             let doubled = if first.sick == 0 { 0 } else { row.retries.min(DOUBLED) };
             let again = after(row.last, times(retry_after, 1 << doubled));
-            // Without a witness the outcome of a try is waited for, and not for ever.
+            // Without a witness, wait for the outcome of the last try, but not for ever.
             if !helps && (first.sick > 0 || now < again) {
                 let relapse = Relapse { sick: first.sick, again, tried, busy: false };
                 self.relapses.insert(key.clone(), relapse);
@@ -156,7 +157,7 @@ impl Memory {
         }
     }
 
-    /// Writes a replacement down that is decided now.
+    /// Records a replacement that is decided now.
     pub(super) fn add(&mut self, pool: &str, condition: &str, now: Timestamp) {
         let now = to_the_second(now);
         let key = (pool.to_owned(), condition.to_owned());
@@ -176,7 +177,7 @@ impl Memory {
         }
     }
 
-    /// The list that is written down.
+    /// The list for the policy's status.
     pub(super) fn kept(self) -> Vec<Replacements> {
         let mut all: Vec<Replacements> = self.rows.into_values().collect();
         if all.len() > MOST {
@@ -192,8 +193,8 @@ fn times(wait: SignedDuration, factor: i32) -> SignedDuration {
     wait.checked_mul(factor).unwrap_or(SignedDuration::MAX)
 }
 
-/// The rows that count: one of each pool and condition, none that is forgotten. A time that lies ahead counts as now, and is
-/// written so.
+/// The rows that count: one per pool and condition, without expired ones. A time in the future counts as now, and is
+/// written back as now.
 fn rows(
     kept: &[Replacements],
     retry_after: SignedDuration,
@@ -214,13 +215,14 @@ fn rows(
     rows
 }
 
-/// True if a node was created after this time. Times of the API have no fractions: of the same second nobody knows.
+/// API timestamps have whole seconds: for a node created in the same second the order is unknown, so it does not count.
 fn came_after(member: &Member<'_>, time: Timestamp) -> bool {
     member.node.created.is_some_and(|created| time < created)
 }
 
-/// True if a new node has the condition, or had it a moment ago, and had it soon after it came. One that was well for a while was
-/// helped, and a sickness from before it came is none of a new machine. A node that boots is not ready, and has that condition only when it has had it for too long.
+/// True if a new node has the condition, or had it until recently, and got it soon after it came up. A node that was
+/// well for a while counts as cured. A sickness that began before the node was created says nothing about a new
+/// machine. A booting node is not Ready, so it counts only once it is past its toleration.
 fn is_sick(
     member: &Member<'_>,
     diagnosis: &Diagnosis,
@@ -246,19 +248,19 @@ fn is_sick(
         .is_some_and(|(began, came)| created <= after(began, CLOCKS_DIFFER) && began <= after(came, soon))
 }
 
-/// True if the node has the condition, since whenever.
+/// True if the node has the condition, whenever it began.
 fn has(diagnosis: &Diagnosis, kind: &str) -> bool {
     diagnosis.memory.sick.keys().any(|key| kind_of(key) == kind)
 }
 
-/// The moment from which on a new node has been ready for long enough.
+/// From when on a new node has been ready for long enough to count as well.
 fn well_from(member: &Member<'_>, diagnosis: &Diagnosis, settings: &Settings) -> Option<Timestamp> {
     let ready = member.node.condition("Ready").filter(|ready| ready.status == Status::True);
     let since = ready.filter(|_| !diagnosis.starting)?.since.or(member.node.created)?;
     Some(after(since, settings.settle_after))
 }
 
-/// When a new node tells something else, if nothing happens.
+/// When a new node changes its answer without any event.
 fn turns_at(member: &Member<'_>, diagnosis: &Diagnosis, settings: &Settings) -> Option<Timestamp> {
     let settled = diagnosis.healed.as_ref().map(|it| after(it.at, it.span(settings.settle_after)));
     well_from(member, diagnosis, settings).into_iter().chain(settled).max()

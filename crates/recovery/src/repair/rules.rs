@@ -1,9 +1,10 @@
 //! The rules of the repair recovery, in the order in which a person would ask them.
 //!
-//! A policy is judged by all its nodes together ([`decide_policy`]): whose turn it is, and what is written down about that. A
-//! node is judged by itself ([`decide_node`]). It is touched only if the policy's status, or the NodePool's annotation, lists it
-//! among the repairs under way. That list is written with the revision that was judged, so it is where two writers, or an old view,
-//! are refused: no more nodes are under repair than the budget has, whatever happens in between.
+//! [`decide_policy`] looks at all nodes of a policy together: it decides which node has its turn, and records that.
+//! [`decide_node`] looks at one node. It touches a node only if the policy's status, or the NodePool's annotation,
+//! lists it among the repairs under way. That list is written with the resourceVersion on which the decision is based,
+//! so a second writer or a stale cache gets a conflict. Therefore no more nodes are under repair than the budget
+//! allows, whatever happens in between.
 
 use jiff::Timestamp;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, REPAIR_CONTROLLER, REPAIR_NODE, reasons};
@@ -29,14 +30,13 @@ use crate::objects::ObjectRef;
 use crate::step::Step as _;
 use crate::verdict::{Inquiry, Judgement, Verdict, judge};
 
-/// The place of a node among the repairs of its policy.
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
-    /// Its repair is written down.
+    /// The policy's status lists the repair.
     Reserved(&'a Repair),
-    /// It would be written down now: for a dry run, and for explanations.
+    /// The repair would be listed now. For dry runs and explanations.
     Planned(&'a Repair),
-    /// It is not its turn.
+    /// The node has no turn.
     None,
 }
 
@@ -49,34 +49,29 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A node and all that its verdict rests on.
+/// A node with everything its verdict depends on.
 pub struct Scene<'a> {
-    /// The node, with its backend.
     pub member: Member<'a>,
-    /// The policy that counts for it.
+    /// The policy that counts for the node.
     pub policy: Option<&'a Policy>,
-    /// The state of that policy.
     pub survey: Option<&'a Survey>,
-    /// Its place among the repairs of the policy.
     pub place: Place<'a>,
-    /// The brake's last word on it.
+    /// The brake's last decision about this node.
     pub braked: Option<&'a Held>,
-    /// What stood on the Node of its machine when we deleted that.
+    /// The saved metadata of the machine's previous Node, which Salvor deleted.
     pub kept: Option<KeptBy<'a>>,
 }
 
-/// What stood on a Node that was deleted, and the policy that remembers it.
+/// The saved metadata of a deleted Node, and the policy whose status holds it.
 #[derive(Clone, Copy, Debug)]
 pub struct KeptBy<'a> {
-    /// The policy.
     pub policy: &'a Policy,
-    /// What it remembers.
     pub kept: &'a Kept,
 }
 
 type NodeVerdict = Verdict<NodeWhy, Step>;
 
-/// Is this node to be repaired?
+/// Decides whether a node is repaired.
 pub fn decide_node(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Judgement<NodeWhy, Step> {
     judge(|ask| node_rules(ask, scene, settings, now))
 }
@@ -102,7 +97,7 @@ fn node_rules(
         .map_err(|defect| Verdict::Ignore(NodeWhy::InvalidPolicy { defect: defect.clone() }))?;
     let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
     let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
-    // On a node that is well and takes pods, nothing is left to be remembered.
+    // A node that is well and schedulable needs no memory, so a damaged annotation does not matter.
     let damage = node.marks().damage.as_ref().filter(|_| diagnosis.sick.is_some() || node.unschedulable);
     ask.none("Can our annotation on it be read?", damage.map_or("yes", |problem| problem), damage)
         .map_err(|problem| desk.unreadable(problem))?;
@@ -143,7 +138,7 @@ fn node_rules(
     };
     let seen = seen.or_else(|| step.as_ref().map(ToString::to_string)).unwrap_or_default();
     let step = ask.some("Is there something left to do?", seen, step).ok_or_else(|| match hold {
-        // A limit is told first: it is about more than this node.
+        // A limit of the policy takes precedence in the report: it concerns more than this node.
         Some(Hold::NoBackend(why)) => {
             let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
             desk.held(sick, &survey.hold(policy, &asked, now).unwrap_or(Hold::NoBackend(why)))
@@ -157,7 +152,7 @@ fn node_rules(
     let has_lapsed = place
         .repair()
         .is_some_and(|repair| Course::of(repair, Some(member), None, policy, settings, now).has_lapsed(now));
-    // What was prepared is taken back before others have its turn.
+    // Preparations are undone before another node gets the turn.
     if has_lapsed && let Some(step) = desk.take_back() {
         return Err(Verdict::Act { actions: vec![step], why: not_reserved() });
     }
@@ -167,14 +162,14 @@ fn node_rules(
         .map_err(|hold| desk.held(sick, &hold))?;
     let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
     ask.some("Is it its turn?", seen, place.repair().filter(|_| !has_lapsed)).ok_or_else(|| {
-        // One whose turn is over waits for the next one: the budget need not be used up.
+        // A node whose turn has lapsed waits for its next turn, even if the budget has room.
         match survey.budget_hold().filter(|_| !has_lapsed) {
             Some(hold) => desk.held(sick, &hold),
             None => Verdict::Ignore(not_reserved()),
         }
     })?;
 
-    // The node tells once that the brake holds it. From then on the brake is asked each time.
+    // The node's condition reports the brake once. After that the step goes to the brake each time.
     let braked = braked.filter(|held| step.is_disruptive() && held.until().is_none_or(|until| now < until));
     if let Some(held) = braked
         && let told @ Verdict::Act { .. } = desk.held(sick, &Hold::Brake(held.clone()))
@@ -187,7 +182,7 @@ fn node_rules(
     Ok(Verdict::Act { actions, why })
 }
 
-/// A machine whose Node we deleted has registered again: it gets back what it lacks, once.
+/// A machine whose Node was deleted has registered again. It gets back the metadata that it lacks, once.
 fn put_back(node: &NodeView, KeptBy { policy, kept }: KeptBy<'_>) -> NodeVerdict {
     let why = NodeWhy::CameBack { deleted: kept.at };
     let name = format!("salvor-repair-came-back.{}", node.node.uid);
@@ -206,7 +201,7 @@ fn put_back(node: &NodeView, KeptBy { policy, kept }: KeptBy<'_>) -> NodeVerdict
     Verdict::Act { actions: vec![put_back, forget, event], why }
 }
 
-/// Nothing of ours stays on a node that no policy selects any more. What was prepared is taken back first.
+/// Salvor leaves nothing on a node that no policy selects any more. Preparations are undone first.
 fn not_selected(member: &Member<'_>) -> NodeVerdict {
     let (node, why) = (member.node, NodeWhy::NotSelected);
     if !node.has_traces() {
@@ -225,10 +220,10 @@ fn not_selected(member: &Member<'_>) -> NodeVerdict {
     Verdict::Act { actions: vec![step], why }
 }
 
-/// Takes back the time of a forced termination that we set, and that is not needed any more.
+/// Removes the forced termination time that Salvor set and that is no longer needed.
 fn take_back_termination(member: &Member<'_>) -> Option<Step> {
     let (claim, before) = member.prepared()?;
-    // Karpenter would stumble over anything else.
+    // Karpenter fails on anything that is not a timestamp.
     let before = if before.parse::<Timestamp>().is_ok() { before } else { "" };
     Some(Step::TakeBackTermination {
         claim: claim.object.clone(),
@@ -245,8 +240,8 @@ fn uncordon(node: &NodeView, progress: Option<Progress>) -> Step {
     }
 }
 
-/// Are the pods of this node evicted one by one? Those of a node that nothing owns are, from its cordon on and as long as its repair is
-/// written down, also while it is held because its machine may run.
+/// True if the pods of this node are evicted one by one. That applies to a node that nothing owns, from its cordon on
+/// and while the policy's status lists its repair, even while the repair is blocked because the machine may run.
 pub fn is_drained(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> bool {
     let Scene { member, policy, survey, place, .. } = scene;
     let (Some((policy, survey)), Backend::Node, Place::Reserved(repair)) =
@@ -312,7 +307,7 @@ fn shown_count(count: usize) -> String {
     if count == usize::MAX { "an unknown number".to_owned() } else { count.to_string() }
 }
 
-/// What a node's condition tells.
+/// The state that a node's condition reports.
 #[derive(Clone, Copy)]
 enum Told<'a> {
     Waiting(&'a Sick),
@@ -357,7 +352,7 @@ impl Told<'_> {
     }
 }
 
-/// What a judged node is told with.
+/// Everything needed to report a decision on a node.
 struct Desk<'a> {
     scene: &'a Scene<'a>,
     policy: &'a Policy,
@@ -381,7 +376,7 @@ impl Desk<'_> {
         }
     }
 
-    /// The verdict, or the write that tells it first if the node does not show it yet.
+    /// The verdict, or first the write that reports it if the node does not show it yet.
     fn report(&self, told: Told<'_>, verdict: NodeVerdict) -> NodeVerdict {
         let node = self.node();
         let is_off = matches!(told, Told::Waiting(_) | Told::Vetoed | Told::Recovered | Told::Repaired);
@@ -393,7 +388,7 @@ impl Desk<'_> {
         let is_over = matches!(told, Told::Recovered | Told::Repaired);
         let shows = node.condition(CONDITION).map(|condition| &*condition.reason);
         let progress = Progress { told: token.clone(), ..self.diagnosis.memory.clone() };
-        // Nothing is remembered of a node that is well, but that it healed.
+        // On a healthy node only the end of its sickness is remembered.
         let progress = (!is_over || progress.healed.is_some()).then_some(progress);
         let is_told = !self.boot_is_over(&told)
             && shows == Some(told.reason())
@@ -430,7 +425,8 @@ impl Desk<'_> {
         Verdict::Act { actions, why }
     }
 
-    /// The events of a repair that is held: on the node, on its NodeClaim or Machine, and one for all nodes of a NodePool that the same holds.
+    /// The events of a blocked repair: one on the node, one on its NodeClaim or Machine, and one shared by all nodes of
+    /// a NodePool with the same hold.
     fn blocked_events(&self, hold: &Hold, why: &NodeWhy) -> Vec<Step> {
         let (member, node) = (&self.scene.member, &self.node().node);
         let code = hold.code().to_lowercase();
@@ -450,7 +446,7 @@ impl Desk<'_> {
         std::iter::once(on_node).chain(on_owner).chain(on_pool).collect()
     }
 
-    /// The event of a drain that has come to its end. It repaired nothing, and does not say so.
+    /// The event for a drain that has finished. A drain repairs nothing, so the event does not claim a repair.
     fn drained_event(&self, hold: &Hold) -> Option<Step> {
         let is_empty = matches!(hold, Hold::MachineMayRun { left: Some(left), .. } if left.pods.is_empty());
         let node = &self.node().node;
@@ -487,8 +483,8 @@ impl Desk<'_> {
         }
     }
 
-    /// True if the node still asks for a reboot that is done, or not needed any more. An agent that comes up after the boot must
-    /// not see the request once more.
+    /// True if the node still requests a reboot that is done or no longer needed. An agent that starts after the boot
+    /// must not see the request again.
     fn boot_is_over(&self, told: &Told<'_>) -> bool {
         let node = self.node();
         let asks =
@@ -501,7 +497,8 @@ impl Desk<'_> {
         asks && (is_done || !matches!(told, Told::Rebooting))
     }
 
-    /// Nobody knows what was tried on a node whose memory cannot be read, or who keeps pods away from it. It says so once.
+    /// The memory cannot be read, so it is unknown what was tried and who cordoned the node. The node's condition
+    /// reports that once.
     fn unreadable(&self, problem: &str) -> NodeVerdict {
         let node = self.node();
         let why = NodeWhy::AnnotationUnreadable { problem: problem.into() };
@@ -536,7 +533,7 @@ impl Desk<'_> {
         }
         if let Some(until) = self.diagnosis.resets_at {
             let verdict = Verdict::Wait { until, why: NodeWhy::HealthyAgain { until } };
-            // A drain that has stopped is not told as a repair until the clocks are reset.
+            // A drain that has stopped is not reported as a repair until the clocks reset.
             if node.condition(CONDITION).is_some_and(|told| &*told.reason == reasons::REPAIRING) {
                 let (told, why) = (Told::Recovered, NodeWhy::HealthyAgain { until });
                 let progress = Progress { told: told.token(), ..self.diagnosis.memory.clone() };
@@ -573,7 +570,7 @@ impl Desk<'_> {
         }
     }
 
-    /// Takes back what was prepared for a repair that is not needed any more.
+    /// Undoes preparations for a repair that is no longer needed.
     fn take_back(&self) -> Option<Step> {
         let node = self.node();
         if node.is_cordoned_by_us() && node.deleting().is_none() {
@@ -618,7 +615,7 @@ impl Desk<'_> {
 
     fn reboot(&self, sick: &Sick, rung: usize, attempt: u32) -> Step {
         let node = self.node();
-        // Nobody who reads it believes what is older than the Node, and the clock of an API server may be behind.
+        // Times older than the Node are rejected on reading, and an API server's clock may be behind.
         let now = to_the_second(self.now);
         let at = node.created.map_or(now, |created| now.max(created));
         let tried = Tried {
@@ -639,7 +636,7 @@ impl Desk<'_> {
         }
     }
 
-    /// The events of a repair that begins: each on its own object, once.
+    /// The events of a repair that begins: one on each object.
     fn events(&self, sick: &Sick, step: &Step) -> Vec<Step> {
         let member = &self.scene.member;
         let node = self.node();
@@ -731,24 +728,23 @@ fn mention(
 
 // ---- policies -------------------------------------------------------------------------------------------------------
 
-/// Counts that alone have changed are written at most this often.
+/// Status writes that change only counts are at least this far apart.
 pub const COUNTS_EVERY: jiff::SignedDuration = jiff::SignedDuration::from_secs(5);
 
-/// A policy and all that its verdict rests on.
+/// A policy with everything its verdict depends on.
 pub struct PolicyScene<'a> {
-    /// The policy.
     pub policy: &'a Policy,
-    /// Its state; none if it selects nothing.
+    /// None if the policy selects nothing.
     pub survey: Option<&'a Survey>,
-    /// Nodes that it selects, and for which an older policy counts; with the name of one of those.
+    /// The number of selected nodes for which an older policy counts, with the name of one such policy.
     pub overlap: Option<(usize, String)>,
-    /// When its status was last written by this process.
+    /// When this process last wrote the policy's status.
     pub written: Option<Timestamp>,
     /// The NodePool of a repair, by the UID of its node.
     pub pool_of: &'a dyn Fn(&Repair) -> Option<ObjectRef>,
 }
 
-/// What is to be written down about this policy?
+/// Decides what is written into a policy's status.
 pub fn decide_policy(scene: &PolicyScene<'_>, now: Timestamp) -> Judgement<PolicyWhy, Step> {
     judge(|ask| policy_rules(ask, scene, now))
 }
@@ -796,7 +792,7 @@ fn policy_rules(
             None => rests(),
         });
     }
-    // Conditions are told at once, and counts now and then.
+    // Changed conditions are written at once, changed counts at intervals.
     let only_counts =
         before.conditions == status.conditions && before.observed_generation == status.observed_generation;
     let next = written.map(|written| after(written, COUNTS_EVERY)).filter(|next| now < *next && only_counts);
@@ -815,12 +811,11 @@ fn policy_rules(
     Ok(write(PolicyWhy::Counts, events))
 }
 
-/// All that a person should correct in a policy.
+/// Everything in a policy that a person should correct.
 fn problems(policy: &Policy) -> Vec<&str> {
     policy.defects.iter().chain(&policy.idle_parts).map(String::as_str).collect()
 }
 
-/// The events of repairs that are over.
 fn ended_events(scene: &PolicyScene<'_>, survey: &Survey) -> Vec<Step> {
     let policy = scene.policy;
     let mut events = Vec::new();
@@ -841,7 +836,7 @@ fn ended_events(scene: &PolicyScene<'_>, survey: &Survey) -> Vec<Step> {
     events
 }
 
-/// The status that a policy should have.
+/// The status that the policy should have.
 fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicyStatus {
     let PolicyScene { policy, overlap, .. } = scene;
     let before = &policy.status;
@@ -906,7 +901,7 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
         repairing: count(repairs.len() - survey.given_up),
         repaired: before.repaired.saturating_add(survey.repaired() as u64),
         repairs,
-        // Of a policy that cannot be read nothing is surveyed.
+        // A policy that cannot be read is not surveyed, so its list stays.
         replacements: if policy.defects.is_empty() {
             survey.replacements.clone()
         } else {
@@ -919,7 +914,7 @@ fn status(scene: &PolicyScene<'_>, survey: &Survey, now: Timestamp) -> PolicySta
     }
 }
 
-/// What holds a policy, without numbers that change all the time.
+/// The hold without numbers that change all the time.
 fn told_hold(hold: &Hold, policy: &Policy) -> String {
     match hold {
         Hold::TooManyUnhealthy { .. } => {

@@ -1,7 +1,7 @@
-//! Is a node sick, since when, and until when is that tolerated?
+//! Decides whether a node is sick, since when, and until when that is tolerated.
 //!
-//! The toleration of a condition is, in this order: that of the policy for the condition, the policy's default, and the
-//! provider's default. A condition that neither the policy nor the provider names never makes a node sick.
+//! The toleration of a condition is, in this order: the policy's toleration for the condition, the policy's default,
+//! and the provider's default. A condition that neither the policy nor the provider names never makes a node sick.
 
 use std::fmt;
 
@@ -17,47 +17,46 @@ use super::views::{ConditionView, NodeView, OwnerView, Status};
 use crate::gate::GatePolicy;
 use crate::moments::after;
 
-/// The key of a node that never became ready.
+/// The key for a node that never became ready.
 pub const STARTUP: &str = "Startup";
-/// A kubelet that registers dates its conditions right before the Node is created. So close to it the clocks of kubelet and API server
-/// are: a node that became Ready and lost it again shortly after must not pass for one that starts, or it would count for no limit.
+/// A registering kubelet dates its conditions right before the Node is created, so the two times are this close. The
+/// span must be short: a node that became Ready and lost that shortly after must not pass for a starting node, because
+/// starting nodes count for no limit.
 const REGISTERS_BEFORE: SignedDuration = SignedDuration::from_secs(5);
-/// The same, after the creation.
+/// The same after the creation.
 const REGISTERS_AFTER: SignedDuration = SignedDuration::from_secs(2);
-/// Written by the node lifecycle controller for a kubelet that has registered a node, and nothing more.
+/// The node lifecycle controller writes this reason if a kubelet registered a node and never updated it.
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
-/// The settings of this recovery.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whose defaults count.
+    /// The provider whose defaults apply.
     pub provider: RepairProvider,
-    /// The health that resets a clock.
+    /// How long a condition must be healthy to reset its clock.
     pub healthy_after: SignedDuration,
-    /// The time after which a repair holds up nobody any more.
+    /// After this time a repair no longer counts against the budget.
     pub stuck_after: SignedDuration,
-    /// The time after which a new machine that is not there is a failure.
+    /// After this time a new machine that has not come up counts as a failure.
     pub launch_timeout: SignedDuration,
-    /// The share of sick nodes that holds a zone; none if no share does.
+    /// The share of sick nodes that blocks a zone; none switches this off.
     pub zone_sick_percent: Option<u8>,
-    /// The share of nodes with the same sick condition that holds a pool; none if no share does.
+    /// The share of nodes with the same sick condition that blocks a pool; none switches this off.
     pub pool_sick_percent: Option<u8>,
-    /// The time after its toleration for which a node is held for its zone or pool; none if as long as it lasts.
+    /// How long after its toleration a node stays blocked because of its zone or pool; none for as long as the outage
+    /// lasts.
     pub outage_timeout: Option<SignedDuration>,
-    /// The span after its end in which a sickness that passed by itself counts.
+    /// How long a node that healed by itself keeps counting as sick.
     pub settle_after: SignedDuration,
-    /// The time after which one node is tried again where replacements do not help; none if nothing is held.
+    /// How long to wait before one more node is tried where replacements do not help; none switches this off.
     pub retry_after: Option<SignedDuration>,
-    /// The repair of a Machine.
     pub cluster_api: ClusterApiRepair,
-    /// The keys of taints by which somebody says that a machine is lost.
+    /// Taint keys that declare a machine lost.
     pub lost: Vec<String>,
-    /// Decides whether two of a pod may run.
+    /// Decides whether a pod may run twice.
     pub gate: GatePolicy,
 }
 
 impl Settings {
-    /// Those of a configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let repair = &configuration.repair;
         let unless_zero =
@@ -79,10 +78,10 @@ impl Settings {
     }
 }
 
-/// Which of the three steps gave a toleration.
+/// The origin of a toleration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The policy for the condition.
+    /// The policy's entry for the condition.
     Policy,
     /// The policy's default.
     Default,
@@ -93,7 +92,6 @@ pub enum Source {
 }
 
 impl Source {
-    /// In one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Policy => "policy",
@@ -104,22 +102,22 @@ impl Source {
     }
 }
 
-/// The three steps that lead to the toleration of a condition.
+/// The three candidates for the toleration of a condition, and the one that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
-    /// The toleration of the policy for the condition.
+    /// The policy's toleration for the condition.
     pub by_policy: Option<SignedDuration>,
     /// The policy's default.
     pub by_default: Option<SignedDuration>,
     /// The provider's default.
     pub by_provider: Option<SignedDuration>,
-    /// The first of them.
+    /// The first of the three that is set.
     pub toleration: Option<(SignedDuration, Source)>,
-    /// What is done, in order; empty if nothing is.
+    /// The actions in order. Empty if nothing is done.
     pub ladder: Vec<Rung>,
 }
 
-/// The toleration of a condition; none if neither the policy nor the provider names it.
+/// None if neither the policy nor the provider names the condition.
 pub fn resolve(condition: &ConditionView, policy: &Policy, provider: Provider) -> Option<Resolution> {
     let by_provider = provider.toleration(&condition.kind, condition.status);
     let entry = policy.entries.iter().find(|entry| {
@@ -143,34 +141,28 @@ pub fn resolve(condition: &ConditionView, policy: &Policy, provider: Provider) -
     Some(Resolution { by_policy, by_default, by_provider, toleration, ladder })
 }
 
-/// A condition that makes a node sick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sick {
     /// `Type=Status`.
     pub key: String,
-    /// Its reason.
     pub reason: String,
-    /// Since when, by our clock of it.
+    /// The start by Salvor's clock of the condition.
     pub since: Timestamp,
-    /// Since when we see it.
+    /// When Salvor first saw it.
     pub seen: Timestamp,
-    /// How long that is tolerated.
     pub toleration: SignedDuration,
-    /// Which of the three steps says so.
     pub from: Source,
-    /// Until when it is tolerated.
     pub deadline: Timestamp,
-    /// What is done then, in order.
+    /// The actions in order.
     pub ladder: Vec<Rung>,
 }
 
 impl Sick {
-    /// The type of the condition.
     pub fn kind(&self) -> &str {
         kind_of(&self.key)
     }
 
-    /// The moment from which on it should have been repaired, and we knew.
+    /// From when on the repair is overdue and Salvor knows it.
     pub(super) fn overdue_from(&self) -> Timestamp {
         self.deadline.max(self.seen)
     }
@@ -187,32 +179,32 @@ impl fmt::Display for Sick {
     }
 }
 
-/// The health of a node, as a policy sees it.
+/// The health of a node according to a policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnosis {
     /// The sick condition whose toleration ends first.
     pub sick: Option<Sick>,
-    /// A condition that is sick, but for which nothing is done.
+    /// A sick condition for which nothing is done.
     pub tolerated: Option<String>,
-    /// The memory as it should be from now on.
+    /// The new memory of the node.
     pub memory: Progress,
-    /// When a clock of a condition that is healthy is reset.
+    /// When the clock of a condition that is healthy again resets.
     pub resets_at: Option<Timestamp>,
-    /// When it is forgotten that the node healed.
+    /// When the healing of the node is forgotten.
     pub forgets_at: Option<Timestamp>,
-    /// The last sickness of a node that is well, if it passed by itself.
+    /// The last sickness of a healthy node, if it passed by itself.
     pub healed: Option<Healed>,
     /// True if the node has never been ready for pods.
     pub starting: bool,
 }
 
 impl Diagnosis {
-    /// True if a sick condition is past its toleration.
     pub fn is_due(&self, now: Timestamp) -> bool {
         self.sick.as_ref().is_some_and(|sick| sick.deadline <= now)
     }
 
-    /// The diagnosis without what the node was told of it, and when that was.
+    /// The diagnosis without what was already reported on the node, and without the times at which Salvor saw the
+    /// sickness.
     #[must_use]
     pub fn untold(mut self) -> Self {
         self.memory.told.clear();
@@ -226,7 +218,6 @@ impl Diagnosis {
     }
 }
 
-/// The health of a node.
 pub fn diagnose(
     node: &NodeView,
     owner: Option<&OwnerView>,
@@ -292,7 +283,7 @@ pub fn diagnose(
             ladder: REPLACE.to_vec(),
         });
     }
-    // Of equal deadlines the first in the order of the node's conditions counts.
+    // If deadlines are equal, the first in the order of the node's conditions counts.
     let sick =
         all.into_iter().reduce(|first, next| if next.deadline < first.deadline { next } else { first });
     Diagnosis { sick, tolerated, memory, resets_at, forgets_at, healed, starting }
@@ -308,8 +299,8 @@ fn toleration_of(key: &str, policy: &Policy, provider: Provider) -> Option<Signe
     by_policy.or(policy.default_toleration).or_else(|| provider.toleration(kind, status))
 }
 
-/// True if it is remembered that the node was not Ready when it registered, and it has not been Ready since: its kubelet may have died meanwhile, which
-/// changes the condition.
+/// True if the memory says that the node was not Ready when it registered, and it has not been Ready since. If its
+/// kubelet dies meanwhile, the Ready condition changes, so the condition alone does not show this.
 fn started_so(node: &NodeView) -> bool {
     let clocks = node.progress.iter().flat_map(|progress| &progress.sick);
     clocks
@@ -317,8 +308,8 @@ fn started_so(node: &NodeView) -> bool {
         .any(|(key, clock)| kind_of(key) == "Ready" && clock.starting && clock.healthy.is_none())
 }
 
-/// True if a node has registered, and has never been ready for pods. Karpenter says so on the node or its NodeClaim. Of another
-/// node its Ready condition tells: it has not changed since the node was created.
+/// True if a node has registered and has never been ready for pods. Karpenter reports that on the node or its
+/// NodeClaim. For other nodes the Ready condition shows it: it has not changed since the node was created.
 fn is_starting(node: &NodeView, owner: Option<&OwnerView>) -> bool {
     let by_karpenter = owner.and_then(|owner| owner.initialized);
     if node.labels.get(labels::INITIALIZED) == Some("true") || by_karpenter == Some(true) {

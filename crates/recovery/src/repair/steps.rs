@@ -20,228 +20,181 @@ use crate::step::{
     Write,
 };
 
-/// A repair that begins, as it is counted. The node may be gone, and its policy changed, when the answer comes.
+/// A repair that begins, with its metric labels. When the API server answers, the node may be gone and its policy
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// The policy's name, as in metrics.
+    /// The policy's name in metrics.
     pub policy: String,
-    /// The condition that the node is sick by.
+    /// The condition that makes the node sick.
     pub condition: String,
 }
 
-/// One guarded write of the repair recovery. Each is refused if the object is not exactly as it was judged.
+/// One guarded write. The API server refuses it if the object is not in the version on which the decision is based.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Writes on a node how its repair stands, and what is remembered of it.
+    /// Writes the state of a repair and the memory to a node.
     Report {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The condition, if it changes.
+        /// None if the condition does not change.
         condition: Option<NodeCondition>,
-        /// The condition that asked for a reboot, if that is over.
+        /// Ends the condition that requested a reboot.
         rebooted: Option<Timestamp>,
-        /// The memory; none removes it.
+        /// None removes the memory.
         progress: Option<Progress>,
     },
-    /// Writes a condition on a node, and leaves the memory there as it is.
+    /// Writes a condition to a node, and leaves the memory as it is.
     Tell {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The write fails if the object has a newer version.
         resource_version: ResourceVersion,
-        /// The condition.
         condition: NodeCondition,
     },
-    /// Writes down which repairs of a policy are under way, with counts and conditions.
+    /// Writes the repairs under way, the counts and the conditions to a policy's status.
     WritePolicy {
-        /// The NodeRepairPolicy or NodePool.
+        /// A NodeRepairPolicy or a NodePool.
         policy: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The status.
         status: Box<PolicyStatus>,
-        /// True if repairs begin by it.
+        /// True if repairs begin with this write.
         begins: bool,
-        /// Repairs that are over by it.
+        /// Repairs that end with this write.
         over: Vec<Ended>,
     },
-    /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever set earlier.
+    /// Sets the time from which Karpenter terminates a NodeClaim by force. It is only ever moved earlier.
     TightenTermination {
-        /// The NodeClaim.
         claim: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The time.
         at: Timestamp,
-        /// The value that was there before we set one; empty if none was.
+        /// The value before Salvor set one; empty if there was none.
         before: String,
-        /// True if it is being deleted already, so that this ends its drain.
+        /// True if the NodeClaim is already being deleted, so that this ends its drain.
         hastens: bool,
         /// The node's zone, for the brake.
         zone: String,
     },
-    /// Takes back the time of a forced termination that was set for a repair which is not needed any more. A deletion that is
-    /// still on its way names an earlier state of the NodeClaim, and is refused from then on.
+    /// Removes the forced termination time set for a repair that is no longer needed. A deletion still in flight names
+    /// an older resourceVersion of the NodeClaim, so it is refused from then on.
     TakeBackTermination {
-        /// The NodeClaim.
         claim: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The value that was there before we set one; empty if none was.
+        /// The value before Salvor set one; empty if there was none.
         before: String,
     },
     /// Deletes a NodeClaim or Machine.
     DeleteOwner {
-        /// The NodeClaim or Machine.
         owner: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
-        /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
     },
     /// Asks the owner of a Machine to replace it.
     RemediateMachine {
-        /// The Machine.
         machine: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
-        /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
     },
-    /// Keeps new pods away from a node, and remembers that this was ours.
+    /// Cordons a node, and records that Salvor did it.
     Cordon {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// What is remembered.
         progress: Progress,
-        /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
     },
-    /// Lets pods onto a node again that we kept away.
+    /// Uncordons a node that Salvor cordoned.
     Uncordon {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// What is remembered; none removes it.
+        /// None removes the memory.
         progress: Option<Progress>,
     },
-    /// Takes everything of ours off a node that no policy selects any more.
+    /// Removes everything of Salvor's from a node that no policy selects any more.
     Forget {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// Our conditions on it.
+        /// Salvor's conditions on the node.
         conditions: Vec<&'static str>,
-        /// True if it asks for a reboot.
+        /// True if the node requests a reboot.
         rebooting: bool,
     },
-    /// Evicts a pod from a node that is drained, as PodDisruptionBudgets allow.
+    /// Evicts a pod from a drained node, as PodDisruptionBudgets allow.
     EvictPod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// Its grace.
         #[serde(skip)]
         grace: Grace,
     },
     /// Marks a pod Failed whose node and machine are gone.
     FailPod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The write fails if the object has a newer version.
         resource_version: ResourceVersion,
-        /// The condition that says why.
         condition: Condition,
     },
-    /// Deletes such a pod at once.
+    /// Deletes a pod whose node and machine are gone, without a grace period.
     ForceDeletePod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The write fails if the object has a newer version.
         resource_version: ResourceVersion,
     },
-    /// Deletes a node that nothing else owns.
+    /// Deletes a Node that nothing owns.
     DeleteNode {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
         /// The node's zone, for the brake.
         zone: String,
-        /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
     },
-    /// Writes down what stands on a node that is deleted next.
+    /// Saves the metadata of a Node that is deleted next.
     KeepNode {
-        /// The policy.
         policy: ObjectRef,
-        /// The state of the policy that was judged.
         resource_version: ResourceVersion,
-        /// The node.
         node: NodeRef,
-        /// The state of the node that was judged.
         node_version: ResourceVersion,
-        /// What the policy remembers of others.
+        /// The saved metadata of other Nodes.
         #[serde(skip)]
         kept: Vec<Kept>,
-        /// Taints by which somebody says that a machine is lost.
+        /// Taint keys that declare a machine lost.
         #[serde(skip)]
         lost: Vec<String>,
-        /// When.
         at: Timestamp,
     },
-    /// Forgets what stood on a node that was deleted.
+    /// Drops the saved metadata of a deleted Node.
     ForgetNode {
-        /// The policy.
         policy: ObjectRef,
-        /// The state of the policy that was judged.
         resource_version: ResourceVersion,
-        /// What the policy remembers of others.
+        /// The saved metadata of other Nodes.
         #[serde(skip)]
         kept: Vec<Kept>,
     },
-    /// Puts back what stood on a node before it was deleted, as far as it is missing.
+    /// Restores the saved metadata of a deleted Node, as far as it is missing.
     PutBack {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The write fails if the object has a newer version.
         resource_version: ResourceVersion,
-        /// What stood there.
         kept: Box<Kept>,
     },
     /// Asks an agent to reboot a node.
     RequestReboot {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// When.
         at: Timestamp,
-        /// What is remembered.
         progress: Progress,
         /// The node's zone, for the brake.
         zone: String,
-        /// The repair that begins with it.
         #[serde(skip)]
         begun: Begun,
     },
-    /// Records an event in passing.
+    /// Records an event on a best-effort basis.
     Mention(EventNote),
 }
 
@@ -294,7 +247,7 @@ impl crate::step::Step for Step {
     }
 
     fn effect(&self) -> Effect<'_> {
-        // A server that fails is told on the node, and is left alone for a while.
+        // A server error is reported on the node, and the step backs off.
         let errors = Errors::HoldTheStep;
         match self {
             Self::Report { .. }
@@ -304,12 +257,12 @@ impl crate::step::Step for Step {
             | Self::ForgetNode { .. }
             | Self::PutBack { .. }
             | Self::Uncordon { .. } => Effect::WRITES_DOWN,
-            // A policy that an old view does not show may select the node: so this waits while the view is old.
+            // A stale cache may lack a policy that selects the node, so this waits until the cache is fresh.
             Self::Forget { .. } => Effect { starts_work: true, ..Effect::WRITES_DOWN },
-            // A node is touched only if its repair is written down, and the write names the state that was judged: so two
-            // writers, or an old view, can never begin more repairs than the budget has.
+            // A node is touched only if the policy's status lists its repair, and this write names the resourceVersion
+            // of the decision. So two writers, or a stale cache, can never begin more repairs than the budget allows.
             Self::WritePolicy { begins, .. } => Effect { starts_work: *begins, ..Effect::WRITES_DOWN },
-            // What prepares the end of a node does not count against the brake's rates: a node counts once, with what ends it.
+            // Preparations do not count against the brake's rates: a node counts once, with the write that ends it.
             Self::TightenTermination { hastens: false, .. } | Self::Cordon { .. } => {
                 Effect { errors, ..Effect::takes(Disrupts::WhatWasBegun) }
             }
@@ -323,7 +276,7 @@ impl crate::step::Step for Step {
                 errors,
                 ..Effect::takes(Disrupts::Pods(1))
             },
-            // Their machine counted when it was ended.
+            // The brake counted the machine when it was ended.
             Self::FailPod { .. } => Effect {
                 second_look: SecondLook::AllButTheObject,
                 errors,
@@ -336,7 +289,7 @@ impl crate::step::Step for Step {
 
     fn detail(&self) -> Cow<'_, str> {
         match self {
-            // Its name may hold a time that another judgement puts differently.
+            // The event's name may contain a time that differs between decisions.
             Self::Mention(note) => Cow::Borrowed(&note.reason),
             Self::Report { .. }
             | Self::Tell { .. }
@@ -437,7 +390,7 @@ impl crate::step::Step for Step {
                 conditions.extend(rebooted.map(|at| reboot_condition(false, at)));
                 let mut patch = match conditions.as_slice() {
                     [] => Patch::metadata(Merge::Strategic, serde_json::Map::new()),
-                    // Strategic: conditions are merged by their type.
+                    // A strategic merge patch merges conditions by type.
                     conditions => Patch::status(Merge::Strategic, &json!({ "conditions": conditions }))?,
                 };
                 patch = patch.annotated(annotations::PROGRESS, progress.as_ref().map(annotation));
@@ -552,7 +505,7 @@ fn judged<'a>(uid: &'a Uid, resource_version: &'a ResourceVersion) -> Guard<'a> 
 }
 
 fn annotation(memory: &Progress) -> String {
-    // Times and strings always have a JSON form.
+    // Times and strings always serialize to JSON.
     serde_json::to_string(memory).unwrap_or_default()
 }
 

@@ -1,8 +1,9 @@
-//! All nodes of a policy together: how many are sick, which limit holds, and whose turn it is.
+//! Counts all nodes of a policy, applies its limits, and decides which nodes get a turn.
 //!
-//! Three numbers are kept apart. *Due* is a node past its toleration. *Unhealthy*, for the breaker, are due nodes among those that
-//! are initialized and not being deleted. *Used*, for the budget, are the repairs that are written down as under way. A node that is
-//! given up (vetoed, its ladder used up, or held because its machine may run) is in neither of the last two: it would freeze a small pool for ever.
+//! Three numbers are distinct. A node past its toleration is *due*. *Unhealthy*, for the policy's limit, are due nodes
+//! that are initialized and not being deleted. *Used*, for the budget, are the repairs under way in the policy's
+//! status. A node that is given up (vetoed, ladder exhausted, or blocked because its machine may run) counts in neither
+//! of the last two: it would block a small pool for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,26 +25,22 @@ use super::views::{Backend, Left, NodeView, OwnerView, PoolView, Refusal};
 use crate::ids::{NodeName, Uid};
 use crate::moments::{after, to_the_second};
 
-/// A repair that was decided, and is not needed any more before it began, is forgotten after this time: until then a write of
-/// it may still be on its way.
+/// A repair that is no longer needed before it began is dropped after this time. Until then one of its writes may still
+/// be in flight.
 pub const RELEASE_AFTER: SignedDuration = SignedDuration::from_secs(60);
-/// So many repairs are under way at once at most: they are written into one object.
+/// The maximum number of repairs under way, because they are all written into one object.
 const MOST_AT_ONCE: usize = 500;
 
-/// A node of a policy.
 #[derive(Clone, Debug)]
 pub struct Member<'a> {
-    /// The node.
     pub node: &'a NodeView,
-    /// The backend that repairs it.
     pub backend: Backend,
-    /// The server's last refusal to do so.
+    /// The last time the API server refused the repair.
     pub refused: Option<&'a Refusal>,
-    /// The number of its pods, if anybody had to know.
+    /// None if the pods have not been counted. They are counted only where it matters.
     pub pods: Option<u32>,
-    /// Its NodePool.
     pub pool: Option<&'a PoolView>,
-    /// The pods that its drain has left, if they are known.
+    /// The pods that its drain has left, if known.
     pub left: Option<Left>,
 }
 
@@ -53,22 +50,22 @@ impl Member<'_> {
         self.deleting().is_some()
     }
 
-    /// Since when the node, or the owner of its machine, is being deleted.
+    /// The earlier deletion time of the node and the owner of its machine.
     fn deleting(&self) -> Option<Timestamp> {
         self.node.deleting().into_iter().chain(self.backend.owner().and_then(|owner| owner.deleting)).min()
     }
 
-    /// The pool that makes its replacement; empty if it has none.
+    /// The pool that creates the replacement; empty if there is none.
     pub fn pool(&self) -> &str {
         self.backend.owner().map(|owner| &*owner.pool).or(self.node.pool()).unwrap_or_default()
     }
 
-    /// The veto on its repair.
     pub fn veto(&self, now: Timestamp) -> Option<Veto> {
         veto(self.node, &self.backend, self.pool, now)
     }
 
-    /// The NodeClaim, if we set the time of its forced termination and it is not being deleted, and the value that was there before.
+    /// The NodeClaim with its previous forced termination time, if Salvor set one and the NodeClaim is not being
+    /// deleted.
     pub(super) fn prepared(&self) -> Option<(&OwnerView, &str)> {
         match &self.backend {
             Backend::Claim(claim) if claim.deleting.is_none() => {
@@ -79,18 +76,19 @@ impl Member<'_> {
     }
 }
 
-/// How far a repair that is written down has come.
+/// How far a repair in the policy's status has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// Nothing was done yet that cannot be taken back, because something else holds it. Its turn ends at this time: others who are not
-    /// held would wait for ever, and if they had turns besides, it would begin beside them.
+    /// Nothing irreversible was done yet, because something blocks the repair. Its turn ends at this time: other nodes
+    /// would otherwise wait for ever. They cannot get turns in addition, because this repair could still begin beside
+    /// theirs.
     NotBegun { lapses_at: Timestamp },
-    /// It is under way, and stuck from this time on.
+    /// The repair is in progress, and counts as stuck from this time on.
     Begun { stuck_at: Timestamp },
 }
 
 impl Course {
-    /// The course of a repair. The member is its node, and none if that is gone and its owner is not.
+    /// `member` is the node of the repair. None if the node is gone and its owner is not.
     pub(super) fn of(
         repair: &Repair,
         member: Option<&Member<'_>>,
@@ -107,106 +105,102 @@ impl Course {
         let has_begun = begun_at.is_some()
             || member.is_none_or(|member| {
                 let is_remediated = member.backend.owner().is_some_and(|owner| owner.remediated);
-                // Nobody knows what was done to a node whose memory cannot be read.
+                // It is unknown what was done to a node whose memory cannot be read.
                 is_remediated || member.node.marks().damage.is_some()
             });
-        // A time that lies ahead counts as now.
+        // A time in the future counts as now.
         let from = begun_at.map_or(repair.since, |at| at.max(repair.since)).min(now);
         let until = after(from, settings.stuck_after.saturating_add(policy.termination.grace()));
         if has_begun { Self::Begun { stuck_at: until } } else { Self::NotBegun { lapses_at: until } }
     }
 
-    /// True if its turn is over before it began.
+    /// True if the turn ended before the repair began.
     pub(super) fn has_lapsed(self, now: Timestamp) -> bool {
         matches!(self, Self::NotBegun { lapses_at } if lapses_at <= now)
     }
 }
 
-/// The trouble of a pool to get new machines.
+/// A pool's failure to get new machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchTrouble {
-    /// What was seen.
     pub what: String,
-    /// When it is over by itself, if that is known.
+    /// When it ends by itself, if known.
     pub until: Option<Timestamp>,
 }
 
-/// All that a policy's limits depend on.
+/// Everything that a policy's limits depend on.
 pub struct Scope<'a> {
-    /// The policy.
     pub policy: &'a Policy,
-    /// Pools that have trouble to get new machines.
+    /// Pools that fail to get new machines.
     pub launches: &'a BTreeMap<String, LaunchTrouble>,
     /// True if the node and the owner of a repair are both gone.
     pub is_gone: &'a dyn Fn(&Repair) -> bool,
-    /// Since when the owner of a repair is being deleted.
+    /// The deletion time of a repair's owner.
     pub owner_deleting: &'a dyn Fn(&Repair) -> Option<Timestamp>,
-    /// True if the node of a repair is there, is not being deleted, and is not among the members: it is selected no more.
+    /// True if the node of a repair exists, is not being deleted, and is not among the members because it is no longer
+    /// selected.
     pub is_left_alone: &'a dyn Fn(&Repair) -> bool,
-    /// Since when repairs that are under way, by the node's UID, are not needed any more.
+    /// Since when repairs in the status are no longer needed, by the node's UID.
     pub idle: &'a BTreeMap<Uid, Timestamp>,
-    /// The settings.
     pub settings: &'a Settings,
 }
 
-/// The state of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Its nodes.
     pub nodes: usize,
-    /// Those that are not sick.
+    /// Nodes that are not sick.
     pub healthy: usize,
-    /// Those whose toleration runs.
+    /// Sick nodes whose toleration is not over.
     pub waiting: usize,
-    /// Those that are past it, and whose repair a person forbids.
+    /// Nodes past their toleration with a veto.
     pub vetoed: usize,
-    /// Those whose repair is written down, and for which nothing more can be done.
+    /// Nodes with a repair in the status for which nothing more can be done.
     pub given_up: usize,
-    /// Those whose repair is held, by cause.
+    /// Nodes whose repair is blocked, by the code of the hold.
     pub held: BTreeMap<&'static str, usize>,
-    /// All nodes past their toleration, by name.
     pub due: BTreeSet<NodeName>,
     /// Nodes that are initialized and not being deleted.
     pub base: usize,
-    /// Those of them that are past their toleration and not given up.
+    /// Nodes of `base` that are past their toleration and not given up.
     pub unhealthy: usize,
-    /// Nodes that were past their toleration, and healed lately.
+    /// Nodes that were past their toleration and healed recently.
     pub settling: usize,
-    /// When those count no more, unless more nodes heal.
+    /// When the settling nodes stop counting, unless more nodes heal.
     pub settled_at: Option<Timestamp>,
-    /// The limit of both.
+    /// The limit for `unhealthy` and `settling` together.
     pub limit: usize,
-    /// What holds repairs that have their turn already, once for each node that tells so.
+    /// What blocks repairs that already have their turn, once for each node whose condition reports a hold.
     pub begun_and_held: Vec<String>,
-    /// Zones whose nodes are sick for one cause.
+    /// Zones whose nodes are sick with a common cause.
     pub zones: BTreeMap<String, Outage>,
-    /// Pools, each with the type of a condition, whose nodes are sick for one cause.
+    /// Pools and condition types whose nodes are sick with a common cause.
     pub pools: BTreeMap<PoolCondition, Outage>,
-    /// For how long after its toleration a node is held for its zone or pool, or because too many are sick.
+    /// How long after its toleration a node stays blocked because of its zone or pool, or because too many nodes are
+    /// sick.
     pub outage_timeout: Option<SignedDuration>,
-    /// Pools, each with the type of a condition, in which replacements do not help.
+    /// Pools and condition types for which replacements do not help.
     pub relapses: BTreeMap<PoolCondition, Relapse>,
-    /// The last replacements, with those that begin now.
+    /// The last replacements, including those that begin now.
     pub replacements: Vec<Replacements>,
-    /// Pools that have trouble to get new machines.
+    /// Pools that fail to get new machines.
     pub launches: BTreeMap<String, LaunchTrouble>,
-    /// The nodes that may be under repair at once.
+    /// The number of nodes that may be under repair at once.
     pub allowed: usize,
-    /// Those that are.
+    /// The number of nodes that are under repair.
     pub used: usize,
-    /// When the budget changes by itself.
+    /// When a schedule changes the budget.
     pub budget_until: Option<Timestamp>,
-    /// Repairs to begin now.
+    /// Repairs that begin now.
     pub picks: Vec<Repair>,
     /// Repairs that are over.
     pub over: Vec<Ended>,
-    /// Repairs that are not needed any more, or whose turn is over, and that never began.
+    /// Repairs that never began and are dropped: no longer needed, or their turn has lapsed.
     pub released: Vec<Repair>,
-    /// Repairs that are not needed now, or whose turn is over.
+    /// Repairs that are not needed now, or whose turn has lapsed.
     pub idle: BTreeSet<Uid>,
-    /// Nodes, by name, whose pods must be counted before it is known whose turn it is.
+    /// Nodes whose pods must be counted before the turns can be decided.
     pub to_count: BTreeSet<NodeName>,
-    /// When this changes although nothing else does.
+    /// When the result changes without any event.
     pub changes_at: Option<Timestamp>,
 }
 
@@ -217,7 +211,7 @@ impl Survey {
         }
     }
 
-    /// The machines that were replaced or rebooted, of the repairs that are over.
+    /// Repairs that are over and replaced or rebooted their machine.
     pub fn repaired(&self) -> usize {
         let is_repaired = |ended: &&Ended| match ended.end {
             End::Replaced | End::Rebooted => true,
@@ -227,14 +221,14 @@ impl Survey {
     }
 }
 
-/// A node that is due, and not held.
+/// A node that is due and not blocked.
 struct Candidate<'a> {
     member: &'a Member<'a>,
     sick: Sick,
     action: Action,
 }
 
-/// Looks at all nodes of a policy, one by one: of a node about which nothing is to be decided, nothing is kept.
+/// Takes the nodes one by one, and keeps nothing of nodes that need no decision.
 pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, now: Timestamp) -> Survey {
     let Scope { policy, settings, .. } = scope;
     let mut survey = Survey {
@@ -295,7 +289,7 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
                 *survey.held.entry(hold.code()).or_default() += 1;
             }
             None => match turn {
-                // Whatever is being deleted needs no turn, unless its end can be hastened.
+                // A node that is being deleted needs no turn, unless its deletion can be hastened.
                 Turn::Try { action: Action::Replace, .. } if !can_go_on(member, policy, settings, now) => {}
                 Turn::Try { action, .. } => candidates.push(Candidate { member, sick: sick.clone(), action }),
                 Turn::Running { until, .. } => survey.wake(until, now),
@@ -308,7 +302,7 @@ pub fn survey<'a>(scope: &Scope<'_>, all: impl IntoIterator<Item = Member<'a>>, 
     survey
 }
 
-/// True if there is anything left to do for the replacement of a node.
+/// True if a write is left for the replacement of a node.
 fn can_go_on(member: &Member<'_>, policy: &Policy, settings: &Settings, now: Timestamp) -> bool {
     let case = Case { member, policy, settings, repair: None, now };
     matches!(case.replacement(), Next::Write(_))
@@ -330,14 +324,14 @@ fn is_given_up(
     })
 }
 
-/// All nodes of a policy, counted.
 #[derive(Default)]
 pub(super) struct Counts<'a> {
-    /// Those that are initialized and not being deleted, by zone. Nodes that boot, or go, say nothing about their zone or pool.
+    /// Initialized nodes that are not being deleted, by zone. Nodes that boot or are being deleted say nothing about
+    /// their zone or pool.
     pub(super) zones: BTreeMap<&'a str, usize>,
     /// The same by pool.
     pub(super) pools: BTreeMap<String, usize>,
-    /// Those that have been ready for pods.
+    /// Nodes that have been ready for pods.
     initialized: usize,
 }
 
@@ -373,8 +367,8 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Counts the nodes that may be under repair at once. A node under repair counts among those the share is taken of, until it is
-/// gone: otherwise every repair that begins would make the budget smaller.
+/// Computes how many nodes may be under repair at once. A node under repair stays in the base of the percentage until
+/// it is gone: otherwise every repair that begins would shrink the budget.
 fn allow(
     survey: &mut Survey,
     policy: &Policy,
@@ -395,7 +389,8 @@ fn allow(
     until.into_iter().for_each(|until| survey.wake(until, now));
 }
 
-/// Sorts the repairs that are written down: under way, over, or not needed any more. Returns the nodes of those that stand.
+/// Sorts the repairs in the status: under way, over, or no longer needed. Returns the UIDs of nodes whose repair stays
+/// in the list.
 fn settle_repairs<'a>(
     survey: &mut Survey,
     scope: &Scope<'a>,
@@ -405,7 +400,7 @@ fn settle_repairs<'a>(
 ) -> BTreeSet<&'a Uid> {
     let Scope { policy, settings, .. } = scope;
     if policy.status.damaged {
-        // Nobody knows how many there are.
+        // The number of repairs is unknown, so the budget counts as exhausted.
         survey.used = usize::MAX;
     }
     let by_uid: BTreeMap<&Uid, usize> =
@@ -419,10 +414,11 @@ fn settle_repairs<'a>(
         }
         let member = by_uid.get(&repair.uid).map(|index| (&members[*index], &diagnoses[*index]));
         let is_needed = match member {
-            // The node is gone, and its owner is not; or it is selected no more, and then nobody acts on it.
+            // Either the node is gone and its owner is not, or the node is no longer selected, and then nothing acts on
+            // it.
             None => !(scope.is_left_alone)(repair),
             Some((member, diagnosis)) => {
-                // Nobody knows whether a node whose memory cannot be read was rebooted.
+                // It is unknown whether a node whose memory cannot be read was rebooted.
                 let is_known = member.node.marks().damage.is_none();
                 let rebooted = is_known && was_rebooted(repair, member.node) && diagnosis.memory.is_empty();
                 if rebooted && diagnosis.sick.is_none() && !member.is_deleting() {
@@ -451,7 +447,7 @@ fn settle_repairs<'a>(
         if !is_needed || course.has_lapsed(now) {
             survey.idle.insert(repair.uid.clone());
             let release = scope.idle.get(&repair.uid).map(|since| after(*since, RELEASE_AFTER));
-            // What was prepared is taken back first.
+            // Preparations are undone first.
             let is_prepared = member.is_some_and(|(member, _)| {
                 member.prepared().is_some() || course.has_lapsed(now) && member.node.is_cordoned_by_us()
             });
@@ -468,7 +464,7 @@ fn settle_repairs<'a>(
         if let Some((member, diagnosis)) = member {
             let case = Case { member, policy, settings, repair: Some(repair), now };
             case.drain_ends().into_iter().for_each(|ends| survey.wake(ends, now));
-            // A repair that has its turn keeps it while a person forbids more: the veto may be lifted before the turn lapses.
+            // A vetoed repair keeps its turn: the veto may be lifted before the turn lapses.
             let is_vetoed = member.veto(now).is_some();
             if !is_vetoed && is_given_up(member, diagnosis, policy, settings, now) {
                 survey.given_up += 1;
@@ -476,7 +472,7 @@ fn settle_repairs<'a>(
             }
         }
         let counts_until = match course {
-            // It may begin at any moment. Whoever has lapsed is released first.
+            // It may begin at any moment, so it counts. Lapsed repairs are released first.
             Course::NotBegun { lapses_at } => {
                 survey.wake(lapses_at, now);
                 None
@@ -495,7 +491,8 @@ fn settle_repairs<'a>(
     standing
 }
 
-/// True if a node whose repair ends was rebooted last, as its condition tells it. A node that was held after that got well by other means.
+/// True if the last action on the node was a reboot, according to its condition. A node that was blocked after the
+/// reboot recovered by other means.
 fn was_rebooted(repair: &Repair, node: &NodeView) -> bool {
     match node.condition(CONDITION).map(|told| &*told.reason) {
         Some(reasons::REBOOTING | reasons::REPAIRED) => true,
@@ -504,7 +501,8 @@ fn was_rebooted(repair: &Repair, node: &NodeView) -> bool {
     }
 }
 
-/// Gives the free places of the budget to those who are due first; of equals, to the node with the fewest pods.
+/// Gives the free places of the budget to the nodes that were due first. Among equals, the node with the fewest pods
+/// wins.
 fn pick(
     survey: &mut Survey,
     mut candidates: Vec<Candidate<'_>>,
@@ -512,7 +510,7 @@ fn pick(
     policy: &Policy,
     now: Timestamp,
 ) {
-    // Those that are given up are written down as well.
+    // Repairs that are given up take up room in the list too.
     let room = MOST_AT_ONCE.saturating_sub(policy.status.repairs.len());
     let free = survey.allowed.saturating_sub(survey.used).min(room);
     let lapsed: BTreeSet<Uid> = survey.released.iter().map(|repair| repair.uid.clone()).collect();
@@ -539,7 +537,7 @@ fn pick(
         });
     }
     if free > 0 && free < candidates.len() {
-        // The pods decide only among those of one deadline between whom the budget ends.
+        // The number of pods decides only between nodes with the same deadline where the budget runs out.
         let last = candidates[free - 1].sick.deadline;
         if candidates[free].sick.deadline == last {
             let tied = candidates.iter().filter(|it| it.sick.deadline == last && it.member.pods.is_none());
@@ -553,7 +551,7 @@ fn pick(
         if !to_count.is_empty() && to_count.contains(&node.name) {
             continue;
         }
-        // The drain of a node that nothing owns makes no new machine.
+        // Draining a node that nothing owns creates no new machine.
         let is_drain = member.backend == Backend::Node && policy.unowned == UnownedNodes::Drain;
         if action == Action::Replace && !is_drain {
             memory.add(member.pool(), sick.kind(), now);

@@ -1,23 +1,22 @@
-//! Vetoes: a person has said that a node is not to be repaired.
+//! Vetoes: a person has decided that a node must not be repaired.
 
 use jiff::Timestamp;
 use salvor_api::names::repair::annotations;
 
 use super::views::{Backend, NodeView, PoolView};
 
-/// So much of a value is told.
+/// The maximum length of a value in a message.
 const LONGEST_VALUE: usize = 60;
 
-/// A veto.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Veto {
-    /// Where it is written.
+    /// The annotation and the object that has it.
     pub by: String,
-    /// Until when it holds; none if for ever.
+    /// None if the veto has no end.
     pub until: Option<Timestamp>,
 }
 
-/// The veto on a node's repair, if there is one: on the node, on its NodeClaim or Machine, or on its NodePool.
+/// Looks for a veto on the node, then on its NodeClaim or Machine, then on its NodePool.
 pub fn veto(node: &NodeView, backend: &Backend, pool: Option<&PoolView>, now: Timestamp) -> Option<Veto> {
     let on_node = || {
         of(
@@ -44,7 +43,7 @@ pub fn veto(node: &NodeView, backend: &Backend, pool: Option<&PoolView>, now: Ti
 
 /// The veto of two annotations on an object.
 ///
-/// A value that is neither empty, `true`, `false` nor a time is a veto for ever: whoever wrote it wanted one.
+/// A value that is not empty, `true`, `false` or a time is a veto without end: its author meant one.
 fn of(ours: Option<&str>, karpenters: Option<&str>, object: &str, now: Timestamp) -> Option<Veto> {
     let read = |key: &str, value: &str| {
         let by = format!("annotation {key} on {object}");

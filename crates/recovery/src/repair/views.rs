@@ -1,4 +1,4 @@
-//! The objects as this recovery sees them: only the fields that it judges by.
+//! Views of the objects: only the fields on which this recovery's decisions depend.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -15,15 +15,11 @@ use crate::ids::{NodeName, ResourceVersion};
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
 
-/// NodeRepairPolicies.
 pub static NODE_REPAIR_POLICY: Kind =
     Kind::known("salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
-/// Karpenter's NodePools.
 pub static NODE_POOL: Kind = Kind::known("karpenter.sh", "v1", "NodePool", "nodepools");
-/// Karpenter's NodeClaims.
 pub static NODE_CLAIM: Kind = Kind::known("karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
-/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Status {
@@ -33,7 +29,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// Reads it as the API writes it; an absent one is none.
+    /// None for any other text.
     pub fn from_api(text: &str) -> Option<Self> {
         match text {
             "True" => Some(Self::True),
@@ -43,7 +39,6 @@ impl Status {
         }
     }
 
-    /// As the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -59,18 +54,15 @@ impl fmt::Display for Status {
     }
 }
 
-/// The words of a condition: all of it but its time.
+/// A condition without its time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Words {
-    /// Its type.
     pub kind: Box<str>,
-    /// Its status.
     pub status: Status,
-    /// Its reason.
     pub reason: Box<str>,
 }
 
-/// A condition of a node. Thousands of nodes have conditions of the same words, so these can be shared.
+/// A condition of a node. Thousands of nodes have equal conditions except for the time, so `words` is shared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionView {
     words: Arc<Words>,
@@ -79,7 +71,6 @@ pub struct ConditionView {
 }
 
 impl ConditionView {
-    /// A condition of these words.
     pub fn new(words: impl Into<Arc<Words>>, since: Option<Timestamp>) -> Self {
         Self { words: words.into(), since }
     }
@@ -94,25 +85,25 @@ impl Deref for ConditionView {
 }
 
 impl DerefMut for ConditionView {
-    /// What is changed is this condition, and none that has the same words.
+    /// Copy on write: changes only this condition, not others that share its words.
     fn deref_mut(&mut self) -> &mut Words {
         Arc::make_mut(&mut self.words)
     }
 }
 
-/// The label in which nodes that are otherwise alike differ.
+/// The label that distinguishes otherwise equal nodes.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// The labels of a node. But for the hostname, thousands of nodes have the same, so these can be shared.
+/// The labels of a node. Thousands of nodes have the same labels except for the hostname, so the others are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLabels {
-    /// Empty if it is not among them, or has no value.
+    /// Empty if the label is missing or has no value.
     hostname: NodeName,
     others: Arc<Labels>,
 }
 
 impl NodeLabels {
-    /// The labels of the node of this name. `share` finds equal ones that are kept already.
+    /// `share` returns an equal label set that is already kept, if there is one.
     pub fn new(all: &Labels, name: &NodeName, share: impl FnOnce(Labels) -> Arc<Labels>) -> Self {
         let hostname = match all.get(HOSTNAME).unwrap_or_default() {
             own if *name == *own => name.clone(),
@@ -123,7 +114,6 @@ impl NodeLabels {
         Self { others: share(others), hostname }
     }
 
-    /// The value of this label.
     pub fn get(&self, key: &str) -> Option<&str> {
         if key == HOSTNAME && !self.hostname.is_empty() {
             return Some(self.hostname.as_str());
@@ -138,27 +128,26 @@ impl Labelled for NodeLabels {
     }
 }
 
-/// What concerns the repair of a node, and most nodes do not have.
+/// Rare marks that concern the repair of a node. Most nodes have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeMarks {
     /// The value of the annotation `salvor.dev/do-not-repair`.
     pub do_not_repair: Option<Box<str>>,
     /// The value of the annotation `karpenter.sh/do-not-repair`.
     pub karpenter_do_not_repair: Option<Box<str>>,
-    /// Why the memory on the node cannot be read, if it cannot.
+    /// Why the memory on the node cannot be read.
     pub damage: Option<Box<str>>,
     /// Namespace and name of its Machine.
     pub machine: Option<(Box<str>, Box<str>)>,
     /// The value of the annotation `salvor.dev/reboot-done`.
     pub reboot_done: Option<Box<str>>,
-    /// Since when it is being deleted.
     pub deleting: Option<Timestamp>,
-    /// The taint that proves that its machine is off.
+    /// The taint that proves that the machine is off.
     pub off: Option<Box<str>>,
 }
 
 impl NodeMarks {
-    /// These, unless there are none.
+    /// None if no mark is set.
     pub fn unless_none(self) -> Option<Box<Self>> {
         (self != NO_MARKS).then(|| Box::new(self))
     }
@@ -174,44 +163,35 @@ static NO_MARKS: NodeMarks = NodeMarks {
     off: None,
 };
 
-/// A node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
-    /// The node.
     pub node: NodeRef,
-    /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// When it was created.
     pub created: Option<Timestamp>,
-    /// Its zone; empty if it has none.
+    /// Empty if it has none.
     pub zone: Arc<str>,
-    /// Its labels.
     pub labels: NodeLabels,
-    /// Its providerID; empty if it has none.
+    /// Empty if it has none.
     pub provider_id: Box<str>,
-    /// All its conditions.
     pub conditions: Vec<ConditionView>,
-    /// The memory on the node; none if there is none or it cannot be read.
+    /// None if the annotation is absent or cannot be read.
     pub progress: Option<Box<Progress>>,
-    /// What most nodes do not have.
+    /// None for most nodes.
     pub marks: Option<Box<NodeMarks>>,
-    /// The ID of its boot; empty if it does not say.
+    /// Empty if the node does not report it.
     pub boot_id: Box<str>,
-    /// The ID of its machine, by the firmware; empty if it does not say.
+    /// The machine's ID from its firmware; empty if the node does not report it.
     pub system_uuid: Box<str>,
-    /// True if new pods are kept away.
     pub unschedulable: bool,
-    /// Another recovery that acts on it.
+    /// Another recovery that acts on the node.
     pub other_actor: Option<NodeActor>,
 }
 
 impl NodeView {
-    /// What most nodes do not have.
     pub fn marks(&self) -> &NodeMarks {
         self.marks.as_deref().unwrap_or(&NO_MARKS)
     }
 
-    /// What is known of its machine.
     pub(super) fn machine(&self) -> Machine {
         match &self.marks().off {
             Some(taint) => Machine::Off(Proof::Taint(taint.to_string())),
@@ -219,19 +199,18 @@ impl NodeView {
         }
     }
 
-    /// Since when it is being deleted.
     pub fn deleting(&self) -> Option<Timestamp> {
         self.marks().deleting
     }
 
-    /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&ConditionView> {
         self.conditions.iter().find(|condition| &*condition.kind == kind)
     }
 
-    /// True if the two differ at most in what we write on a node ourselves: its state, our conditions and our memory.
+    /// True if the two differ at most in what Salvor writes to a node: its resourceVersion, Salvor's conditions and the
+    /// memory.
     pub fn is_same_but_for_us(&self, other: &Self) -> bool {
-        // A field that is added must be thought of here.
+        // The destructuring makes a new field a compile error here.
         let Self {
             node,
             resource_version: _,
@@ -262,12 +241,11 @@ impl NodeView {
             && *other_actor == other.other_actor
     }
 
-    /// True if we keep new pods away from it.
     pub fn is_cordoned_by_us(&self) -> bool {
         self.unschedulable && self.progress.as_deref().is_some_and(|progress| progress.cordoned)
     }
 
-    /// Our conditions on it, but not one of another's agent that has the same type.
+    /// Salvor's conditions on the node. A condition of the same type from another agent is excluded.
     pub fn our_conditions(&self) -> impl Iterator<Item = &'static str> {
         let own = self.condition(CONDITION).map(|_| CONDITION);
         let is_ours =
@@ -276,12 +254,11 @@ impl NodeView {
         own.into_iter().chain(reboot)
     }
 
-    /// True if anything of ours is on it.
+    /// True if anything of Salvor's is on the node.
     pub fn has_traces(&self) -> bool {
         self.progress.is_some() || self.marks().damage.is_some() || self.our_conditions().next().is_some()
     }
 
-    /// The NodePool of its label.
     pub fn pool(&self) -> Option<&str> {
         self.labels.get(labels::NODE_POOL).filter(|pool| !pool.is_empty())
     }
@@ -290,34 +267,30 @@ impl NodeView {
 /// The object that owns a node's machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerView {
-    /// The NodeClaim or Machine.
+    /// A NodeClaim or a Machine.
     pub object: ObjectRef,
-    /// The state that was seen.
     pub resource_version: ResourceVersion,
-    /// Since when it is being deleted.
     pub deleting: Option<Timestamp>,
-    /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.
+    /// The NodePool or MachineDeployment that creates the replacement; empty if there is none.
     pub pool: Arc<str>,
-    /// The value of Karpenter's annotation with the time of the forced termination.
+    /// The value of Karpenter's annotation with the forced termination time.
     pub termination: Option<String>,
-    /// The value that this annotation had before we set it, empty if it was not there; none if we did not set it.
+    /// The annotation's value before Salvor set it, empty if it was absent. None if Salvor did not set it.
     pub termination_before: Option<String>,
-    /// True if the annotation that asks for its remediation is there.
+    /// True if the annotation that requests remediation is set.
     pub remediated: bool,
-    /// An annotation of Cluster API on it that forbids its repair.
+    /// A Cluster API annotation on the object that forbids its repair.
     pub veto: Option<&'static str>,
     /// The value of the annotation `salvor.dev/do-not-repair`.
     pub do_not_repair: Option<String>,
     /// The value of the annotation `karpenter.sh/do-not-repair`.
     pub karpenter_do_not_repair: Option<String>,
-    /// Karpenter's word on its initialization; none if it says nothing.
+    /// Whether Karpenter reports it as initialized; none if Karpenter reports nothing.
     pub initialized: Option<bool>,
 }
 
-/// A NodePool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolView {
-    /// The NodePool.
     pub object: ObjectRef,
     /// The value of the annotation `salvor.dev/do-not-repair`.
     pub do_not_repair: Option<String>,
@@ -325,7 +298,6 @@ pub struct PoolView {
     pub karpenter_do_not_repair: Option<String>,
 }
 
-/// The backend that repairs a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// Karpenter, through a NodeClaim.
@@ -334,12 +306,11 @@ pub enum Backend {
     Machine(OwnerView),
     /// Nothing owns the node.
     Node,
-    /// None: the reason.
+    /// No backend can repair the node. The text says why.
     Missing(String),
 }
 
 impl Backend {
-    /// The owner of the machine.
     pub fn owner(&self) -> Option<&OwnerView> {
         match self {
             Self::Claim(owner) | Self::Machine(owner) => Some(owner),
@@ -359,18 +330,18 @@ impl fmt::Display for Backend {
     }
 }
 
-/// The pods that a drain has left on a node. Those of DaemonSets, static pods and pods that have ended are not among them.
+/// The pods that a drain has left on a node, without DaemonSet pods, static pods and pods that have ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// The pods, in the order of their names.
+    /// Sorted by name.
     pub pods: Vec<PodView>,
 }
 
-/// The server's words when it refused to repair a node.
+/// A write that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The words.
+    /// The server's message.
     pub words: String,
-    /// When it is tried again.
+    /// When the write is retried.
     pub until: Timestamp,
 }
