@@ -30,12 +30,12 @@ use crate::verdict::{Judgement, Reason, Verdict};
 use crate::zombie::ConsentSource;
 use cluster::Cluster;
 
-/// The pulse of a kubelet whose node has no Lease and no heartbeat: it shows no life.
+/// The pulse of a kubelet whose node has neither a Lease nor a heartbeat.
 fn silent() -> Pulse {
     Pulse::UNREAD.then(None, at(0))
 }
 
-/// A moment to which the tables count in seconds.
+/// The time zero of the tables, plus seconds.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }

@@ -115,7 +115,7 @@ fn refusal(answer: Answer) -> String {
     }
 }
 
-/// The patched labels.
+/// The labels after the patch.
 fn labels(object: &Value, user: &User, policy: &AdmissionPolicy) -> Value {
     let request = Request { operation: Operation::Create, namespace: "default", user, object };
     let mut labels = object["metadata"]["labels"].clone();
@@ -153,7 +153,7 @@ fn queue_and_user_are_set() {
     object["metadata"]["labels"] = json!({});
     let nobody = User { uid: String::new(), ..user.clone() };
     assert_eq!(labels(&object, &nobody, &no_queue), json!({user_label: "limited-user", id_label: ""}));
-    // Nothing is set on a change, and nothing where there are no labels to add to.
+    // Nothing is set on an update, and nothing if there are no labels to add to.
     let request = Request {
         operation: Operation::Update { old: &object },
         namespace: "default",
@@ -178,7 +178,7 @@ fn whoever_runs_at_once_has_the_finalizer_from_the_beginning() {
         (json!({"suspend": false}), json!([]), one_more.clone()),
         (json!({"suspend": false}), json!(["example.com/other"]), one_more),
         (json!({"suspend": false}), json!([ours]), None),
-        // Whoever never ran can be deleted at once, and what is of others is theirs.
+        // An AppWrapper that never ran can be deleted at once, and AppWrappers of other controllers are left alone.
         (json!({"suspend": true}), json!(null), None),
         (json!({"suspend": false, "managedBy": "kueue.x-k8s.io/multikueue"}), json!(null), None),
         (
@@ -221,7 +221,7 @@ fn users_become_label_values() {
     for (name, value) in cases {
         assert_eq!(label_value(name), value, "{name:?}");
     }
-    // The cut is at bytes, in the middle of a letter too: each byte that is left is one character.
+    // The cut is at bytes, even within a character: each remaining byte becomes one character.
     let cut = format!("{}äx", "x".repeat(62));
     assert_eq!(label_value(&cut), "x".repeat(62));
     assert_eq!(label_value(&format!("{}äx", "x".repeat(60))), format!("{}_x", "x".repeat(60)));
@@ -336,7 +336,7 @@ fn a_name_must_fit_into_a_label() {
             }
         }
     }
-    // The server makes a name out of this later, of at most 63 characters.
+    // The server generates a name of at most 63 characters from this later.
     let mut object = wrapper(&[pod()]);
     object["metadata"] = json!({"generateName": "x".repeat(200)});
     assert!(matches!(creation(&object), Answer::Ask(_)));
@@ -429,7 +429,7 @@ fn the_limited_user_may_wrap_pods_only() {
         )
     );
     assert_eq!(unknown.code(), 500);
-    // An answer that is missing allows nothing.
+    // A missing answer allows nothing.
     assert_eq!(questions.judge(&[Access::Allowed]).unwrap_err().code(), 500);
     assert_eq!(questions.judge(&[]).unwrap_err().0.len(), 4);
 }
@@ -544,7 +544,7 @@ fn what_was_admitted_stays_and_the_rest_may_change() {
         let told = refusal(update(&old, &new));
         assert!(told.contains(&format!("{field}: Forbidden: attempt to change immutable field")), "{told}");
     }
-    // Replicas that are not set are 1.
+    // Unset replicas count as 1.
     let one = wrapper(&[declaring(deployment(1), &[(template, Some(1))])]);
     let unset = wrapper(&[declaring(deployment(1), &[(template, None)])]);
     assert_eq!(update(&one, &unset), Answer::Allowed);
@@ -564,10 +564,10 @@ fn without_webhooks_only_the_kinds_named_for_it_are_run() {
         "spec.components[1].template: Forbidden: Pod is not among the kinds that may be wrapped: an administrator can add the \
          line \"- Pod\" to appwrapper.wrappedKindsWithoutWebhooks, or switch webhooks on"
     );
-    // By default none is.
+    // By default no kind is allowed.
     let by_default = AdmissionPolicy::new(&AppWrapperSettings::default());
     assert!(refusal_without_webhook(&wrapper(&[job(1, 1)]), &by_default).is_some());
-    // The rules of the webhook hold as well.
+    // The rules of the webhook apply as well.
     let mut elsewhere = job(1, 1);
     elsewhere["template"]["metadata"]["namespace"] = json!("kube-system");
     let told = refusal_without_webhook(&wrapper(&[elsewhere]), &policy).unwrap().to_string();
@@ -580,7 +580,7 @@ fn without_webhooks_only_the_kinds_named_for_it_are_run() {
     assert!(refusal_without_webhook(&long, &policy).is_some());
 }
 
-/// With and without webhooks, and by the one bound alone, however much else is wrong with the components.
+/// With and without webhooks, only the exceeded limit is reported, whatever else is wrong with the components.
 #[test]
 fn more_components_or_a_larger_spec_than_the_bounds_allow_are_refused() {
     let services = |count: usize| {
@@ -603,7 +603,7 @@ fn more_components_or_a_larger_spec_than_the_bounds_allow_are_refused() {
     large["spec"]["components"][0]["template"]["metadata"]["annotations"]["data"] =
         json!("x".repeat(600_000));
     assert!(refusal(creation(&large)).contains("must have at most 524288 bytes as JSON"));
-    // What Kueue adds to a component may change; that it grows without end is refused.
+    // Kueue's additions to a component may change, but unlimited growth is refused.
     let (old, mut new) = (wrapper(&[job(1, 1)]), wrapper(&[job(1, 1)]));
     new["spec"]["components"][0]["podSetInfos"] = json!([{"annotations": {"data": "x".repeat(600_000)}}]);
     assert!(refusal(update(&old, &new)).contains("must have at most 524288 bytes as JSON"));
@@ -619,7 +619,7 @@ fn deep_nesting_is_no_trouble() {
     }
     let mut component = pod();
     component["template"]["spec"]["hostname"] = deep;
-    // Comparing and printing recurse in serde_json; a Value out of JSON text is never that deep.
+    // Comparing and printing recurse in serde_json; a Value parsed from JSON text is never that deep.
     let told = crate::appwrapper::podsets::infer(&component["template"]).is_err();
     assert!(told);
     std::mem::forget(component);

@@ -1,4 +1,4 @@
-//! Which changes are noticed, and which are none.
+//! Which differences count as a change, and which do not.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn object() -> Value {
     })
 }
 
-/// The status after this was admitted and created, read back from the wire.
+/// The status after the object was admitted and created, read back from JSON.
 fn status_of(object: &Value, with_record: bool) -> AppWrapperStatus {
     let wire = json!({
         "phase": "Running",
@@ -179,10 +179,10 @@ fn a_record_that_nobody_can_read_is_written_anew() {
     assert_eq!(compare(&object, &forged), Comparison::Changed(vec!["spec.components[1].template".into()]));
 }
 
-/// A name, a change of the object, and the field that is told.
+/// A name, a change of the object, and the field that is reported.
 type Case = (&'static str, fn(&mut Value), &'static str);
 
-/// Somebody took the record away, or another controller wrote the status: what was created still tells.
+/// The record was removed, or another controller wrote the status: the created components still show some changes.
 #[test]
 fn without_a_record_what_was_created_tells() {
     let before = object();
@@ -210,7 +210,7 @@ fn without_a_record_what_was_created_tells() {
         let mut suspended = status.clone();
         suspended.conditions.clear();
         assert!(matches!(compare(&after, &suspended), Comparison::New(_)), "{case}");
-        // It does not say what was created.
+        // The status does not say what was created.
         let mut unwritten = status.clone();
         unwritten.component_status.clear();
         assert!(matches!(compare(&after, &unwritten), Comparison::New(_)), "{case}");
@@ -231,7 +231,7 @@ fn a_message_names_the_field_and_what_to_do_and_is_short() {
     assert_eq!((Comparison::Same.refusal(), Comparison::New(Admitted::default()).refusal()), (None, None));
 }
 
-/// The digests of every version of this program must be these: AppWrappers outlive it.
+/// Every version of Salvor must compute these digests: AppWrappers outlive a version.
 #[test]
 fn digests_never_change() {
     for (value, expected) in [

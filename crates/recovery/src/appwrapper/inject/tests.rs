@@ -24,7 +24,7 @@ fn policy() -> InjectionPolicy {
     InjectionPolicy::new(&settings)
 }
 
-/// The marks of Kueue that upstream's tests use.
+/// Kueue's additions from upstream's tests.
 fn info() -> Value {
     json!({
         "labels": {"testkey1": "value1"},
@@ -212,7 +212,7 @@ fn each_pod_set_gets_its_own() {
         "metadata": {"name": "p"},
         "spec": {"pytorchReplicaSpecs": {"Master": replica("m"), "Worker": replica("w")}},
     });
-    // Kueue may have told us about fewer.
+    // Kueue may have provided fewer.
     let infos = json!([{"nodeSelector": {"rack": "1"}, "labels": null}]);
     let settings = AppWrapperSettings { scheduler_name: "ours".into(), ..AppWrapperSettings::default() };
     let component = json!({"template": template, "podSetInfos": infos});
@@ -341,7 +341,7 @@ fn a_generated_name_is_the_same_every_time() {
     assert!(others.iter().all(|name| *name != first), "{others:?}");
     let made = made(&json!({ "template": template })).unwrap();
     assert_eq!(made["metadata"]["name"], first);
-    // A component that has a name keeps it, whatever is tried.
+    // A component with a fixed name keeps it in every attempt.
     let named = job(json!({"name": "fixed", "generateName": "x-"}));
     assert_eq!(object_name(&named, 3, 9, *OWNER).unwrap(), "fixed");
     for long in ["x".repeat(300), "ä".repeat(300)] {
@@ -356,7 +356,7 @@ fn the_same_input_gives_the_same_object() {
         json!({"template": pod("a", json!({"limits": {"nvidia.com/gpu": 1}})), "podSetInfos": [info()]});
     let first = made(&component).unwrap();
     assert_eq!(first.to_string(), made(&component).unwrap().to_string());
-    // What is read back and created again is not marked twice.
+    // An object that is read back and created again gets no second owner reference.
     let mut again = component.clone();
     again["template"]["metadata"]["ownerReferences"] = first["metadata"]["ownerReferences"].clone();
     assert_eq!(made(&again).unwrap()["metadata"], first["metadata"]);

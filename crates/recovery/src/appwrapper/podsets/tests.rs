@@ -122,7 +122,7 @@ fn the_pod_sets_of_each_known_kind() {
             ),
             vec![],
         ),
-        // Group, version and kind must all be right.
+        // Group, version and kind must all match.
         (object("apps/v1beta1", "Deployment", json!({})), vec![]),
         (object("example.com/v1", "Job", json!({})), vec![]),
         (object("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", json!({})), vec![]),
@@ -152,7 +152,7 @@ fn kueue_is_told_the_topology_of_jobs() {
             "workload.codeflare.dev.appwrapper/tas-sub-group-count": "3",
         })
     );
-    // In the form in which the status has them.
+    // The format in the status.
     assert_eq!(
         serde_json::to_value(&infer(&job(json!(2), Value::Null)).unwrap()[0]).unwrap(),
         json!({
@@ -326,7 +326,7 @@ fn the_grammar_of_paths() {
     }
     let empty = check_path(&trees(), "", "podSets[0].path").unwrap_err();
     assert_eq!(empty.kind, FieldErrorKind::Required);
-    // They lead somewhere, but not to a pod template.
+    // The paths exist, but do not lead to a pod template.
     for path in [jobs, "template", "template.metadata", "template.spec"] {
         let error = check_path(&trees(), path, "p").unwrap_err().to_string();
         assert!(error.contains("there is no pod template"), "{path}: {error}");
@@ -420,7 +420,7 @@ fn a_huge_value_makes_no_huge_message() {
     assert!(pod_template::check(&spec).unwrap_err().to_string().len() < 1000);
 }
 
-/// Any JSON, some of it with the names that are read.
+/// Any JSON, some of it with field names that are read.
 pub(crate) fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),

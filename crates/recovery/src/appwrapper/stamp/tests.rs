@@ -23,7 +23,7 @@ fn user(name: &str) -> User {
     }
 }
 
-/// As a user sends it.
+/// The object as a user sends it.
 fn sent(image: &str) -> Value {
     json!({
         "metadata": {"name": "w", "labels": {"a": "b"}},
@@ -34,7 +34,7 @@ fn sent(image: &str) -> Value {
     })
 }
 
-/// As the API server keeps it.
+/// The object as the API server stores it.
 fn stored(mut object: Value, uid: &str) -> Value {
     let metadata = &mut object["metadata"];
     if let Some(prefix) = metadata["generateName"].as_str() {
@@ -50,7 +50,7 @@ fn asked<'a>(operation: Operation<'a>, user: &'a User, object: &'a Value) -> Req
     Request { operation, namespace: "team", user, object }
 }
 
-/// The object with what the webhook makes of its annotation.
+/// The object after the webhook's change of its annotation.
 fn applied(mut object: Value, stamping: Stamping) -> Value {
     match stamping {
         Stamping::Keep => {}
@@ -62,14 +62,14 @@ fn applied(mut object: Value, stamping: Stamping) -> Value {
     object
 }
 
-/// A user creates it while the webhook is asked.
+/// A user creates it, and the webhook is called.
 fn created(by: &str, object: Value, uid: &str) -> Value {
     let user = user(by);
     let stamping = stamp(&asked(Operation::Create, &user, &object), &KEYS, now());
     stored(applied(object, stamping), uid)
 }
 
-/// A user changes it while the webhook is asked.
+/// A user updates it, and the webhook is called.
 fn changed(by: &str, old: &Value, change: impl FnOnce(&mut Value)) -> Value {
     let (user, mut object) = (user(by), old.clone());
     change(&mut object);
@@ -88,7 +88,7 @@ fn who_creates_it_is_its_author_with_all_that_is_known_of_them() {
     assert_eq!(read(&made).unwrap().author(&KEYS), Ok(&user("ann")));
     let text = made["metadata"]["annotations"][names::WRITTEN_BY].as_str().unwrap();
     assert!(text.contains("\"username\":\"ann\""), "a person can read it: {text}");
-    // A name that the API server makes.
+    // A name that the API server generates.
     let mut object = sent("work");
     object["metadata"] = json!({"generateName": "w-"});
     assert_eq!(author(&created("ann", object, "u1")), Ok("ann".into()));
@@ -101,7 +101,7 @@ fn who_changes_nothing_but_the_rest_does_not_become_its_author() {
         (|it| it["spec"]["suspend"] = json!(false)) as fn(&mut Value),
         |it| it["metadata"]["labels"]["a"] = json!("c"),
         |it| it["spec"]["components"][0]["podSetInfos"] = json!([{"nodeSelector": {"a": "b"}}]),
-        // A replacement of the object may leave the annotation out, or bring another.
+        // An update may drop the annotation, or bring another one.
         |it| it["metadata"]["annotations"] = json!({}),
         |it| it["metadata"]["annotations"][names::WRITTEN_BY] = json!("mine"),
         |_| {},
@@ -117,7 +117,7 @@ fn who_changes_nothing_but_the_rest_does_not_become_its_author() {
         again["metadata"]["uid"] = json!("u2");
         assert_eq!(author(&again), Err(Unstamped::OfAnother));
     }
-    // One without a stamp gets none when its suspension is lifted.
+    // An AppWrapper without a stamp gets none when its suspension is lifted.
     let unstamped = stored(sent("work"), "u1");
     let after = changed("admin", &unstamped, |it| it["spec"]["suspend"] = json!(false));
     assert_eq!(author(&after), Err(Unstamped::Missing));
@@ -157,7 +157,7 @@ fn what_no_webhook_has_stamped_is_not_believed() {
     assert_eq!(with(&|it| annotation(it, forged("\"devs\"", "\"system:masters\""))), Err(Unstamped::Forged));
     assert_eq!(with(&|it| annotation(it, forged("\"uid\":\"\"", "\"uid\":\"u1\""))), Err(Unstamped::Forged));
     assert_eq!(with(&|it| annotation(it, forged("10:00:00", "10:00:30"))), Err(Unstamped::Forged));
-    // Other components, another object, another namespace, and one of the same name that is created later.
+    // Other components, another object, another namespace, and a later object with the same name.
     let template = "/spec/components/0/template/spec/containers/0/image";
     assert_eq!(
         with(&|it| *it.pointer_mut(template).unwrap() = json!("evil")),
@@ -177,7 +177,7 @@ fn what_no_webhook_has_stamped_is_not_believed() {
             "{late}"
         );
     }
-    // Another cluster's, or from before the keys were replaced.
+    // A stamp of another cluster, or from before the keys were replaced.
     assert_eq!(read(&made).unwrap().author(&OTHER_KEYS), Err(Unstamped::Forged));
     let replaced = Keys { previous: Some(KEYS.current), ..OTHER_KEYS };
     assert_eq!(read(&made).unwrap().author(&replaced), Ok(&user("ann")));
@@ -189,7 +189,7 @@ fn a_stamp_of_ones_own_making_is_replaced_or_removed() {
     let mut object = sent("evil");
     object["metadata"]["annotations"] = theirs.clone();
     assert_eq!(author(&created("eve", object, "u2")), Ok("eve".into()));
-    // Created while no webhook was asked: lifting the suspension does not make it good.
+    // Created while no webhook was called: lifting the suspension does not fix that.
     let mut object = sent("evil");
     object["metadata"]["annotations"] = theirs;
     let after = changed("admin", &stored(object, "u2"), |it| it["spec"]["suspend"] = json!(false));
@@ -219,7 +219,7 @@ proptest! {
             let mut object = made.clone();
             object["metadata"]["annotations"][names::WRITTEN_BY] = json!(text);
             match author(&object) {
-                // White space between its parts means nothing.
+                // White space between the parts does not matter.
                 Ok(author) => prop_assert_eq!(author, "ann"),
                 Err(why) => prop_assert!(why.to_string().len() < 120),
             }

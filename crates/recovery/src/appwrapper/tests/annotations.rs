@@ -1,4 +1,4 @@
-//! Timers by configuration and annotations.
+//! Timers from configuration and annotations.
 
 use super::*;
 

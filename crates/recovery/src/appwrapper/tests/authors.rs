@@ -1,4 +1,4 @@
-//! The author of an AppWrapper is not known, or may not create what is in it.
+//! The author of an AppWrapper is not known, or may not create its components.
 
 use super::phases::in_phase;
 use super::*;
@@ -15,7 +15,7 @@ fn created(it: &Cluster) -> usize {
 fn nothing_is_created_for_one_that_is_refused() {
     for phase in [Phase::Empty, Phase::Suspended, Phase::Resuming, Phase::Resetting] {
         let mut it = in_phase(&phase);
-        // Everything is gone in a reset when it is to be created again.
+        // In a reset everything is already deleted when the creation is due.
         if phase == Phase::Resuming {
             it = in_phase(&Phase::Suspended);
             it.view.suspend = false;
@@ -45,7 +45,8 @@ fn nothing_is_created_for_one_that_is_refused() {
     assert_eq!(created(&it), 1, "{:?}", it.deeds);
 }
 
-/// Those that ran before there were stamps go on, and so does one whose components exist and whose status does not say so yet.
+/// AppWrappers that ran before stamps existed continue. So does one whose components exist and whose status does not
+/// show it yet.
 #[test]
 fn what_is_created_already_is_not_destroyed() {
     let mut it = Cluster::job().running();
@@ -71,7 +72,7 @@ fn reviews_that_are_not_answered_are_waited_for_and_told() {
     it.run_for(599);
     assert_eq!((it.phase(), it.code(), created(&it)), (Phase::Resuming, "AuthorUnknown", 0));
     assert_eq!(it.condition("ComponentsValid"), ("Unknown", "AuthorUnknown", "no answer"));
-    // When they are due, the look before the creation asks.
+    // When the retry is due, the second look before the creation asks.
     it.after(1);
     let judgement = it.judge();
     let steps = judgement.verdict.actions();

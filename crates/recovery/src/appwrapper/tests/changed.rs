@@ -1,4 +1,4 @@
-//! Somebody changes what was admitted, and no webhook refuses it.
+//! A user changes the spec after admission, and no webhook refuses it.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::super::admitted::compare;
 use super::phases::in_phase;
 use super::*;
 
-/// Somebody changes the template.
+/// Changes the template.
 fn change(it: &mut Cluster) {
     it.view.admitted = Comparison::Changed(vec!["spec.components[0].template".into()]);
 }
@@ -32,7 +32,7 @@ fn fails(it: &mut Cluster) {
 fn a_workload_that_runs_goes_on_and_nothing_is_destroyed() {
     let mut it = Cluster::two_pods().running();
     let deeds = it.deeds.clone();
-    // Its other component was taken out of the spec.
+    // The other component was removed from the spec.
     let other = it.found(1).clone();
     it.view.strays.push(other);
     change(&mut it);
@@ -61,7 +61,7 @@ fn success_and_failure_are_told_as_ever() {
     assert_told(&it, "what was said before the end stays");
 }
 
-/// The deletion is done, and the creation waits for as long as an admission may take.
+/// The deletion is done, and the creation waits for as long as the admission grace period.
 #[test]
 fn a_reset_creates_nothing_until_it_is_changed_back() {
     for back_after in [Some(0), Some(89), Some(149), None] {
@@ -144,7 +144,7 @@ fn the_other_half_is_not_created() {
     assert_eq!(back.view.pods.len(), 2);
 }
 
-/// It was changed right after all of it was created: that is a workload that runs.
+/// It was changed right after all of it was created: the workload runs.
 #[test]
 fn what_is_created_already_runs() {
     let mut it = in_phase(&Phase::Resuming);
@@ -198,7 +198,7 @@ fn what_is_admitted_is_written_down_once() {
         assert_eq!(it.view.status.admitted, keeps.then(|| admitted.clone()), "{phase}");
         assert_eq!(it.writes - writes, usize::from(keeps), "{phase}: nothing more is written for it");
     }
-    // What the rules refuse was not admitted: it may be put right.
+    // What the rules refuse was not admitted, so it may still be corrected.
     let mut it = in_phase(&Phase::Suspended);
     (it.view.admitted, it.view.refused) = (new.clone(), Some("no".into()));
     it.settle();
@@ -208,7 +208,7 @@ fn what_is_admitted_is_written_down_once() {
     assert!(it.view.status.admitted.is_some());
 }
 
-/// The definition of AppWrappers is an older one, and the API server drops what it does not know.
+/// The definition of AppWrappers is older, and the API server drops unknown fields.
 #[test]
 fn a_record_that_is_dropped_is_not_written_again_and_again() {
     let object = json!({"spec": {"components": []}});

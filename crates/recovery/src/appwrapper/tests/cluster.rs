@@ -1,26 +1,26 @@
-//! A cluster that holds one AppWrapper: steps change it as the API server and the workload controllers would.
+//! A cluster with one AppWrapper. Steps change it as the API server and the workload controllers would.
 
 use super::*;
 use crate::ids::Uid;
 
-/// One AppWrapper, what it made, and the time.
+/// One AppWrapper, its objects, and the time.
 #[derive(Clone)]
 pub(super) struct Cluster {
     pub(super) view: AppWrapperView,
     pub(super) policy: AppWrapperPolicy,
     pub(super) now: Timestamp,
-    /// Whether the AppWrapper is gone.
+    /// True if the AppWrapper is gone.
     pub(super) gone: bool,
-    /// Objects are held by a finalizer when they are deleted.
+    /// A finalizer keeps objects that are deleted.
     pub(super) stuck_objects: bool,
     /// Pods stay Terminating when their owner is gone, until they are deleted by force.
     pub(super) stuck_pods: bool,
-    /// What the API server answers to creations, as a fatal or another error.
+    /// The API server's error for creations: true if it is fatal.
     pub(super) create_error: Option<bool>,
     /// All phases that it went through, and all events.
     pub(super) phases: Vec<Phase>,
     pub(super) events: Vec<String>,
-    /// All writes.
+    /// The number of all writes.
     pub(super) writes: usize,
     /// Every step that deleted or created something.
     pub(super) deeds: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// An AppWrapper of these kinds, each with so many pods, created at time 0 and suspended.
+    /// An AppWrapper with these kinds and numbers of pods, created at time 0 and suspended.
     pub(super) fn of(components: &[(ComponentKind, i32)]) -> Self {
         let component = |(index, (kind, pods)): (usize, &(ComponentKind, i32))| ComponentView {
             kind: kind.clone(),
@@ -77,12 +77,11 @@ impl Cluster {
         }
     }
 
-    /// One Job of two pods.
+    /// One Job with two pods.
     pub(super) fn job() -> Self {
         Self::of(&[(job(), 2)])
     }
 
-    /// Two bare Pods.
     pub(super) fn two_pods() -> Self {
         Self::of(&[(bare_pod(), 1), (bare_pod(), 1)])
     }
@@ -108,7 +107,7 @@ impl Cluster {
         decide(&self.view, &self.policy, self.now)
     }
 
-    /// Judges and acts until there is nothing to do now. Returns the last judgement.
+    /// Decides and acts until there is nothing to do now. Returns the last decision.
     pub(super) fn settle(&mut self) -> Judgement<AppWrapperWhy, Step> {
         for _ in 0..200 {
             let judgement = self.judge();
@@ -120,7 +119,7 @@ impl Cluster {
         panic!("it never comes to rest: {:?}", self.judge().verdict);
     }
 
-    /// Carries out so many steps of a judgement, as if the process ended then.
+    /// Carries out the first steps of a decision, as if the process ended after them.
     pub(super) fn carry_out(&mut self, judgement: &Judgement<AppWrapperWhy, Step>, steps: usize) {
         for step in judgement.verdict.actions().iter().take(steps) {
             if !self.apply(step) {
@@ -129,13 +128,13 @@ impl Cluster {
         }
     }
 
-    /// Lets time pass, in one go.
+    /// Lets time pass in one go.
     pub(super) fn after(&mut self, seconds: i64) -> &mut Self {
         self.now = crate::moments::after(self.now, secs(seconds));
         self
     }
 
-    /// Lets time pass and acts whenever a wait is over.
+    /// Lets time pass, and acts whenever a wait is over.
     pub(super) fn run_for(&mut self, seconds: i64) -> Judgement<AppWrapperWhy, Step> {
         let end = crate::moments::after(self.now, secs(seconds));
         loop {
@@ -173,7 +172,7 @@ impl Cluster {
         }
     }
 
-    /// Sets the phase of one pod, and of the bare Pod that it is.
+    /// Sets the phase of one pod, and of its bare Pod component.
     pub(super) fn set_pod(&mut self, index: usize, phase: PodPhase) {
         let pod = &mut self.view.pods[index];
         pod.phase = phase;
@@ -198,17 +197,17 @@ impl Cluster {
         }
     }
 
-    /// The component says this of itself.
+    /// Sets the state that a component reports.
     pub(super) fn says(&mut self, index: usize, state: ComponentState) {
         self.found(index).state = state;
     }
 
-    /// A component and its pods are gone, and this process saw it go.
+    /// A component and its pods are gone, and the watch delivered the end.
     pub(super) fn lose(&mut self, index: usize) {
         self.lose_with(index, End::Told);
     }
 
-    /// A component and its pods are gone, and this process saw it go or found it gone.
+    /// A component and its pods are gone. `end` says how that became known.
     pub(super) fn lose_with(&mut self, index: usize, end: End) {
         let object = Box::new(self.found(index).clone());
         let uid = object.object.uid.clone();
@@ -228,7 +227,7 @@ impl Cluster {
         self.view.resource_version = next.to_string().into();
     }
 
-    /// Does one step, as the API server would. False if it is refused.
+    /// Carries out one step as the API server would. False if it is refused.
     pub(super) fn apply(&mut self, step: &Step) -> bool {
         if let Step::AtOnce { steps } = step {
             // None of them waits for another.
@@ -243,7 +242,7 @@ impl Cluster {
                 if *resource_version != self.view.resource_version || *appwrapper != self.view.appwrapper {
                     return false;
                 }
-                // What is written is read back as it was meant.
+                // The status survives the round trip through JSON.
                 let wire = serde_json::to_value(status).unwrap();
                 self.view.status = serde_json::from_value(wire).unwrap();
                 assert_eq!(self.view.status, **status);
@@ -311,7 +310,7 @@ impl Cluster {
         true
     }
 
-    /// What must hold for every write, in every test.
+    /// Invariants of every write in every test.
     fn check(&self, step: &Step) {
         let view = &self.view;
         let pods = || view.pods.iter().filter(|pod| pod.created >= view.created);
@@ -486,7 +485,7 @@ impl Cluster {
     }
 }
 
-/// Work of which two may run.
+/// Work that may run twice.
 pub(super) fn work() -> Work {
     Work {
         owners: Vec::new(),
@@ -519,7 +518,6 @@ pub(super) fn pod(uid: &str, component: usize, phase: PodPhase, created: Timesta
     }
 }
 
-/// An object that the AppWrapper owns.
 pub(super) fn object(
     uid: &str,
     kind: ComponentKind,

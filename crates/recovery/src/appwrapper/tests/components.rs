@@ -1,4 +1,4 @@
-//! What components say of themselves.
+//! The states that components report.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
-//! A crash between any two writes, and objects that were made and not recorded.
+//! A crash between any two writes, and objects that were created and not recorded.
 
 use super::phases::in_phase;
 use super::*;
 
-/// What remains of a process that ended: nothing that it only knew.
+/// A restart loses everything that only the process knew.
 fn restart(it: &mut Cluster) {
     it.view.memory = Memory::default();
     for component in &mut it.view.components {
@@ -13,7 +13,7 @@ fn restart(it: &mut Cluster) {
     }
 }
 
-/// A life with a reset: what happens is the same whatever step is the last before a crash.
+/// A life with a reset: the outcome is the same whichever step is the last before a crash.
 fn life(crash_after: usize) -> (Cluster, usize) {
     let mut it = Cluster::of(&[(job(), 2), (deployment(), 1)]);
     it.view.suspend = false;
@@ -156,7 +156,7 @@ fn a_write_that_was_judged_on_an_older_state_is_refused() {
     it.carry_out(&it.judge(), 9);
     it.carry_out(&judgement, 9);
     assert_eq!(it.phase(), Phase::Suspending);
-    // An AppWrapper that took its name.
+    // Another AppWrapper took its name.
     let mut it = in_phase(&Phase::Running);
     it.says(0, ComponentState::Failed { message: String::new() });
     let judgement = it.judge();

@@ -1,4 +1,4 @@
-//! What users of CodeFlare's controller suffer from, each shown to be healed.
+//! Defects of CodeFlare's controller that affect its users, each shown to be fixed.
 
 use serde_json::json;
 
@@ -72,7 +72,7 @@ fn each_of_several_failures_in_a_row_has_its_grace_and_its_pause() {
     let mut it = Cluster::job().running();
     let mut resets = Vec::new();
     for round in 1..=3 {
-        // The new pods fail before anybody saw them well.
+        // The new pods fail before they were ever seen healthy.
         it.set_pods(PodPhase::Failed);
         it.settle();
         let failed = it.now;
@@ -111,7 +111,7 @@ fn deletion_on_failure_counts_once_and_from_the_failure() {
     let mut it = Cluster::job()
         .annotate(&[("deletionOnFailureGracePeriodDuration", "15s"), ("retryLimit", "1")])
         .running();
-    // After an earlier reset DeletingResources is False for long.
+    // After an earlier reset, DeletingResources has been False for long.
     it.says(0, ComponentState::Failed { message: String::new() });
     it.run_for(92);
     assert_eq!(it.phase(), Phase::Running);
@@ -175,7 +175,7 @@ fn a_job_between_two_waves_is_not_done() {
     assert_eq!(it.phase(), Phase::Succeeded);
 }
 
-/// A Job of four pods, one after another.
+/// A Job with four pods, one after another.
 fn in_waves(succeeded: usize) -> Option<Waves> {
     let spec = json!({"spec": {"completions": 4, "parallelism": 1}, "status": {"succeeded": succeeded}});
     Waves::read(&job(), &spec)
@@ -196,7 +196,7 @@ fn a_pod_of_a_later_wave_that_never_runs_is_a_cause() {
     it.run_for(61);
     assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
 
-    // The next one is never made.
+    // The next pod is never created.
     let mut it = Cluster::of(&[(job(), 1)]).running();
     it.set_pod(0, PodPhase::Succeeded);
     it.found(0).waves = in_waves(1);
@@ -232,7 +232,7 @@ fn waves_that_follow_one_another_cost_no_writes() {
         ("Healthy", before),
         "nothing more is to run, and the Job is about to say so"
     );
-    // A clock that is ahead does not put the condition off.
+    // A clock that is ahead does not delay the condition.
     it.found(0).waves = in_waves(1);
     it.view.pods.truncate(1);
     it.view.pods[0].ended = Some(crate::moments::after(it.now, secs(3_600)));
@@ -263,7 +263,7 @@ fn a_component_that_its_own_ttl_deletes_after_success_is_not_missing() {
     it.says(0, ComponentState::Succeeded);
     it.settle();
     it.lose(0);
-    // Also for a process that starts after that.
+    // The same for a process that starts later.
     it.view.components[0].seen = Seen::Absent { last: None };
     it.run_for(3600);
     assert_eq!(it.code(), "Healthy");
@@ -344,7 +344,8 @@ fn a_jobset_that_is_completed_while_some_pods_end_is_not_reset() {
     assert_eq!(it.code(), "KeptAfterSuccess");
 }
 
-/// A RayJob keeps its cluster, a JobSet its other Jobs: nobody ends the pods, so they are ended here before quota is free.
+/// A RayJob keeps its cluster, a JobSet its other Jobs. No controller ends these pods, so Salvor ends them before quota
+/// is freed.
 #[test]
 fn pods_that_nobody_ends_after_success_are_ended_and_then_quota_is_free() {
     let service = || (kind("", "v1", "Service"), 0);
@@ -375,7 +376,7 @@ fn pods_that_nobody_ends_after_success_are_ended_and_then_quota_is_free() {
         assert!(it.holds("QuotaReserved") && it.view.own_component(0).is_none());
         it.run_for(598);
         assert!(it.holds("QuotaReserved"), "pods are there until force is due");
-        // Those that nobody has asked to end are asked, and have their own grace period.
+        // Pods that were not deleted yet are deleted, with their own grace period.
         it.run_for(if origin_known { 3 } else { 33 });
         assert_eq!((it.phase(), it.holds("QuotaReserved")), (Phase::Succeeded, false));
         let deleted = it.deeds.iter().filter(|it| it.contains("delete object")).count();
@@ -385,7 +386,7 @@ fn pods_that_nobody_ends_after_success_are_ended_and_then_quota_is_free() {
     }
 }
 
-/// Pods of a kind that does not say when it is done may be at work, even if as many as expected have succeeded.
+/// Pods of a kind that does not report its end may still work, even if the expected number has succeeded.
 #[test]
 fn a_kind_without_a_word_is_not_done_while_a_pod_of_it_runs() {
     let mut it = Cluster::of(&[(kind("example.com", "v1", "Training"), 1)]).running();
@@ -398,7 +399,7 @@ fn a_kind_without_a_word_is_not_done_while_a_pod_of_it_runs() {
     assert_eq!(it.phase(), Phase::Succeeded);
 }
 
-/// Somebody has written it, or another controller: force is used only when a deletion has had its time.
+/// A user or another controller set it. Force is used only after a deletion had its full time.
 #[test]
 fn a_running_one_that_says_it_is_being_deleted_is_put_right() {
     let mut it = Cluster::job().running();
@@ -443,7 +444,7 @@ fn a_node_lost_under_a_bare_pod_is_no_end() {
 
 #[test]
 fn a_missing_component_is_judged_once_more_on_what_is_read_live() {
-    // The cache has not seen the Job yet; the second look does.
+    // The cache does not have the Job yet; the second look does.
     let mut it = Cluster::job().running();
     let seen = it.view.components[0].seen.clone();
     it.view.components[0].seen = Seen::Absent { last: None };

@@ -1,4 +1,4 @@
-//! Deletion: with grace, then by force, and what holds it.
+//! Deletion with grace periods, then by force, and what blocks it.
 
 use super::*;
 
@@ -95,7 +95,7 @@ fn a_pod_that_holds_it_is_named_with_its_node() {
 #[test]
 fn what_is_not_ours_is_neither_deleted_nor_waited_for() {
     let mut it = Cluster::job().running();
-    // Somebody else's object under the component's name, and a pod of an AppWrapper of the same name that is gone.
+    // Another owner's object under the component's name, and a pod of a previous AppWrapper with the same name.
     it.found(0).owner_uid = Some("other".into());
     it.view.pods = vec![cluster::pod("old", 9, PodPhase::Running, at(-100))];
     it.view.suspend = true;
@@ -146,7 +146,7 @@ fn deletion_waits_for_no_delay() {
     }
 }
 
-/// One judgement asks for all deletions, and none waits for another.
+/// One decision requests all deletions, and none waits for another.
 #[test]
 fn twenty_components_are_deleted_in_one_go() {
     let mut it = Cluster::of(&vec![(job(), 1); 20]).running();
@@ -171,18 +171,18 @@ fn a_thousand_pods_are_forced_in_portions() {
     assert!(it.gone);
 }
 
-/// Two of these must never run.
+/// Work that must not run twice.
 fn stateful() -> Work {
     let set = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
     Work { owners: vec![set], ..cluster::work() }
 }
 
-/// The control plane has lost the node at that time, and nobody hears of its kubelet.
+/// The control plane lost the node at that time, and its kubelet is silent.
 fn lost(since: Timestamp) -> NodeView {
     NodeView { unreachable: true, pulse: silent(), lost: Some(since), ..NodeView::default() }
 }
 
-/// A workload of this work whose pods do not end, with its node lost just now.
+/// A workload whose pods do not end, on a node that was just lost.
 fn on_a_lost_node(work: &Work) -> Cluster {
     let mut it = Cluster::job().running();
     it.view.pods.iter_mut().for_each(|pod| pod.work = work.clone());
@@ -278,7 +278,7 @@ fn a_machine_that_is_off_and_consent_and_the_end_of_a_pod_end_the_wait() {
     }
 }
 
-/// The condition tells what is, also when the reason to wait is over and something else is left.
+/// The condition shows the current state, even when the reason to wait is over and something else is left.
 #[test]
 fn a_deletion_that_waits_for_no_machine_any_more_says_so() {
     let mut it = on_a_lost_node(&stateful());
@@ -306,19 +306,20 @@ fn a_pod_on_a_lost_node_that_may_run_twice_is_marked_failed_before_it_is_deleted
         ("DisruptionTarget", "AppWrapperDeletionBySalvor")
     );
     assert!(conditions[0].message.contains("node n1"), "{conditions:?}");
-    // Whoever has said before why it is disrupted is left in peace.
+    // An existing disruption reason is left as it is.
     it.view.pods[0].disruption = Some("DeletionByTaintManager".into());
     let judgement = it.judge();
     let of_others = |step: &Step| matches!(step, Step::FailPod { conditions, .. } if conditions.is_empty());
     assert_eq!(judgement.verdict.actions()[0].steps().iter().filter(|it| of_others(it)).count(), 1);
-    // A crash after the first write changes nothing of the end.
+    // A crash after the first write does not change the outcome.
     it.carry_out(&judgement, usize::MAX);
     assert!(it.view.pods.iter().all(|pod| pod.phase == PodPhase::Failed));
     it.settle();
     assert_eq!(it.phase(), Phase::Suspended);
 }
 
-/// Ten minutes count from the loss, and not from the reset; but a pod is asked to end first.
+/// The ten minutes count from the loss of the node, not from the reset. But a pod is deleted with its grace period
+/// first.
 #[test]
 fn on_a_lost_node_force_counts_from_the_loss() {
     for (lost_before, expected) in [(400, 200), (3_600, 0), (-100, 600)] {
@@ -340,7 +341,7 @@ fn on_a_lost_node_force_counts_from_the_loss() {
         it.settle();
         assert_eq!(it.phase(), Phase::Suspended, "the Job is gone, and with it nobody waits");
     }
-    // It was not asked to end yet.
+    // It was not deleted yet.
     let mut it = on_a_lost_node(&cluster::work());
     it.view.nodes.insert("n1".into(), lost(at(-3_600)));
     it.view.suspend = true;
@@ -353,7 +354,7 @@ fn on_a_lost_node_force_counts_from_the_loss() {
     );
 }
 
-/// The kubelet was heard of after the control plane had lost its node.
+/// The kubelet sent a heartbeat after the control plane had lost its node.
 #[test]
 fn a_node_is_lost_when_its_kubelet_was_last_heard_of() {
     let lease = Some(NodeLease::new(at(50), secs(40)));
@@ -362,8 +363,8 @@ fn a_node_is_lost_when_its_kubelet_was_last_heard_of() {
     assert_eq!(NodeView::default().silent_since(), None);
 }
 
-/// The kubelet carries the deletion out, and has the pod's own grace period for that. Only then, and only what may run twice, is
-/// forced.
+/// The kubelet carries out the deletion, and has the pod's own grace period for that. Only after that are pods forced,
+/// and only those that may run twice.
 #[test]
 fn on_a_living_node_nothing_is_forced_before_the_pods_own_grace_is_over() {
     let renewed = Pulse::UNREAD.then(Some(NodeLease::new(at(100_000), secs(100_000))), at(0));
@@ -393,7 +394,7 @@ fn on_a_living_node_nothing_is_forced_before_the_pods_own_grace_is_over() {
     }
 }
 
-/// Nobody has asked these pods to end: their owner is gone without a trace.
+/// These pods were never deleted: their owner is gone without a trace.
 #[test]
 fn pods_that_nobody_asked_to_end_are_asked_first() {
     let mut it = on_a_lost_node(&cluster::work());
@@ -408,7 +409,7 @@ fn pods_that_nobody_asked_to_end_are_asked_first() {
     assert_eq!(it.phase(), Phase::Suspended);
 }
 
-/// A bare Pod is a pod: its deletion as a component does not go around the gate.
+/// A bare Pod is a pod: its deletion as a component does not bypass the gate.
 #[test]
 fn a_bare_pod_is_forced_as_a_pod() {
     for (work, is_forced) in [(cluster::work(), true), (stateful(), false)] {
@@ -429,7 +430,7 @@ fn a_bare_pod_is_forced_as_a_pod() {
     }
 }
 
-/// Claims and Jobs are read when they decide, and nothing is said before that.
+/// Claims and Jobs are read when they decide, and nothing is reported before that.
 #[test]
 fn what_decides_is_read_before_anything_is_said_or_done() {
     let unread = Work { copies: Copies::Unread, ..cluster::work() };
@@ -468,7 +469,7 @@ fn a_pod_without_a_node_runs_nowhere_and_one_without_a_node_object_may_run() {
         it.run_for(601);
         it.settle();
         assert_eq!(it.phase() == Phase::Suspended, is_forced, "bound: {bound}, {work:?}");
-        // A list of nodes that is not in yet tells nothing.
+        // An incomplete list of nodes proves nothing.
         let mut it = on_a_lost_node(&work);
         it.view.nodes.clear();
         it.view.nodes_known = false;

@@ -1,4 +1,4 @@
-//! The causes of unhealthiness, what each waits for, and what it costs.
+//! The causes of an unhealthy workload, their grace periods, and their cost in retries.
 
 use super::*;
 use crate::appwrapper::resets::Evidence;
@@ -91,7 +91,7 @@ fn a_failed_component_has_no_grace() {
     assert_eq!(it.events, ["Unhealthy: FailedComponent: Found 1 failed components"]);
 }
 
-/// `ray job stop`: the pods go with the cluster, and the job must not run again.
+/// `ray job stop`: the pods are deleted with the cluster, and the job must not run again.
 #[test]
 fn a_component_that_somebody_stopped_is_not_run_again() {
     for pods_stay in [true, false] {
@@ -167,7 +167,8 @@ fn a_component_that_nobody_saw_go_is_reset() {
     assert_eq!((it.phase(), it.view.status.resetting_count), (Phase::Resetting, 1));
 }
 
-/// The watch had a gap. A Job may have succeeded in it and gone by its own time to live, a bare Pod may have been evicted.
+/// The watch had a gap. Meanwhile a Job may have succeeded and been deleted by its own time to live, or a bare Pod may
+/// have been evicted.
 #[test]
 fn a_component_that_went_in_a_gap_of_the_watch_was_not_deleted_by_a_user_as_far_as_anybody_knows() {
     for (kind, how, phase, count) in [
@@ -183,7 +184,7 @@ fn a_component_that_went_in_a_gap_of_the_watch_was_not_deleted_by_a_user_as_far_
             "evicted" => it.found(0).disruption = Some("EvictionByEvictionAPI".into()),
             "succeeded" => it.says(0, ComponentState::Succeeded),
             "failed" => it.says(0, failed()),
-            // Somebody was seen to delete it.
+            // A user was seen to delete it.
             "terminating" => {
                 it.found(0).deletion = Some(Deletion { timestamp: at(9), grace_seconds: Some(30) });
             }
@@ -326,7 +327,8 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
     }
 }
 
-/// A lost node costs no retry, unless the administrator says so. One that ends in Failed has used them up.
+/// A lost node costs no retry, unless the administrator configures that. A workload that ends in Failed has used them
+/// up.
 #[test]
 fn lost_nodes_cost_retries_only_if_they_are_to() {
     for (count_lost_nodes, counting, limit, expected, phase) in [
@@ -352,8 +354,8 @@ fn lose_node(it: &mut Cluster) {
     it.view.nodes.insert("n1".into(), lost);
 }
 
-/// A lost node alone is no cause here. But where its pods are evicted and nothing takes their place, the history tells of the
-/// node, and the retries stay.
+/// A lost node alone is no cause here. But if its pods are evicted and not replaced, the history names the node, and no
+/// retry is used.
 #[test]
 fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
     let evict = |it: &mut Cluster, index: usize| {
@@ -380,7 +382,7 @@ fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
             }
             _ => it.view.pods[0].phase = PodPhase::Pending,
         }
-        // The longest of it: five minutes to start, and one to be mended.
+        // The longest case: five minutes to start, and one to recover.
         it.run_for(362);
         let record = &it.view.status.resets[0];
         assert!(it.phases.contains(&Phase::Resetting), "{case}");
@@ -389,7 +391,7 @@ fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
         assert!(record.pods.iter().any(|pod| pod.node == Some("n1".into())), "{case}: {record:?}");
     }
 
-    // One pod is on the lost node, and another is missing: that is not the node's doing, but the pod is named.
+    // One pod is on the lost node, and another one is missing. The node is not the cause of that, but the pod is named.
     let mut it = Cluster::job().running();
     it.policy.unreachable_nodes = false;
     lose_node(&mut it);
@@ -400,7 +402,7 @@ fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
     assert_eq!((&*record.cause, record.counted), ("InsufficientPodsReady", true));
     assert_eq!((&*record.nodes, record.pods.len()), (&["n1".into()][..], 1));
 
-    // The kubelet lives: its node is not lost.
+    // The kubelet lives, so its node is not lost.
     let mut it = Cluster::job().running();
     it.policy.unreachable_nodes = false;
     let pulse = Pulse::UNREAD.then(Some(NodeLease::new(at(3_600), secs(3_600))), it.now);
@@ -411,7 +413,7 @@ fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
     assert_eq!(it.view.status.resets[0].cause, "InsufficientPodsReady");
 }
 
-/// A bare Pod that is evicted from a lost node tells of it although the node alone was no cause before.
+/// A bare Pod that is evicted from a lost node names the node, although the node alone was no cause before.
 #[test]
 fn an_evicted_bare_pod_tells_of_its_lost_node_also_where_that_is_no_cause() {
     let mut it = Cluster::two_pods().running();
@@ -424,7 +426,7 @@ fn an_evicted_bare_pod_tells_of_its_lost_node_also_where_that_is_no_cause() {
     assert_eq!((&*record.nodes, &*record.pods[0].name), (&["n1".into()][..], "c0"));
 }
 
-/// The node is lost to the control plane, but its kubelet renews its Lease: nothing is wrong with its pods.
+/// The control plane has lost the node, but its kubelet renews its Lease: its pods are fine.
 #[test]
 fn a_kubelet_that_renews_its_lease_is_not_lost() {
     let mut it = Cluster::job().running();
@@ -452,7 +454,7 @@ fn a_kubelet_that_renews_its_lease_is_not_lost() {
     assert_eq!((it.phase(), &*it.view.status.resets[0].cause), (Phase::Resetting, "NodeLost"));
 }
 
-/// A pod on a lost node is evicted before the grace period ends. The node is the cause all the same, and the history says so.
+/// A pod on a lost node is evicted before the grace period ends. The node is still the cause, and the history says so.
 #[test]
 fn a_lost_node_stays_the_cause_when_its_pods_are_evicted() {
     for how in ["marked", "failed", "gone", "gone and the node is back"] {
@@ -483,7 +485,7 @@ fn a_lost_node_stays_the_cause_when_its_pods_are_evicted() {
     }
 }
 
-/// Its own controller replaces the pods in time: that is what the grace period is for.
+/// The workload's own controller replaces the pods in time, which is the purpose of the grace period.
 #[test]
 fn pods_that_are_replaced_elsewhere_heal_a_lost_node() {
     let mut it = Cluster::job().running();
@@ -502,7 +504,7 @@ fn pods_that_are_replaced_elsewhere_heal_a_lost_node() {
     assert_eq!((it.phase(), it.code(), it.condition("Unhealthy").0), (Phase::Running, "Healthy", "False"));
 }
 
-/// A bare Pod on a lost node is evicted: nobody but us makes it anew, and the node is the cause.
+/// A bare Pod is evicted from a lost node. Only Salvor creates it again, and the node is the cause.
 #[test]
 fn a_bare_pod_that_is_evicted_from_a_lost_node_tells_of_the_node() {
     let mut it = Cluster::two_pods().running();
@@ -607,7 +609,7 @@ fn a_creation_that_fails_for_now_is_tried_until_the_admission_grace_ends() {
     assert_eq!(it.code(), "Healthy");
 }
 
-/// Nobody answers the creation, each time anew. The grace ends while an answer is waited for, or between two attempts.
+/// Every creation stays unanswered. The grace period ends during a request, or between two attempts.
 #[test]
 fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
     let mut it = Cluster::job();
@@ -626,7 +628,7 @@ fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
             None => it.carry_out(&judgement, usize::MAX),
         }
         if creates {
-            // So long is an answer waited for.
+            // The time-out of a request.
             it.after(10);
             let now = it.now;
             it.view.memory.creation.get_mut(&0).unwrap().at = now;
@@ -636,7 +638,8 @@ fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
     assert!(it.now <= at(45), "{}", it.now);
 }
 
-/// The API server was away for longer than the grace. The failure is old, so the creation is tried once more before it is given up.
+/// The API server was down for longer than the grace period. The failure is old, so the creation is retried once before
+/// the reset.
 #[test]
 fn an_old_failure_does_not_end_a_creation() {
     let mut it = Cluster::job();
@@ -672,7 +675,7 @@ fn what_can_never_be_created_fails_at_once() {
     }
 }
 
-/// A kind that is not served has the whole admission grace to be served, counted from when it was missed first.
+/// A kind that is not served gets the whole admission grace period, counted from when it was first missed.
 #[test]
 fn a_kind_that_is_not_served_has_the_whole_admission_grace() {
     let unserved = |it: &mut Cluster, seen: Seen| {
@@ -690,7 +693,7 @@ fn a_kind_that_is_not_served_has_the_whole_admission_grace() {
         assert_eq!((it.phase(), it.code()), (Phase::Resuming, "CreationFailed"));
         assert_eq!(it.judge().verdict.wake_at(), Some(at(fails_at)));
         let mut back = it.clone();
-        // It is known for certain, and that changes nothing.
+        // The absence of the kind is confirmed, which changes nothing.
         unserved(&mut it, Seen::NoSuchKind);
         it.run_for(fails_at - missed_after - 1);
         assert_eq!(it.phase(), Phase::Resuming);
@@ -711,7 +714,8 @@ fn a_kind_that_is_not_served_has_the_whole_admission_grace() {
     }
 }
 
-/// Of a component whose kind is not served nobody knows whether it is there. It is gone once that is certain, and no pod may be its own.
+/// While a kind is not served, it is unknown whether its component exists. The component counts as gone once the
+/// absence of the kind is certain and no pod may belong to it.
 #[test]
 fn a_component_whose_kind_is_not_served_is_not_gone_while_it_may_have_pods() {
     let mut it = Cluster::of(&[(job(), 2), (deployment(), 1)]).running();
@@ -722,7 +726,7 @@ fn a_component_whose_kind_is_not_served_is_not_gone_while_it_may_have_pods() {
     it.run_for(3_600);
     assert_eq!((it.phase(), it.code()), (Phase::Running, "Healthy"), "its pods run");
     for pod in &mut it.view.pods {
-        // Without their owner nobody can tell whose they are.
+        // Without their owner, the component of these pods is unknown.
         pod.component = pod.component.filter(|of| *of != 0);
     }
     it.run_for(3_600);
@@ -733,7 +737,7 @@ fn a_component_whose_kind_is_not_served_is_not_gone_while_it_may_have_pods() {
     assert!(it.holds("QuotaReserved"));
 }
 
-/// A status write for each attempt would be one more that may not be answered.
+/// A status write for each attempt would be one more request that may stay unanswered.
 #[test]
 fn a_creation_without_an_answer_is_tried_again_after_seconds_that_double_and_costs_no_status() {
     let mut it = Cluster::job();
@@ -767,7 +771,7 @@ fn a_name_that_is_still_being_freed_is_waited_for() {
     assert_eq!(it.code(), "JustCreated");
 }
 
-/// Conditions have whole seconds, rounded up. The grace is not longer by that.
+/// Conditions have whole seconds, rounded up. That does not extend the grace period.
 #[test]
 fn the_grace_counts_from_the_moment_behind_the_condition() {
     let moment = |millis: i64| at(0) + SignedDuration::from_millis(millis);

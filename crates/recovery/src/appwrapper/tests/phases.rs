@@ -1,8 +1,8 @@
-//! Suspending and deleting at every moment, and who may not be touched.
+//! Suspension and deletion in every phase, and AppWrappers that must not be touched.
 
 use super::*;
 
-/// An AppWrapper in each phase, with its pods where it has some.
+/// An AppWrapper in each phase, with its pods if it has some.
 pub(super) fn in_phase(phase: &Phase) -> Cluster {
     let delay = [("deletionOnFailureGracePeriodDuration", "1h"), ("retryPausePeriodDuration", "1h")];
     let running = || Cluster::job().annotate(&delay).running();
@@ -58,7 +58,7 @@ pub(super) fn in_phase(phase: &Phase) -> Cluster {
     }
 }
 
-/// Whatever held objects lets go.
+/// Removes whatever kept deleted objects.
 fn unstick(it: &mut Cluster) {
     it.stuck_objects = false;
     for component in &mut it.view.components {
@@ -234,7 +234,7 @@ fn foreign_conditions_are_kept() {
     assert_eq!(it.view.status.condition("Foreign").cloned(), before);
 }
 
-/// Kueue reads them, and so do the rules of what comes next.
+/// Kueue and the rules of later phases read these conditions.
 #[test]
 fn conditions_that_somebody_took_from_a_running_one_are_written_again() {
     let mut it = in_phase(&Phase::Running);
@@ -245,7 +245,7 @@ fn conditions_that_somebody_took_from_a_running_one_are_written_again() {
     it.settle();
     assert_eq!((it.phase(), holds(&it), it.writes - before), (Phase::Running, [true; 3], 1));
     assert!(it.deeds.iter().all(|it| !it.starts_with("delete")), "{:?}", it.deeds);
-    // All that follows goes as it would have gone.
+    // Everything after that happens as usual.
     it.view.status.conditions.clear();
     it.view.suspend = true;
     it.settle();
@@ -269,7 +269,8 @@ fn what_the_webhook_would_refuse_is_refused_with_a_condition_and_nothing_is_crea
     }
 }
 
-/// The administrator has left a kind out of the configuration. What waits in a queue is told so, and is not lost.
+/// The administrator removed a kind from the configuration. AppWrappers that wait in a queue report that, and are not
+/// lost.
 #[test]
 fn what_is_refused_while_it_waits_is_told_so_and_may_run_when_the_configuration_is_put_right() {
     for phase in [Phase::Empty, Phase::Suspended] {
@@ -287,7 +288,7 @@ fn what_is_refused_while_it_waits_is_told_so_and_may_run_when_the_configuration_
     }
 }
 
-/// Whatever is refused, and with whatever words: nothing in its status grows with it.
+/// Whatever is refused, and however long the message: the status stays small.
 #[test]
 fn the_status_of_what_is_refused_is_small() {
     for suspend in [true, false] {
@@ -300,7 +301,7 @@ fn the_status_of_what_is_refused_is_small() {
         let status = serde_json::to_string(&it.view.status).unwrap();
         assert!(status.len() <= 8 * 1024, "{} bytes", status.len());
         assert_eq!(it.condition("ComponentsValid").0, "False");
-        // Once nothing speaks against it, Kueue reads its PodSets.
+        // Once nothing forbids it, Kueue reads its PodSets.
         it.view.refused = None;
         it.settle();
         assert_eq!(it.view.status.component_status.len(), if suspend { 128 } else { 0 });

@@ -1,4 +1,5 @@
-//! What holds for every history and every state, however absurd. What holds for every write is checked by the cluster itself.
+//! Properties of every history and every state, however absurd. The cluster itself checks the invariants of every
+//! write.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -9,16 +10,15 @@ use super::phases::in_phase;
 use super::*;
 use crate::fuzz::cases;
 
-/// Something that happens to an AppWrapper.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// The controller acts until there is nothing to do.
     Act,
-    /// The controller does so many steps, and its process ends.
+    /// The controller carries out this many steps, and its process ends.
     Crash(usize),
     /// Time passes, and the controller acts when a wait is over.
     Run(i64),
-    /// Time passes, and nobody acts.
+    /// Time passes without the controller.
     Sleep(i64),
     Suspend(bool),
     Delete,
@@ -97,7 +97,7 @@ fn happen(it: &mut Cluster, event: Event) {
         Event::PodTerminates(pod) if pods > 0 => {
             it.view.pods[pod % pods].deletion = Some(Deletion { timestamp: it.now, grace_seconds: Some(30) });
         }
-        // A bare Pod makes no others.
+        // A bare Pod creates no other pods.
         Event::PodMade(of, phase) if exists(it, of) && it.view.components[of].kind != bare_pod() => {
             it.add_pod(of, phase);
         }
@@ -141,7 +141,7 @@ fn happen(it: &mut Cluster, event: Event) {
         }
         Event::NodesGone => it.view.nodes.clear(),
         Event::Limit(limit) => {
-            // The limit may be lowered below what was counted; then there are no more resets.
+            // The limit may be lowered below the current count; then there are no more resets.
             let limit = i32::from(limit).max(it.view.status.resetting_count);
             it.policy.retry_limit = limit;
         }
@@ -159,7 +159,7 @@ fn happen(it: &mut Cluster, event: Event) {
     }
 }
 
-/// A wait ends when it says, and not before.
+/// A wait ends exactly at its time.
 fn waits_exactly(it: &Cluster) {
     let judgement = it.judge();
     let Verdict::Wait { until, .. } = &judgement.verdict else { return };
@@ -172,7 +172,7 @@ fn waits_exactly(it: &Cluster) {
     assert!(again.wake_at().is_none_or(|next| next > *until), "{again:?}");
 }
 
-/// Everything that holds something back lets go.
+/// Removes everything that blocks a deletion.
 fn release(it: &mut Cluster) {
     it.stuck_objects = false;
     it.stuck_pods = false;

@@ -1,4 +1,4 @@
-//! The cases that CodeFlare's own unit tests have: two bare Pods, no grace, no retries, no time to live.
+//! The cases of CodeFlare's own unit tests: two bare Pods, no grace periods, no retries, no time to live.
 
 use serde_json::json;
 
@@ -126,7 +126,8 @@ fn creation_failure_leaves_the_first_pod() {
     deleted(it);
 }
 
-/// The status as CodeFlare's controller 1.2 writes it: its own fields only, a random name, and Unhealthy that outlives a reset.
+/// The status as CodeFlare's controller 1.2 writes it: only its own fields, a random name, and Unhealthy that outlives
+/// a reset.
 #[test]
 fn one_that_codeflares_controller_left_in_mid_run_goes_on() {
     for phase in ["Running", "Resetting"] {
