@@ -1,9 +1,9 @@
-//! What an AppWrapper must be when somebody creates or changes it, and what is set for them.
+//! The admission rules for AppWrappers, and the defaults that are set.
 //!
-//! [`mutate`] gives the patch of the mutating webhook, [`validate`] the answer of the validating one: refused, allowed, or a
-//! list of questions to the API server about what the user may do. [`Questions::judge`] turns the answers into one.
-//! [`refusal_without_webhook`] is for a controller that runs without webhooks, and [`refusal_without_stamp`] for what was written
-//! while they were not asked.
+//! [`mutate`] returns the patch of the mutating webhook. [`validate`] returns the answer of the validating one:
+//! refused, allowed, or a list of SubjectAccessReviews about the user. [`Questions::judge`] turns their results into an
+//! answer. [`refusal_without_webhook`] is for a controller that runs without webhooks, and [`refusal_without_stamp`]
+//! for objects written while the webhooks were not called.
 
 mod rules;
 
@@ -21,60 +21,51 @@ use super::bounds::Size;
 use super::podsets::{FieldError, FieldErrorKind, TemplateKind};
 use super::stamp::Unstamped;
 
-/// What is done to an AppWrapper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// It is new.
     Create,
-    /// It was this before.
     Update {
-        /// The object as it is stored.
+        /// The object as stored.
         old: &'a Value,
     },
 }
 
-/// Somebody's wish to create or change an AppWrapper.
+/// A request to create or update an AppWrapper.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// What is done.
     pub operation: Operation<'a>,
-    /// The namespace in which.
     pub namespace: &'a str,
-    /// Who does it.
     pub user: &'a User,
-    /// The object as it would be.
+    /// The object after the request.
     pub object: &'a Value,
 }
 
-/// Who asks, as `userInfo` of an AdmissionReview has it.
+/// The user in `userInfo` of an AdmissionReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// Their name.
     pub username: String,
-    /// Their UID, if they have one.
+    /// Empty if the user has none.
     pub uid: String,
-    /// Their groups.
     pub groups: Vec<String>,
-    /// What else authenticators said about them.
+    /// Further attributes from authenticators.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The configuration as far as AppWrappers are judged by it.
+/// The part of the configuration that matters for admission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionPolicy {
-    /// Whether users are asked about.
+    /// Whether the rights of users are checked.
     pub check_users: bool,
     /// The queue of AppWrappers that name none; empty for none.
     pub default_queue: String,
     /// The kinds that may be wrapped.
     pub kinds: Vec<WrappedKind>,
-    /// The kinds that may be wrapped where no webhook is.
+    /// The kinds that may be wrapped where there are no webhooks.
     pub kinds_without_webhooks: Vec<WrappedKind>,
 }
 
 impl AdmissionPolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(settings: &AppWrapperSettings) -> Self {
         Self {
             check_users: settings.user_rbac_admission_check,
@@ -89,19 +80,18 @@ impl AdmissionPolicy {
     }
 }
 
-/// One operation of a JSON patch: `add`, which replaces what is there.
+/// One operation of a JSON patch: `add`, which replaces an existing value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PatchOperation {
     /// Always `add`.
     pub op: &'static str,
     /// A JSON pointer.
     pub path: String,
-    /// What is put there.
     pub value: Value,
 }
 
-/// What is set for the user in a new AppWrapper: a queue if it names none, and who created it, whatever it says itself. One of
-/// ours that is to run at once has its finalizer from the beginning, which saves a write.
+/// The patch for a new AppWrapper: a queue if it names none, and labels for its creator, which replace any in the
+/// request. An AppWrapper of Salvor that is to run at once also gets its finalizer, which saves a write later.
 pub fn mutate(request: &Request<'_>, policy: &AdmissionPolicy) -> Vec<PatchOperation> {
     match request.operation {
         Operation::Create => {}
@@ -113,7 +103,7 @@ pub fn mutate(request: &Request<'_>, policy: &AdmissionPolicy) -> Vec<PatchOpera
     match &metadata["labels"] {
         Value::Object(_) => {}
         Value::Null => patch.push(add("/metadata/labels".into(), json!({}))),
-        // The API server refuses such labels; there is nothing to add to.
+        // The API server refuses such labels, so there is nothing to patch.
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => return Vec::new(),
     }
     let pointer = |label: &str| format!("/metadata/labels/{}", label.replace('~', "~0").replace('/', "~1"));
@@ -136,10 +126,9 @@ pub fn mutate(request: &Request<'_>, policy: &AdmissionPolicy) -> Vec<PatchOpera
     patch
 }
 
-/// The longest value of a label.
 const LONGEST_LABEL: usize = 63;
 
-/// A label value that is as much like the text as a label can be.
+/// The valid label value closest to the text.
 pub fn label_value(text: &str) -> String {
     let bytes = &text.as_bytes()[..text.len().min(LONGEST_LABEL)];
     let mut value = String::new();
@@ -151,34 +140,32 @@ pub fn label_value(text: &str) -> String {
     value.trim_matches(['-', '_', '.']).to_owned()
 }
 
-/// What is known of a request before anybody is asked.
+/// The answer as far as it is known without a SubjectAccessReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It may go on.
     Allowed,
-    /// It may not.
     Refused(Refusal),
-    /// It depends on what the user may do.
+    /// It depends on the user's rights.
     Ask(Questions),
 }
 
-/// Why a request is refused: everything that is wrong with it.
+/// All errors of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub Vec<FieldError>);
 
 impl Refusal {
-    /// The HTTP status code of the answer: 500 if what is wrong is that nobody could tell, otherwise 403.
+    /// The HTTP status code of the answer: 500 if the request could not be checked, otherwise 403.
     pub fn code(&self) -> u16 {
         if self.0.iter().all(|error| error.kind == FieldErrorKind::Internal) { 500 } else { 403 }
     }
 
-    /// False if some of it could not be asked.
+    /// False if part of the request could not be checked.
     pub fn is_certain(&self) -> bool {
         self.0.iter().all(|error| error.kind != FieldErrorKind::Internal)
     }
 }
 
-/// As Kubernetes joins errors: one alone, several in brackets.
+/// Formats errors as Kubernetes does: a single one as it is, several in brackets.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let errors: Vec<_> = self.0.iter().map(ToString::to_string).collect();
@@ -191,7 +178,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// What must be asked about a user.
+/// The rights of a user that must be checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Questions {
     user: User,
@@ -202,29 +189,24 @@ pub struct Questions {
 /// Whether a user may create objects of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The API group.
     pub group: String,
-    /// The version.
     pub version: String,
-    /// The resource.
     pub resource: String,
-    /// The components that depend on it.
+    /// The indexes of the components that depend on it.
     components: Vec<usize>,
 }
 
-/// What a SubjectAccessReview came to.
+/// The result of a SubjectAccessReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The user may.
     Allowed,
-    /// The user may not, or nobody says that they may.
+    /// The user may not, or no authorizer allows it.
     Denied,
-    /// Nobody knows, and this is why.
+    /// The review failed. The text says why.
     Unknown(String),
 }
 
 impl Access {
-    /// Reads the answer to a SubjectAccessReview.
     pub fn read(review: &Value) -> Self {
         let status = &review["status"];
         match (&status["allowed"], &status["denied"]) {
@@ -236,7 +218,7 @@ impl Access {
 }
 
 impl Questions {
-    /// The SubjectAccessReviews to create, in the order in which [`judge`](Self::judge) wants their answers.
+    /// The SubjectAccessReviews to create, in the order in which [`judge`](Self::judge) expects their answers.
     pub fn reviews(&self) -> Vec<Value> {
         let review = |question: &Question| {
             json!({
@@ -260,7 +242,7 @@ impl Questions {
         self.questions.iter().map(review).collect()
     }
 
-    /// The answer to the request. A question without an answer counts as one that nobody could answer.
+    /// The answer to the request. A missing answer counts as a failed review.
     ///
     /// # Errors
     /// The components whose kind the user may not create.
@@ -292,10 +274,11 @@ impl Questions {
     }
 }
 
-/// The most questions about one AppWrapper. Nobody needs so many kinds; somebody might want to keep the API server busy.
+/// The maximum number of reviews for one AppWrapper. No one needs more kinds, and a user could otherwise keep the API
+/// server busy.
 const MOST_QUESTIONS: usize = 32;
 
-/// Whether a request may go on, as far as that is known without asking.
+/// Decides a request as far as possible without a review.
 pub fn validate(request: &Request<'_>, policy: &AdmissionPolicy) -> Answer {
     let errors = match request.operation {
         Operation::Create => rules::creation(request.object, request.namespace, policy),
@@ -322,7 +305,7 @@ pub fn validate(request: &Request<'_>, policy: &AdmissionPolicy) -> Answer {
 fn questions(object: &Value, policy: &AdmissionPolicy) -> Vec<Question> {
     let mut questions: Vec<Question> = Vec::new();
     for (index, component) in rules::components(object).iter().enumerate() {
-        // Both were shown to be there.
+        // The rules have already checked both.
         let Ok(template) = TemplateKind::of(&component["template"]) else { continue };
         let Some(kind) = policy.kind(template) else { continue };
         let known = questions.iter_mut().find(|question| {
@@ -343,8 +326,9 @@ fn questions(object: &Value, policy: &AdmissionPolicy) -> Vec<Question> {
     questions
 }
 
-/// Why a controller without webhooks may not run an AppWrapper: by the same rules, and only the kinds are allowed that the
-/// administrator named for it. It must be asked before every creation: without a webhook everything can change meanwhile.
+/// Why a controller without webhooks may not run an AppWrapper. It applies the same rules, and allows only the kinds
+/// that the administrator named for this case. It must be called before every creation: without a webhook everything
+/// can change meanwhile.
 pub fn refusal_without_webhook(object: &Value, policy: &AdmissionPolicy) -> Option<Refusal> {
     let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
     let mut errors = rules::creation(object, namespace, policy);
@@ -354,8 +338,8 @@ pub fn refusal_without_webhook(object: &Value, policy: &AdmissionPolicy) -> Opti
     (!errors.is_empty()).then_some(Refusal(errors))
 }
 
-/// Why nothing may be created for an AppWrapper whose author is not known: some of its kinds are not among those that the
-/// administrator named for that.
+/// Why nothing may be created for an AppWrapper without a known author: some of its kinds are not among those that the
+/// administrator named for this case.
 pub fn refusal_without_stamp(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Option<Refusal> {
     let errors = rules::unstamped_kinds(object, policy, why);
     (!errors.is_empty()).then_some(Refusal(errors))

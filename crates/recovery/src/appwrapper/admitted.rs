@@ -1,7 +1,8 @@
-//! Digests of what was admitted, which the status keeps. Where no webhook refuses a change, the controller sees it by them.
+//! Digests of what was admitted, kept in the status. If no webhook refuses a change, the controller detects it with
+//! them.
 //!
-//! A digest must stay the same while the object means the same: it does not depend on the order of keys, on fields that are
-//! null, or on whether a whole number is written as `1` or `1.0`. The API server changes those.
+//! A digest must stay the same while the object means the same. So it does not depend on the order of keys, on fields
+//! that are null, or on whether a whole number is written as `1` or `1.0`: the API server changes those.
 
 use ring::digest::{Context, SHA256};
 use salvor_api::names::appwrapper as names;
@@ -13,51 +14,47 @@ use super::names::conditions::RESOURCES_DEPLOYED;
 use super::podsets::{self, FieldError, TemplateKind};
 use super::status::{AppWrapperStatus, ComponentStatus};
 
-/// The way in which digests are made. A record of another version is written anew, and not compared.
+/// The version of the digest format. A record of another version is replaced, and not compared.
 const VERSION: u32 = 1;
-/// So many bytes of SHA-256 are kept: nobody finds two templates with the same.
+/// The number of SHA-256 bytes kept. Finding two templates with the same prefix is infeasible.
 const KEPT: usize = 16;
-/// So many changed fields are named.
+/// The maximum number of changed fields named in a message.
 const NAMED: usize = 5;
 
-/// What was admitted, as digests. Every field is written, also an empty one: a merge patch keeps what it does not name.
+/// What was admitted, as digests. Every field is written, even if empty: a merge patch keeps fields that it does not
+/// name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Admitted {
-    /// The way in which the digests are made.
     version: u32,
-    /// The label that tells who created it; empty if there is none.
+    /// The label with the name of the creator; empty if there is none.
     user: String,
-    /// The label with the UID of that user; empty if there is none.
+    /// The label with the UID of the creator; empty if there is none.
     userid: String,
-    /// One for each component.
     components: Vec<AdmittedComponent>,
 }
 
-/// What was admitted of a component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct AdmittedComponent {
-    /// Its template.
     template: String,
-    /// Its declared PodSets; empty if there are none.
+    /// Empty if no PodSets are declared.
     #[serde(skip_serializing_if = "String::is_empty")]
     pod_sets: String,
 }
 
-/// The spec beside what was admitted.
+/// The spec compared with what was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Comparison {
-    /// It is as it was admitted.
     Same,
-    /// Nothing is written down yet. This would be.
+    /// Nothing is recorded yet. This would be the record.
     New(Admitted),
-    /// It was changed since, in these fields.
+    /// These fields were changed since.
     Changed(Vec<String>),
 }
 
 impl Comparison {
-    /// The fields that were changed, in the words of the webhook.
+    /// The changed fields, in the webhook's wording.
     pub(super) fn forbidden(&self) -> Option<String> {
         let fields = match self {
             Self::Changed(fields) => fields,
@@ -71,19 +68,20 @@ impl Comparison {
         Some(errors.join(", "))
     }
 
-    /// The same, with what to do about it.
+    /// The same, with instructions for the user.
     pub fn refusal(&self) -> Option<String> {
         let what_to_do = "Change it back, or delete the AppWrapper and create it again; until then nothing is created for it";
         self.forbidden().map(|forbidden| format!("{forbidden}. {what_to_do}"))
     }
 }
 
-/// Compares an AppWrapper with what was admitted of it.
+/// Compares an AppWrapper with what was admitted.
 pub fn compare(object: &Value, status: &AppWrapperStatus) -> Comparison {
     let now = Admitted::of(object);
     let changed = match &status.admitted {
         Some(admitted) => admitted.changes(&now),
-        // Another controller wrote the status, or somebody took the record away. What was created still tells something.
+        // Another controller wrote the status, or the record was removed. The names and kinds of created components
+        // still show some changes.
         None if status.holds(RESOURCES_DEPLOYED) => differences(object, status),
         None => Vec::new(),
     };
@@ -108,7 +106,7 @@ impl Admitted {
         }
     }
 
-    /// The fields that are others now. They are the fields that the webhook refuses to change.
+    /// The fields that differ. They are the same fields that the webhook refuses to change.
     fn changes(&self, now: &Self) -> Vec<String> {
         let labels =
             [(names::USER_LABEL, self.user != now.user), (names::USER_ID_LABEL, self.userid != now.userid)];
@@ -130,7 +128,7 @@ impl Admitted {
         changed
     }
 
-    /// False for a record that another version wrote, or that nobody can have written.
+    /// False for a record of another version, or with values that Salvor never writes.
     fn is_readable(&self) -> bool {
         let is_digest = |text: &str| {
             text.len() == 2 * KEPT && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
@@ -142,7 +140,7 @@ impl Admitted {
             && self.components.iter().all(|it| is_digest(&it.template) && is_empty_or_digest(&it.pod_sets))
     }
 
-    /// Reads the record of a status. One that nobody can read is none: it is written anew.
+    /// An unreadable record counts as none, and is written again.
     pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
         let value = Value::deserialize(deserializer)?;
         Ok(Self::deserialize(value).ok().filter(Self::is_readable))
@@ -160,7 +158,7 @@ impl AdmittedComponent {
     }
 }
 
-/// What was admitted of the declared PodSets: replicas that are not set are 1, and annotations may change.
+/// The digest input for declared PodSets: unset replicas are 1, and annotations may change.
 fn pod_sets(component: &Value) -> Value {
     match podsets::declared(component) {
         Ok(sets) => {
@@ -170,7 +168,7 @@ fn pod_sets(component: &Value) -> Value {
     }
 }
 
-/// The digest of all that must not change of the components, whole: their templates and declared PodSets, and not what Kueue adds.
+/// The full digest of the immutable parts of the components: templates and declared PodSets, without Kueue's additions.
 pub(super) fn components_digest(object: &Value) -> String {
     let mut context = Context::new(&SHA256);
     let components = components(object);
@@ -182,7 +180,7 @@ pub(super) fn components_digest(object: &Value) -> String {
     context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The components that cannot be those that were created, by the names and kinds that are written down.
+/// The components that cannot be the created ones, by recorded name and kind.
 fn differences(object: &Value, status: &AppWrapperStatus) -> Vec<String> {
     let (now, created) = (components(object), &status.component_status);
     if created.is_empty() {
@@ -200,13 +198,13 @@ fn differences(object: &Value, status: &AppWrapperStatus) -> Vec<String> {
             || (!name.is_empty() && !created.name.is_empty() && name != created.name)
     };
     let all = now.iter().zip(created).enumerate();
-    // Before its first creation nothing is written down but its PodSets.
+    // Before the first creation, only PodSets are recorded.
     let named = all.filter(|(_, (_, created))| !created.kind.is_empty());
     let changed = named.filter(|(_, (component, created))| differs((&component["template"], created)));
     changed.map(|(index, _)| format!("spec.components[{index}].template")).collect()
 }
 
-/// The beginning of the SHA-256 of a value, in hexadecimal digits.
+/// The prefix of the SHA-256 of a value, in hexadecimal.
 fn digest(value: &Value) -> String {
     let mut context = Context::new(&SHA256);
     feed(&mut context, value);
@@ -214,7 +212,7 @@ fn digest(value: &Value) -> String {
     digest.as_ref().iter().take(KEPT).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Texts and lists are preceded by their length, so that no two values are fed as the same bytes.
+/// Strings and lists are preceded by their length, so that no two values feed the same bytes.
 fn feed(context: &mut Context, value: &Value) {
     let text = |context: &mut Context, mark: &[u8], text: &str| {
         context.update(mark);
@@ -244,13 +242,13 @@ fn feed(context: &mut Context, value: &Value) {
     }
 }
 
-/// A number as text. A whole number is one also if it is written with a fraction of 0.
+/// A number as text. A float without fraction counts as a whole number.
 fn canonical(number: &serde_json::Number) -> String {
-    /// All whole numbers up to this one are exact.
+    /// All whole numbers up to this one are exact in a float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match number.as_f64().filter(|_| number.is_f64()) {
         Some(float) if float.fract() == 0.0 && float.abs() < EXACT => {
-            // There is a negative 0.
+            // Turns negative zero into zero.
             format!("{:.0}", float + 0.0)
         }
         Some(float) => format!("{float:e}"),

@@ -1,4 +1,4 @@
-//! How large an AppWrapper may be. Each component costs the API server and every watcher memory, for as long as it exists.
+//! Size limits of an AppWrapper. Each component costs the API server and every watcher memory for as long as it exists.
 
 use std::fmt;
 use std::io;
@@ -11,25 +11,21 @@ use serde_json::value::RawValue;
 use super::admission::components;
 use super::podsets::FieldError;
 
-/// The most components.
 pub const MOST_COMPONENTS: usize = 128;
-/// The most bytes of `spec`, as JSON without spaces: a third of what etcd takes as one object.
+/// In bytes of JSON without spaces: a third of etcd's limit for one object.
 pub const LARGEST_SPEC: usize = 512 * 1024;
-/// So many bytes of a message are kept in a status, as JSON. All that is written about an AppWrapper that breaks a bound is then less
-/// than 8 KiB.
+/// The maximum length of a message in a status, in bytes of JSON. It keeps everything written about an AppWrapper that
+/// exceeds a limit below 8 KiB.
 pub(super) const LONGEST_MESSAGE: usize = 1024;
 
-/// The size of an AppWrapper.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Size {
-    /// The number of its components.
     pub components: usize,
-    /// The length of its `spec` as JSON.
+    /// The length of `spec` as JSON, in bytes.
     pub spec: usize,
 }
 
 impl Size {
-    /// The size of an object.
     pub fn of(object: &Value) -> Self {
         let mut counter = Counter(0);
         // Counting cannot fail.
@@ -37,10 +33,10 @@ impl Size {
         Self { components: components(object).len(), spec: counter.0 }
     }
 
-    /// The size of an object as the API server sends it. Nothing of it is kept in memory.
+    /// The size of an object as the API server sends it. The object is not kept in memory.
     ///
     /// # Errors
-    /// The text is no object.
+    /// The text is not an object.
     pub fn of_text(text: &str) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Object<'a> {
@@ -51,10 +47,10 @@ impl Size {
         object.spec.map_or(Ok(Self::default()), Self::of_spec)
     }
 
-    /// The same by its `spec` alone.
+    /// The same from its `spec` alone.
     ///
     /// # Errors
-    /// The text is no spec.
+    /// The text is not a spec.
     pub fn of_spec(spec: &RawValue) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize, Default)]
         #[serde(default)]
@@ -65,7 +61,7 @@ impl Size {
         Ok(Self { components: components.0, spec: spec.get().len() })
     }
 
-    /// The bound that it breaks.
+    /// The limit that it exceeds.
     pub fn excess(self) -> Option<FieldError> {
         let Self { components, spec } = self;
         if components > MOST_COMPONENTS {
@@ -82,14 +78,14 @@ impl Size {
         })
     }
 
-    /// The bound that a change breaks. One that was too large before may stay so, or become smaller.
+    /// The limit that an update exceeds. An AppWrapper that was too large before may keep its size or shrink.
     pub fn excess_since(self, before: Self) -> Option<FieldError> {
         let grows = self.components > before.components || self.spec > before.spec;
         self.excess().filter(|_| grows)
     }
 }
 
-/// The beginning of a message, at most so many bytes of JSON.
+/// The longest prefix of a message that fits in `most` bytes of JSON.
 pub(super) fn shortened(message: &str, most: usize) -> String {
     let mut left = most;
     let fits = |letter: &char| {
@@ -103,7 +99,7 @@ pub(super) fn shortened(message: &str, most: usize) -> String {
     message.chars().take_while(fits).collect()
 }
 
-/// Counts what is written, and keeps nothing.
+/// A writer that counts bytes and discards them.
 struct Counter(usize);
 
 impl io::Write for Counter {
@@ -117,7 +113,7 @@ impl io::Write for Counter {
     }
 }
 
-/// The length of a list; 0 for what is no list.
+/// The length of a list; 0 for anything else.
 #[derive(Default)]
 struct Count(usize);
 
@@ -140,7 +136,7 @@ impl<'de> Deserialize<'de> for Count {
             }
         }
         let raw = <&RawValue>::deserialize(deserializer)?;
-        // What is no list is refused by the rules.
+        // The admission rules refuse anything that is not a list.
         let mut text = serde_json::Deserializer::from_str(raw.get());
         Ok(Self(Deserializer::deserialize_seq(&mut text, Counting).unwrap_or(0)))
     }
@@ -179,7 +175,7 @@ mod tests {
             assert_eq!(excess.is_some(), says.is_some(), "{excess:?}");
             assert!(excess.unwrap_or_default().starts_with(says.unwrap_or_default()));
             let by_text = Size::of_text(&object.to_string()).unwrap();
-            // No spec and one that is null are alike.
+            // A missing spec and a null spec count the same.
             assert_eq!((by_text.components, by_text.spec.max(4)), (size.components, size.spec));
         }
         assert!(Size::of_text("[").is_err());

@@ -1,7 +1,7 @@
-//! The object that is created for a component: its template, and what an AppWrapper, Kueue and Autopilot add to it.
+//! Builds the object for a component: its template with the additions of the AppWrapper, Kueue and Autopilot.
 //!
-//! The same input gives the same object, its name included: a component that was created, but not written down before a
-//! crash, is found again under its name, by the UID of its owner.
+//! The same input gives the same object, including its name. So a component that was created but not recorded before a
+//! crash is found again under its name, by the UID of its owner.
 
 mod affinity;
 
@@ -19,25 +19,21 @@ use crate::ids::Uid;
 /// The AppWrapper to which a component belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner<'a> {
-    /// Its namespace.
     pub namespace: &'a str,
-    /// Its name.
     pub name: &'a str,
-    /// Its UID.
     pub uid: &'a Uid,
 }
 
-/// The configuration as far as it changes what is created.
+/// The part of the configuration that affects created objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InjectionPolicy {
-    /// For pods that name no scheduler; empty for none.
+    /// For pods without a scheduler name. Empty for none.
     scheduler_name: String,
-    /// If pods are to be kept away from sick nodes.
+    /// Set if pods must avoid sick nodes.
     autopilot: Option<AutopilotSettings>,
 }
 
 impl InjectionPolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(settings: &AppWrapperSettings) -> Self {
         let autopilot = &settings.autopilot;
         Self {
@@ -46,26 +42,26 @@ impl InjectionPolicy {
         }
     }
 
-    /// Adds nothing of the administrator's.
+    /// A policy that adds nothing.
     pub(super) fn none() -> Self {
         Self { scheduler_name: String::new(), autopilot: None }
     }
 }
 
-/// A component as it stands in the spec, and what is needed to create it.
+/// A component in the spec, with what is needed to create it.
 #[derive(Clone, Copy, Debug)]
 pub struct Component<'a> {
     /// The entry of `spec.components`.
     pub spec: &'a Value,
-    /// Its place there.
+    /// Its index there.
     pub index: usize,
-    /// Its PodSets, as they were written down.
+    /// Its PodSets, as recorded in the status.
     pub pod_sets: &'a [PodSet],
-    /// How often it was created before. Another number gives a template with `generateName` another name.
+    /// How many times it was created before. Another number gives a template with `generateName` another name.
     pub attempt: u32,
 }
 
-/// What Kueue wants added to the pods of one PodSet.
+/// Kueue's additions to the pods of one PodSet.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodSetInfo {
@@ -84,7 +80,7 @@ struct Gate {
 /// The object to create.
 ///
 /// # Errors
-/// The field, as seen from the component, by which it can never be created.
+/// The field, relative to the component, because of which it can never be created.
 pub fn object(
     component: Component<'_>,
     owner: Owner<'_>,
@@ -98,7 +94,7 @@ pub fn object(
     for (index, set) in component.pod_sets.iter().enumerate() {
         podsets::check_path(&template, &set.path, &format!("podSets[{index}].path"))?;
         let info = infos.get(index).cloned().unwrap_or_default();
-        // A path that leads to a pod template was shown to lead somewhere.
+        // `check_path` has shown that the path exists.
         if let Ok(pod) = podsets::find_mut(&mut template, &set.path) {
             into_pod(pod, info, owner, policy).map_err(|error| error.within(&set.path))?;
         }
@@ -120,17 +116,17 @@ fn pod_set_infos(component: &Value) -> Result<Vec<PodSetInfo>, FieldError> {
     list.iter().enumerate().map(read).collect()
 }
 
-/// The longest prefix that `generateName` keeps, and what is added to it.
+/// The longest prefix that Kubernetes keeps of `generateName`, and the length of the suffix.
 const LONGEST_PREFIX: usize = 58;
 const SUFFIX_LENGTH: u32 = 5;
-/// The letters of Kubernetes' own random names: no vowels, no words.
+/// The alphabet of Kubernetes' own random names: no vowels, so no words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// The name under which a component is created. A name that Kubernetes would make up is made here, out of the owner's UID:
-/// so a second try finds what the first one left.
+/// The name of a component's object. A `generateName` is completed here, from the owner's UID instead of at random, so
+/// a second attempt finds the object of the first.
 ///
 /// # Errors
-/// The template has no name at all, or one that is no text.
+/// The template has no name, or one that is not a string.
 pub fn object_name(
     template: &Value,
     index: usize,
@@ -165,7 +161,7 @@ pub fn object_name(
     Ok(name)
 }
 
-/// Name, namespace, label and owner.
+/// Sets name, namespace, label and owner.
 fn place(template: &mut Value, name: &str, owner: Owner<'_>) -> Result<(), FieldError> {
     let metadata = object_in(template, "metadata", "template")?;
     match metadata.get("namespace") {
@@ -203,7 +199,7 @@ fn own(metadata: &mut Map<String, Value>, owner: Owner<'_>) -> Result<(), FieldE
     Ok(())
 }
 
-/// What is added to one pod template. Fields are named as seen from it.
+/// Applies the additions to one pod template. Fields in errors are relative to it.
 fn into_pod(
     pod: &mut Value,
     info: PodSetInfo,
@@ -250,7 +246,7 @@ fn place_of(outer: &str, field: &str) -> String {
     if outer.is_empty() { field.to_owned() } else { format!("{outer}.{field}") }
 }
 
-/// The object in a field, made if there is none.
+/// The object in a field, created if missing.
 fn object_in<'v>(
     value: &'v mut Value,
     field: &str,
@@ -277,7 +273,7 @@ fn object_at<'v>(
     }
 }
 
-/// The list in a field, made if there is none.
+/// The list in a field, created if missing.
 fn list_in<'v>(
     object: &'v mut Map<String, Value>,
     field: &str,
@@ -293,7 +289,7 @@ fn list_in<'v>(
     }
 }
 
-/// Adds to a map of strings. What is there already may be the same, but not something else.
+/// Adds entries to a map of strings. An existing entry must have the same value.
 fn add_texts(
     object: &mut Map<String, Value>,
     field: &str,

@@ -1,6 +1,7 @@
-//! The pod templates of a component: which there are, how many pods each makes, and where each is.
+//! The pod templates of a component: their paths, and how many pods each creates.
 //!
-//! For the usual kinds they are known. For others the user declares them; without them an AppWrapper has no pods to count.
+//! For common kinds they are known. For other kinds the user declares them; otherwise an AppWrapper has no pods to
+//! count.
 
 mod field_error;
 mod path;
@@ -17,32 +18,32 @@ pub use field_error::{FieldError, FieldErrorKind};
 pub use path::PathError;
 pub(super) use path::find_mut;
 
-/// A pod template in a component, and how many pods are made of it.
+/// A pod template in a component, with the number of its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodSet {
-    /// What Kueue reads about its topology.
+    /// Annotations about topology, for Kueue.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// How many pods; 1 if it is not set.
+    /// 1 if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Where the template is, beginning with `template`.
+    /// The path of the template, beginning with `template`.
     pub path: String,
 }
 
 impl PodSet {
-    /// How many pods are asked for.
+    /// The declared number of pods.
     pub fn count(&self) -> i32 {
         self.replicas.unwrap_or(1)
     }
 
-    /// How many pods are expected.
+    /// The number of pods to expect, never negative.
     pub fn expected(&self) -> usize {
         usize::try_from(self.count()).unwrap_or(0)
     }
 }
 
-/// The group, version and kind of a template, as its `apiVersion` and `kind` say.
+/// The group, version and kind of a template, from its `apiVersion` and `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TemplateKind<'t> {
     /// Empty for the core group.
@@ -54,10 +55,8 @@ pub struct TemplateKind<'t> {
 }
 
 impl<'t> TemplateKind<'t> {
-    /// Reads a component's template.
-    ///
     /// # Errors
-    /// The field that is missing or means nothing.
+    /// The field that is missing or invalid.
     pub fn of(template: &'t Value) -> Result<Self, FieldError> {
         if !template.is_object() {
             return Err(FieldError::invalid("template", template, "must be a Kubernetes object"));
@@ -84,7 +83,7 @@ impl<'t> TemplateKind<'t> {
 /// The PodSets of a component: the declared ones, or those that its kind is known to have.
 ///
 /// # Errors
-/// The field, as seen from the component, by which they cannot be known.
+/// The field, relative to the component, because of which they cannot be determined.
 pub fn pod_sets(component: &Value) -> Result<Vec<PodSet>, FieldError> {
     let declared = declared(component)?;
     if !declared.is_empty() {
@@ -96,7 +95,7 @@ pub fn pod_sets(component: &Value) -> Result<Vec<PodSet>, FieldError> {
 /// The PodSets that the user declared.
 ///
 /// # Errors
-/// The first field that is not as the schema wants it.
+/// The first field that does not match the schema.
 pub fn declared(component: &Value) -> Result<Vec<PodSet>, FieldError> {
     let list = match component.get("podSets") {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -130,15 +129,14 @@ pub fn declared(component: &Value) -> Result<Vec<PodSet>, FieldError> {
     list.iter().enumerate().map(read).collect()
 }
 
-/// A count of pods.
 fn whole(value: &Value) -> Option<i32> {
     value.as_i64().and_then(|number| i32::try_from(number).ok()).filter(|number| *number >= 0)
 }
 
-/// Whether a path of a template leads to a pod template.
+/// Checks that a path in a template leads to a pod template.
 ///
 /// # Errors
-/// `Required` if the path is empty, otherwise what is wrong with it or behind it. The field is that of the path.
+/// `Required` if the path is empty, otherwise what is wrong with it or behind it. The error names `field`.
 pub fn check_path(template: &Value, path: &str, field: &str) -> Result<(), FieldError> {
     if path.is_empty() {
         return Err(FieldError::required(
@@ -153,7 +151,7 @@ pub fn check_path(template: &Value, path: &str, field: &str) -> Result<(), Field
     })
 }
 
-/// What is wrong with the declared PodSets of a component, beside those that its kind is known to have.
+/// Errors in the declared PodSets of a component, compared with those that its kind is known to have.
 pub fn contradictions(declared: &[PodSet], inferred: &[PodSet]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (index, set) in declared.iter().enumerate() {
@@ -189,16 +187,16 @@ pub fn contradictions(declared: &[PodSet], inferred: &[PodSet]) -> Vec<FieldErro
     errors
 }
 
-/// The PodSets that a kind is known to have; none for a kind that is not known.
+/// The PodSets that a kind is known to have; none for an unknown kind.
 ///
 /// # Errors
-/// The field, as seen from the component, that is no pod template or no number.
+/// The field, relative to the component, that is not a pod template or not a number.
 pub fn infer(template: &Value) -> Result<Vec<PodSet>, FieldError> {
     let kind = TemplateKind::of(template)?;
     let at = |pointer: &str| template.pointer(pointer).filter(|value| !value.is_null());
     let sets = match (kind.group, kind.version, kind.kind) {
         ("", "v1", "Pod") => vec![set("template", 1, &[])],
-        // What has no template makes no pods; its own API refuses it.
+        // An object without a template creates no pods, and its own API refuses it.
         ("apps", "v1", "Deployment" | "StatefulSet") if at("/spec/template").is_none() => Vec::new(),
         ("apps", "v1", "Deployment" | "StatefulSet") => {
             let replicas = replicas(at("/spec/replicas"), "template.spec.replicas")?;
@@ -227,7 +225,7 @@ fn set(path: impl Into<String>, replicas: i32, annotations: &[(&str, &str)]) -> 
     PodSet { path: path.into(), replicas: Some(replicas), annotations: annotations.collect() }
 }
 
-/// A field that must be a count, if it is there.
+/// A field that must be a count if it is set.
 fn replicas(value: Option<&Value>, field: &str) -> Result<i32, FieldError> {
     value.map_or(Ok(1), |value| {
         whole(value).ok_or_else(|| {
@@ -236,7 +234,7 @@ fn replicas(value: Option<&Value>, field: &str) -> Result<i32, FieldError> {
     })
 }
 
-/// How many pods of a Job run at once. What is no number is the API server's to refuse.
+/// How many pods of a Job run at once. The API server refuses values that are not numbers.
 fn at_once(spec: Option<&Value>) -> i32 {
     let count = |field: &str| spec.and_then(|spec| spec.get(field)).and_then(whole);
     let parallelism = count("parallelism").unwrap_or(1);

@@ -1,12 +1,14 @@
-//! Who wrote the components of an AppWrapper: a stamp that only the webhook can make.
+//! The author of an AppWrapper's components, recorded in a stamp that only the webhook can make.
 //!
-//! Salvor creates what others write, with its own rights, so it asks what their author may do. Only the webhook knows the author,
-//! and it is not always asked: its configuration may be deleted, or leave a namespace out. So it leaves a stamp in an annotation,
-//! and the controller believes nothing else. A stamp names the author, the AppWrapper and a digest of its components, and is signed:
-//! one that is made by hand, copied from another AppWrapper, or left over from other components is none.
+//! Salvor creates users' objects with its own rights, so it checks what their author may do. Only the webhook knows the
+//! author, and it is not always called: its configuration may be deleted, or exclude a namespace. So the webhook leaves
+//! a stamp in an annotation, and the controller trusts nothing else. A stamp names the author, the AppWrapper and a
+//! digest of its components, and is signed. A stamp that is forged, copied from another AppWrapper, or made for other
+//! components is rejected.
 //!
-//! When an AppWrapper is created, the webhook knows neither its UID nor, with `generateName`, its name. Such a stamp counts for an
-//! AppWrapper that was created [at about the same time](WITHIN). The next change that the webhook sees binds it to the UID.
+//! When an AppWrapper is created, the webhook knows neither its UID nor, with `generateName`, its name. Such a stamp is
+//! valid for an AppWrapper that was created [at about the same time](WITHIN). The next update that the webhook sees
+//! binds it to the UID.
 
 use std::fmt;
 
@@ -19,30 +21,28 @@ use super::admission::{Operation, Request, User};
 use super::admitted::components_digest;
 use crate::signing::Keys;
 
-/// An AppWrapper whose stamp has no UID was created so long before or after the stamp was made, at most. Other webhooks may take
-/// their time after ours.
+/// The maximum time between the creation of an AppWrapper and a stamp without UID. Other webhooks may run after
+/// Salvor's and take their time.
 pub const WITHIN: SignedDuration = SignedDuration::from_mins(1);
-/// The way in which stamps are made.
+/// The version of the stamp format.
 const VERSION: u32 = 1;
-/// What is signed begins with this, so that the key signs nothing else by mistake.
+/// A prefix of the signed bytes, so that the same key cannot sign anything else by mistake.
 const PURPOSE: &[u8] = b"salvor: who wrote the components of an AppWrapper\n";
 
-/// What a stamp says. Every field is signed.
+/// Every field is signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Stamp {
     version: u32,
-    /// The author.
     user: User,
-    /// The digest of what they wrote.
+    /// The digest of the components.
     components: String,
-    /// The AppWrapper's namespace.
     namespace: String,
-    /// Its name; empty if the API server was yet to make one.
+    /// Empty if the API server had not generated it yet.
     name: String,
-    /// What its name begins with, if the API server was to make it.
+    /// The `generateName` prefix, if the API server generates the name.
     generate_name: String,
-    /// Its UID; empty while the API server had not given it one.
+    /// Empty if the API server had not assigned it yet.
     uid: String,
     /// When the components were written.
     at: Timestamp,
@@ -51,7 +51,7 @@ struct Stamp {
 impl Stamp {
     fn signed_bytes(&self) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
-        // Texts, numbers, lists and maps of texts can always be written.
+        // Strings, numbers, lists and maps of strings always serialize.
         bytes.extend(serde_json::to_vec(self).unwrap_or_default());
         bytes
     }
@@ -59,11 +59,11 @@ impl Stamp {
     /// The text of the annotation.
     fn signed(self, keys: &Keys) -> String {
         let signature = keys.sign(&self.signed_bytes());
-        // As above.
+        // Always serializes, as above.
         serde_json::to_string(&Signed { written_by: self, signature }).unwrap_or_default()
     }
 
-    /// Whether it is about this AppWrapper, as the API server has it.
+    /// True if the stamp belongs to this object, as stored by the API server.
     fn is_of(&self, object: &Value) -> bool {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Stamp {
     }
 }
 
-/// A stamp as the annotation has it.
+/// The annotation's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Signed {
@@ -93,12 +93,12 @@ struct Signed {
     signature: String,
 }
 
-/// A stamp that fits its AppWrapper, and whose signature is not verified yet.
+/// A stamp that matches its AppWrapper. Its signature is not verified yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim(Signed);
 
 impl Claim {
-    /// The author, if the stamp is signed by one of these keys.
+    /// The author, if one of these keys signed the stamp.
     ///
     /// # Errors
     /// [`Unstamped::Forged`].
@@ -112,15 +112,14 @@ impl Claim {
 /// Why the author of an AppWrapper is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unstamped {
-    /// It has no stamp.
     Missing,
-    /// It has something else in its place.
+    /// The annotation does not contain a stamp.
     Unreadable,
-    /// Its stamp is about another AppWrapper.
+    /// The stamp belongs to another AppWrapper.
     OfAnother,
-    /// Its stamp is about other components.
+    /// The stamp belongs to other components.
     OfOtherComponents,
-    /// Its stamp is not signed with Salvor's keys.
+    /// The stamp is not signed with Salvor's keys.
     Forged,
 }
 
@@ -137,10 +136,10 @@ impl fmt::Display for Unstamped {
     }
 }
 
-/// Reads the stamp of an AppWrapper, as the API server has it.
+/// Reads the stamp of an AppWrapper, as stored by the API server.
 ///
 /// # Errors
-/// If there is none that fits it.
+/// No stamp matches the AppWrapper.
 pub fn read(object: &Value) -> Result<Claim, Unstamped> {
     let text = match &object["metadata"]["annotations"][names::WRITTEN_BY] {
         Value::Null => return Err(Unstamped::Missing),
@@ -163,23 +162,21 @@ pub fn read(object: &Value) -> Result<Claim, Unstamped> {
     Ok(Claim(signed))
 }
 
-/// What becomes of the annotation.
+/// The change of the annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stamping {
     /// It stays as it is in the request.
     Keep,
-    /// It becomes this text.
+    /// It is set to this text.
     Put(String),
-    /// It is taken off.
     Remove,
 }
 
-/// Stamps an AppWrapper that is to be created or changed. The user who writes the components is their author. A change of anything
-/// else, such as lifting a suspension, changes no author, and makes no author of the user who does it. What the
-/// request says itself is replaced.
+/// Stamps an AppWrapper that is created or updated. The user who writes the components is their author. An update of
+/// anything else, such as lifting a suspension, does not change the author. A stamp in the request itself is replaced.
 pub fn stamp(request: &Request<'_>, keys: &Keys, now: Timestamp) -> Stamping {
     let Request { operation, namespace, user, object } = *request;
-    // Whole seconds are enough, and are what the API server keeps of times.
+    // The API server stores times in whole seconds.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let stamped = match operation {
         Operation::Create => {

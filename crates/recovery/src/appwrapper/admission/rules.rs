@@ -1,4 +1,4 @@
-//! The rules themselves. Each gives everything that is wrong, not only the first.
+//! The rules themselves. Each returns all errors, not only the first.
 
 use salvor_api::names::appwrapper as names;
 use serde_json::Value;
@@ -10,19 +10,18 @@ use crate::appwrapper::podsets::{self, FieldError, PodSet, TemplateKind};
 use crate::appwrapper::stamp::Unstamped;
 use crate::ids::Uid;
 
-/// How many pod templates an AppWrapper has at most. Kueue takes no more in one Workload.
+/// The maximum number of pod templates of an AppWrapper, which is Kueue's limit for one Workload.
 const MOST_POD_SETS: usize = 8;
-/// The longest name: it is the value of a label.
+/// The name becomes a label value.
 const LONGEST_NAME: usize = 63;
 
 pub(in crate::appwrapper) fn components(object: &Value) -> &[Value] {
     object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// What is wrong with a new AppWrapper.
 pub(super) fn creation(object: &Value, namespace: &str, policy: &AdmissionPolicy) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    // A name that is yet to be made out of generateName has at most 63 characters.
+    // A name that the API server generates from generateName has at most 63 characters.
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     if name.chars().count() > LONGEST_NAME {
         let detail = format!(
@@ -54,7 +53,7 @@ pub(super) fn creation(object: &Value, namespace: &str, policy: &AdmissionPolicy
     errors
 }
 
-/// What is wrong with a component, and how many PodSets it has.
+/// The errors of a component, and the number of its PodSets.
 fn one_component(
     component: &Value,
     index: usize,
@@ -90,10 +89,10 @@ fn one_component(
     });
     errors.extend(podsets::contradictions(&declared, &inferred));
     let count = declared.len().max(inferred.len());
-    // What could never be created is refused now, not after the workload has waited for its turn.
+    // An object that can never be created is refused now, not after the workload has waited in its queue.
     if errors.is_empty() && !name.is_empty() {
         let pod_sets = if declared.is_empty() { inferred } else { declared };
-        // Kueue changes its additions at any time; they are looked at when the component is created.
+        // Kueue may change its additions at any time, so they are checked when the component is created.
         let mut plain = component.clone();
         if let Some(fields) = plain.as_object_mut() {
             fields.remove("podSetInfos");
@@ -104,7 +103,6 @@ fn one_component(
     (errors, count)
 }
 
-/// What is wrong with the name and namespace of a template.
 fn names_of(template: &Value, index: usize, owner: Owner<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     match &template["metadata"]["namespace"] {
@@ -131,7 +129,7 @@ fn not_wrapped(kind: TemplateKind<'_>, list: &str) -> String {
     )
 }
 
-/// The kinds that may be wrapped only after a review of what their author may do, each with what is to be said about it.
+/// Errors for the kinds that may be wrapped only after a review of their author's rights. `say` gives the message.
 fn unasked(
     object: &Value,
     policy: &AdmissionPolicy,
@@ -139,7 +137,7 @@ fn unasked(
 ) -> Vec<FieldError> {
     let unasked = |(index, component): (usize, &Value)| {
         let kind = TemplateKind::of(&component["template"]).ok()?;
-        // What is in no list was refused already.
+        // A kind that may not be wrapped at all was already refused.
         policy.kind(kind)?;
         let named = policy.kinds_without_webhooks.iter().any(|named| named.is(kind.group, kind.kind));
         (!named).then(|| FieldError::forbidden(format!("spec.components[{index}].template"), say(kind)))
@@ -153,7 +151,7 @@ pub(super) fn unasked_kinds(object: &Value, policy: &AdmissionPolicy) -> Vec<Fie
     unasked(object, policy, |kind| not_wrapped(kind, list))
 }
 
-/// The kinds that may not be wrapped where their author is not known, and why not.
+/// The kinds that may not be wrapped while their author is not known, and why not.
 pub(super) fn unstamped_kinds(object: &Value, policy: &AdmissionPolicy, why: &Unstamped) -> Vec<FieldError> {
     unasked(object, policy, |kind| {
         let entry = entry(kind);
@@ -166,7 +164,6 @@ pub(super) fn unstamped_kinds(object: &Value, policy: &AdmissionPolicy, why: &Un
 
 pub(in crate::appwrapper) const IMMUTABLE: &str = "attempt to change immutable field";
 
-/// What is wrong with a change.
 pub(super) fn change(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = Size::of(new).excess_since(Size::of(old)).into_iter().collect();
     let mut immutable = |field: String| errors.push(FieldError::forbidden(field, IMMUTABLE));
@@ -190,7 +187,7 @@ pub(super) fn change(old: &Value, new: &Value) -> Vec<FieldError> {
         }
         match (podsets::declared(before), podsets::declared(after)) {
             (Ok(before), Ok(after)) => changed_sets(&before, &after, &place, &mut immutable),
-            // Nobody can say what changed.
+            // The change cannot be described in more detail.
             _ if before["podSets"] != after["podSets"] => immutable(format!("{place}.podSets")),
             _ => {}
         }
@@ -212,7 +209,7 @@ fn changed_sets(before: &[PodSet], after: &[PodSet], place: &str, immutable: &mu
     }
 }
 
-/// A label that is not there is as good as an empty one, as upstream has it.
+/// A missing label counts as an empty one, as upstream does.
 fn text(label: &Value) -> &str {
     label.as_str().unwrap_or_default()
 }

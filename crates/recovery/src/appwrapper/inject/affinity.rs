@@ -1,4 +1,4 @@
-//! Autopilot: pods that use a resource stay away from nodes where it is sick.
+//! Autopilot: keeps pods that use a resource away from nodes where it is sick.
 
 use salvor_api::config::{AutopilotSettings, ResourceTaint, TaintEffect};
 use serde_json::{Map, Value, json};
@@ -35,7 +35,7 @@ pub(super) fn keep_away(
         if terms.is_empty() {
             terms.push(json!({}));
         }
-        // Terms are alternatives, so each must say it.
+        // The terms are alternatives, so each needs the expressions.
         for (index, term) in terms.iter_mut().enumerate() {
             let place = format!("{place}.nodeSelectorTerms[{index}]");
             let Value::Object(term) = term else {
@@ -70,7 +70,7 @@ fn expressions(avoided: &Avoided<'_>) -> impl Iterator<Item = Value> {
     avoided.iter().map(|(key, values)| json!({"key": key, "operator": "NotIn", "values": values}))
 }
 
-/// Whether a container asks for some of a resource.
+/// True if a container requests some of a resource or has a limit for it.
 fn uses(spec: &Map<String, Value>, resource: &str) -> bool {
     let containers =
         ["containers", "initContainers"].into_iter().filter_map(|field| spec.get(field)?.as_array());
@@ -79,7 +79,7 @@ fn uses(spec: &Map<String, Value>, resource: &str) -> bool {
     })
 }
 
-/// Whether a quantity is more than nothing: `1`, `500m` and `1e3` are, `0`, `0Gi` and `-1` are not.
+/// True if a quantity is positive: `1`, `500m` and `1e3` are; `0`, `0Gi` and `-1` are not.
 fn is_positive(quantity: &Value) -> bool {
     match quantity {
         Value::Number(number) => number.as_f64().is_some_and(|number| number > 0.0),

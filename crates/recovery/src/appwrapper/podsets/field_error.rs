@@ -1,63 +1,55 @@
-//! What is wrong with a field of an AppWrapper, in the words that Kubernetes uses.
+//! Errors in fields of an AppWrapper, in the wording of Kubernetes.
 
 use std::fmt;
 
-/// The longest value that a message shows.
+/// The maximum length of a value in a message.
 const LONGEST_SHOWN: usize = 80;
 
-/// A field that cannot stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Where it is, for example `spec.components[0].template`.
+    /// For example `spec.components[0].template`.
     pub field: String,
-    /// What kind of trouble it is.
     pub kind: FieldErrorKind,
-    /// What would be right.
+    /// What would be correct.
     pub detail: String,
 }
 
-/// The kinds of trouble that a field can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldErrorKind {
-    /// It must be set.
     Required,
-    /// Its value, which is here, means nothing.
+    /// With the invalid value.
     Invalid(String),
-    /// Its value is there twice.
+    /// With the duplicate value.
     Duplicate(String),
-    /// It is well formed, and not allowed.
+    /// The value is well formed, but not allowed.
     Forbidden,
-    /// It could not be judged.
+    /// The field could not be checked.
     Internal,
 }
 
 impl FieldError {
-    /// A field that must be set.
     pub fn required(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Required, detail: detail.into() }
     }
 
-    /// A field whose value means nothing.
     pub fn invalid(field: impl Into<String>, value: impl fmt::Display, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Invalid(shown(value)), detail: detail.into() }
     }
 
-    /// A field whose value is there twice.
     pub fn duplicate(field: impl Into<String>, value: impl fmt::Display) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Duplicate(shown(value)), detail: String::new() }
     }
 
-    /// A field whose value is not allowed.
     pub fn forbidden(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Forbidden, detail: detail.into() }
     }
 
-    /// A field that could not be judged.
+    /// The field could not be checked.
     pub fn internal(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: field.into(), kind: FieldErrorKind::Internal, detail: detail.into() }
     }
 
-    /// The same trouble, seen from further out.
+    /// Prefixes the field with the path of the enclosing object.
     pub fn within(mut self, outer: &str) -> Self {
         let dot = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
         self.field = format!("{outer}{dot}{}", self.field);
@@ -65,7 +57,7 @@ impl FieldError {
     }
 }
 
-/// The value's beginning. Printing stops there, so that neither a huge nor a deep value costs anything.
+/// The beginning of a value. Formatting stops there, so neither a huge nor a deeply nested value is expensive.
 fn shown(value: impl fmt::Display) -> String {
     let mut beginning = Beginning { text: String::new(), left: LONGEST_SHOWN };
     if fmt::write(&mut beginning, format_args!("{value}")).is_err() {
@@ -89,7 +81,7 @@ impl fmt::Write for Beginning {
     }
 }
 
-/// A text that is never very long.
+/// Shortens a text for a message.
 pub(super) fn shorten(text: &str) -> String {
     shown(text)
 }

@@ -4,60 +4,48 @@ use serde_json::Value;
 
 use super::field_error::shorten;
 
-/// Why a path leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// It begins with something else.
     #[error("must begin with template")]
     Start,
-    /// Something stands where a `.` or `[` must be.
     #[error("has {found:?} where . or [ must be")]
     Stray {
-        /// What stands there.
+        /// The character in that place.
         found: char,
     },
-    /// A `[` has no `]`.
     #[error("has a [ without a ]")]
     Unterminated,
-    /// Something stands between brackets that is no whole number.
     #[error("has {index:?} as an index: write a whole number")]
     Index {
-        /// What stands there.
+        /// The text between the brackets.
         index: String,
     },
-    /// An index follows on something that is no list.
     #[error("has an index behind {at}, which is no list")]
     NotAList {
-        /// The way to it.
+        /// The path up to that value.
         at: String,
     },
-    /// The list is shorter.
     #[error("has the index {index}, but {at} has {length} entries")]
     OutOfBounds {
-        /// The way to the list.
+        /// The path of the list.
         at: String,
-        /// The index.
         index: i64,
-        /// How many entries there are.
         length: usize,
     },
-    /// A field follows on something that is no object.
     #[error("has a field behind {at}, which is no object")]
     NotAnObject {
-        /// The way to it.
+        /// The path up to that value.
         at: String,
     },
-    /// The object has no such field.
     #[error("leads to {field:?}, but {at} has no such field")]
     Missing {
-        /// The way to the object.
+        /// The path of the object.
         at: String,
-        /// The field.
         field: String,
     },
 }
 
-/// One step, and how long the path is in front of it.
+/// One step of a path, and the length of the path before it.
 struct Step<'p> {
     before: usize,
     to: To<'p>,
@@ -92,7 +80,7 @@ fn steps(path: &str) -> Result<Vec<Step<'_>>, PathError> {
     Ok(steps)
 }
 
-/// The value to which a path leads in a component's template.
+/// The value at a path in a component's template.
 pub(in super::super) fn find<'v>(template: &'v Value, path: &str) -> Result<&'v Value, PathError> {
     let mut at = template;
     for Step { before, to } in steps(path)? {
@@ -114,12 +102,12 @@ pub(in super::super) fn find<'v>(template: &'v Value, path: &str) -> Result<&'v 
     Ok(at)
 }
 
-/// The same, to be changed.
+/// The same, mutable.
 pub(in super::super) fn find_mut<'v>(
     template: &'v mut Value,
     path: &str,
 ) -> Result<&'v mut Value, PathError> {
-    // Everything that can be wrong is found, and told, by reading.
+    // The immutable lookup finds and reports every possible error.
     find(template, path)?;
     let mut at = template;
     for step in steps(path)? {

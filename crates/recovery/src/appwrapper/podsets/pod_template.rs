@@ -1,4 +1,4 @@
-//! Which values are pod templates: those whose `spec` is a PodSpec and nothing else.
+//! Checks whether a value is a pod template: its `spec` must be a PodSpec and nothing else.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use super::field_error::{FieldError, shorten};
 
-/// What may stand in a field.
+/// The allowed type of a field.
 #[derive(Debug)]
 enum Shape {
     Any,
     Bool,
     Whole,
     Text,
-    /// A quantity, a port.
+    /// For example a quantity or a port.
     NumberOrText,
     Object(&'static str),
     List(Box<Shape>),
@@ -53,7 +53,7 @@ fn shape_of(text: &'static str) -> Shape {
     }
 }
 
-/// Refuses a value that is no pod template, with the field that is wrong, as seen from the value.
+/// Refuses a value that is not a pod template. The error names the wrong field, relative to the value.
 pub(in super::super) fn check(value: &Value) -> Result<(), FieldError> {
     let Some(object) = value.as_object() else {
         return Err(FieldError::invalid("", value, "is no pod template: it is no object"));
@@ -65,11 +65,11 @@ pub(in super::super) fn check(value: &Value) -> Result<(), FieldError> {
     }
 }
 
-/// The recursion ends, because types nest only so deep, and values only as deep as types.
+/// The recursion ends, because types nest to a limited depth, and values only as deep as types.
 fn fits(value: &Value, shape: &Shape, at: &str) -> Result<(), FieldError> {
     let wrong = |expected: &str| Err(FieldError::invalid(at, value, format!("must be {expected}")));
     match (shape, value) {
-        // As in Go, null is a field that is not set.
+        // As in Go, null means that a field is not set.
         (Shape::Any, _) | (_, Value::Null) => Ok(()),
         (Shape::Bool, Value::Bool(_)) | (Shape::Text, Value::String(_)) => Ok(()),
         (Shape::NumberOrText, Value::Number(_) | Value::String(_)) => Ok(()),
@@ -85,7 +85,7 @@ fn fits(value: &Value, shape: &Shape, at: &str) -> Result<(), FieldError> {
             entries.iter().try_for_each(|(key, item)| fits(item, shape, &format!("{at}[{}]", shorten(key))))
         }
         (Shape::Object(name), Value::Object(entries)) => {
-            // A test shows that every type is there.
+            // A test ensures that every type is in the table.
             let Some(fields) = TYPES.get(name) else { return Ok(()) };
             entries.iter().try_for_each(|(key, item)| {
                 let field = format!("{at}.{}", shorten(key));
