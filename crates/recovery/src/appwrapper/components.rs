@@ -1,4 +1,4 @@
-//! What a component says of itself, and which component a pod belongs to.
+//! Reads the state of a component from its status, and finds the component of a pod.
 
 use std::fmt;
 
@@ -7,23 +7,19 @@ use serde_json::Value;
 use super::views::ComponentKind;
 use crate::ids::Uid;
 
-/// What a component says of itself.
+/// The state that a component reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComponentState {
-    /// Its kind has no word for success or failure that is known here: its pods tell.
+    /// No success or failure status is known for this kind, so its pods decide.
     Silent,
-    /// It is neither done nor failed.
     Active,
-    /// It is done.
     Succeeded,
     /// It has failed, and its own controller does nothing more about it.
     Failed {
-        /// What it says about that.
         message: String,
     },
-    /// Somebody has stopped it before it was done, and does not want it to run again.
+    /// A user stopped it before it was done, and does not want it to run again.
     Stopped {
-        /// What it says about that.
         message: String,
     },
 }
@@ -42,7 +38,7 @@ impl fmt::Display for ComponentState {
     }
 }
 
-/// A kind whose status is understood.
+/// A kind whose status Salvor can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Pod,
@@ -60,15 +56,15 @@ impl Known {
             ("jobset.x-k8s.io", _, "JobSet") => Some(Self::JobSet),
             ("kubeflow.org", "v1", "PyTorchJob") => Some(Self::PyTorchJob),
             ("ray.io", _, "RayJob") => Some(Self::RayJob),
-            // RayCluster, LeaderWorkerSet, Deployment and StatefulSet serve and do not end; `failed` of a RayCluster passes
-            // by itself. Of other kinds only the metadata is read.
+            // RayCluster, LeaderWorkerSet, Deployment and StatefulSet serve and do not end; `failed` of a RayCluster is
+            // transient. For other kinds only the metadata is read.
             _ => None,
         }
     }
 }
 
 impl ComponentState {
-    /// Reads `status` of an object of this kind. A status that is not as the kind has it says nothing yet.
+    /// Reads the `status` of an object of this kind. A status without the fields of its kind counts as active.
     pub fn read(kind: &ComponentKind, status: &Value) -> Self {
         let by_conditions = |done: &str, failed: &str| {
             if has_condition(status, done).is_some() {
@@ -81,7 +77,7 @@ impl ComponentState {
         };
         match Known::of(kind) {
             None => Self::Silent,
-            // A failed Pod is a failed pod, and has its grace period as such.
+            // A failed Pod counts as a failed pod, with its grace period.
             Some(Known::Pod) if text(status, "phase") == "Succeeded" => Self::Succeeded,
             Some(Known::Pod) => Self::Active,
             Some(Known::Job) => by_conditions("Complete", "Failed"),
@@ -89,7 +85,7 @@ impl ComponentState {
             Some(Known::PyTorchJob) => by_conditions("Succeeded", "Failed"),
             Some(Known::RayJob) => match (text(status, "jobDeploymentStatus"), text(status, "jobStatus")) {
                 ("Complete", "SUCCEEDED") => Self::Succeeded,
-                // `jobStatus` alone passes by itself while KubeRay retries.
+                // `jobStatus` alone is transient while KubeRay retries.
                 ("Failed", _) | ("Complete", "FAILED") => {
                     Self::Failed { message: cut(text(status, "message")) }
                 }
@@ -101,19 +97,19 @@ impl ComponentState {
     }
 }
 
-/// The pods that a Job with `completions` still has to run. It may run them in several waves.
+/// The pods that a Job with `completions` still has to run, possibly in several waves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waves {
-    /// So many of its pods run at once.
+    /// The number of pods that run at once.
     parallelism: usize,
-    /// So many must succeed. Indexes that have failed for good are left out.
+    /// The number of pods that must succeed, without indexes that have failed for good.
     completions: usize,
-    /// So many have succeeded, by the Job's own count.
+    /// The number of pods that have succeeded, as the Job reports.
     succeeded: usize,
 }
 
 impl Waves {
-    /// Reads a Job. None for other kinds, and for a Job without `completions`: it starts no more pods once one has succeeded.
+    /// None for other kinds, and for a Job without `completions`: it starts no more pods once one has succeeded.
     pub fn read(kind: &ComponentKind, object: &Value) -> Option<Self> {
         match Known::of(kind)? {
             Known::Job => {}
@@ -123,7 +119,7 @@ impl Waves {
         let number = |of: &Value, field: &str| {
             of.get(field).and_then(Value::as_u64).map(|it| usize::try_from(it).unwrap_or(usize::MAX))
         };
-        // Such a Job starts no more pods, and its end is about to be told.
+        // Such a Job starts no more pods, and will report its end soon.
         let ends =
             ["SuccessCriteriaMet", "FailureTarget"].iter().any(|it| has_condition(status, it).is_some());
         let given_up = count_indexes(text(status, "failedIndexes"));
@@ -135,7 +131,7 @@ impl Waves {
         })
     }
 
-    /// How many pods should run now. `ended` pods are seen to have succeeded: the Job may not have counted them yet.
+    /// How many pods should run now. `ended` pods were seen to have succeeded: the Job may not have counted them yet.
     pub fn wanted(&self, ended: usize) -> usize {
         self.parallelism.min(self.completions.saturating_sub(self.succeeded.max(ended)))
     }
@@ -151,7 +147,7 @@ fn count_indexes(list: &str) -> usize {
     list.split(',').filter_map(count).fold(0, usize::saturating_add)
 }
 
-/// The message of a condition that is `True`.
+/// The message of the condition, if its status is `True`.
 fn has_condition(status: &Value, kind: &str) -> Option<String> {
     let conditions = status.get("conditions")?.as_array()?;
     let found = conditions.iter().find(|it| text(it, "type") == kind && text(it, "status") == "True")?;
@@ -162,23 +158,22 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Messages are other people's, and may be long.
+/// Shortens a message: other controllers write it, and it may be long.
 fn cut(message: &str) -> String {
     message.chars().take(128).collect()
 }
 
-/// Who a pod says that it belongs to.
+/// The owner that a pod names.
 #[derive(Clone, Copy, Debug)]
 pub struct PodOrigin<'a> {
-    /// The pod's own UID.
     pub uid: &'a Uid,
-    /// UID of its controller by `ownerReferences`.
+    /// UID of its controller in `ownerReferences`.
     pub controller_uid: Option<&'a Uid>,
-    /// The pod's labels that name an owner further up: see [`ORIGIN_LABELS`].
+    /// The label that names an owner further up: see [`ORIGIN_LABELS`].
     pub named: Option<(&'static str, &'a str)>,
 }
 
-/// Labels by which pods name an owner that is not their controller, with the owner's kind.
+/// Labels with which pods name an owner that is not their controller, with the owner's kind.
 pub const ORIGIN_LABELS: [(&str, &str); 4] = [
     ("jobset.sigs.k8s.io/jobset-name", "JobSet"),
     ("ray.io/originated-from-cr-name", "RayJob"),
@@ -186,7 +181,8 @@ pub const ORIGIN_LABELS: [(&str, &str); 4] = [
     ("leaderworkerset.sigs.k8s.io/name", "LeaderWorkerSet"),
 ];
 
-/// Index of the component that a pod belongs to, if that can be told. `components` are kind, name and UID of each that exists.
+/// The index of the pod's component, if it can be determined. `components` has kind, name and UID of each existing
+/// component.
 pub fn component_of<'a>(
     pod: PodOrigin<'_>,
     components: impl IntoIterator<Item = (usize, &'a ComponentKind, &'a str, &'a Uid)>,

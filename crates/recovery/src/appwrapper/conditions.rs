@@ -1,7 +1,7 @@
-//! The conditions of an AppWrapper: every status, reason and message that is ever written.
+//! The conditions of an AppWrapper: every status, reason and message that Salvor writes.
 //!
-//! `lastTransitionTime` changes only when `status` does. Grace periods are counted from it, so it is rounded up to the second
-//! in which Kubernetes keeps it: no grace period is ever cut short.
+//! `lastTransitionTime` changes only when `status` does. Grace periods count from it, so it is rounded up to the next
+//! second, the resolution of Kubernetes: no grace period is ever cut short.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -24,13 +24,12 @@ const SUSPEND_IS_FALSE: &str = "Suspend is false";
 const SUSPEND_IS_TRUE: &str = "Suspend is true";
 const NOTHING_DEPLOYED: &str = "No resources deployed";
 
-/// The first whole second that is not before a time.
+/// The first whole second that is not before `time`.
 pub(super) fn up_to_the_second(time: Timestamp) -> Timestamp {
     let floor = to_the_second(time);
     if floor == time { time } else { after(floor, SignedDuration::from_secs(1)) }
 }
 
-/// A condition's status on the wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {
     Yes,
@@ -78,26 +77,23 @@ fn set(
     }
 }
 
-/// What took the components away.
+/// Why the components are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// The AppWrapper was suspended.
     Suspended,
-    /// It is reset.
     Reset,
-    /// It has failed; perhaps Kueue did not want to wait.
+    /// It has failed.
     Failed {
-        /// Whether suspending cut short the time that was left for looking at it.
+        /// True if a suspension, by Kueue for example, cut the time for debugging short.
         by_suspending: bool,
     },
-    /// It succeeded long enough ago; perhaps somebody did not want to wait.
+    /// It succeeded, and its time to live is over.
     Succeeded {
-        /// How long is long enough.
+        /// The time to live after success.
         ttl: SignedDuration,
-        /// Whether suspending cut that short.
+        /// True if a suspension cut the time to live short.
         by_suspending: bool,
     },
-    /// It is being deleted.
     Terminating,
 }
 
@@ -106,7 +102,7 @@ impl AppWrapperStatus {
         set(&mut self.conditions, kind, holds, reason, message, now);
     }
 
-    /// The start of a life: quota is taken, and components may exist from now on.
+    /// Start of an attempt: quota is taken, and components may exist from now on.
     pub(super) fn set_resuming(&mut self, now: Timestamp) {
         self.set(QUOTA_RESERVED, Holds::Yes, "Resuming", SUSPEND_IS_FALSE, now);
         self.set(RESOURCES_DEPLOYED, Holds::Yes, "Resuming", SUSPEND_IS_FALSE, now);
@@ -114,8 +110,8 @@ impl AppWrapperStatus {
         self.set(UNHEALTHY, Holds::No, "Resuming", SUSPEND_IS_FALSE, now);
     }
 
-    /// What is true of every AppWrapper that runs, where somebody has taken it away. Waits are counted as they are without it: from the
-    /// creation of the AppWrapper.
+    /// Restores the conditions that every running AppWrapper has, if another writer removed them. Waits count from the
+    /// creation of the AppWrapper, as they do without the conditions.
     pub(super) fn restore_running(&mut self, created: Timestamp) {
         for kind in [QUOTA_RESERVED, RESOURCES_DEPLOYED] {
             if !self.holds(kind) {
@@ -129,12 +125,12 @@ impl AppWrapperStatus {
         }
     }
 
-    /// The end of a reset: components may exist again from now on.
+    /// End of a reset: components may exist again from now on.
     pub(super) fn set_reset_complete(&mut self, now: Timestamp) {
         self.set(RESOURCES_DEPLOYED, Holds::Yes, "Resuming", "Reset complete; resuming", now);
     }
 
-    /// The work is done: quota is free, components are kept for a while.
+    /// The work is done: quota is free, and components are kept for a while.
     pub(super) fn set_succeeded(&mut self, counts: &Counts, now: Timestamp) {
         let n = counts.succeeded;
         let message = if counts.failed == 0 {
@@ -192,8 +188,8 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Whether enough pods run. The numbers in the message are those of the moment at which that changed: a write for each pod
-    /// that starts or ends would help nobody.
+    /// Sets whether enough pods run. The numbers in the message are those at the time of the change: a write forevery
+    /// pod that starts or ends would be useless.
     pub(super) fn set_pods_ready(&mut self, counts: &Counts, now: Timestamp) {
         let ready = counts.are_sufficient();
         let reason = if ready { reasons::SUFFICIENT_PODS_READY } else { reasons::INSUFFICIENT_PODS_READY };
@@ -205,7 +201,7 @@ impl AppWrapperStatus {
         }
     }
 
-    /// The workload is unhealthy. A cause that stays keeps its message.
+    /// The workload is unhealthy. While the cause stays the same, so does the message.
     pub(super) fn set_unhealthy(&mut self, evidence: &Evidence, now: Timestamp) {
         let known =
             self.condition(UNHEALTHY).is_some_and(|it| it.is_true() && it.reason == evidence.cause.as_str());
@@ -214,19 +210,17 @@ impl AppWrapperStatus {
         }
     }
 
-    /// The workload is healthy again.
     pub(super) fn set_healthy(&mut self, now: Timestamp) {
         if self.holds(UNHEALTHY) {
             self.set(UNHEALTHY, Holds::No, reasons::FOUND_NO_FAILED_PODS, "", now);
         }
     }
 
-    /// Since when the workload is unhealthy.
     pub(super) fn unhealthy_since(&self) -> Option<Timestamp> {
         self.condition(UNHEALTHY).filter(|it| it.is_true()).map(|it| it.last_transition_time)
     }
 
-    /// Deletion has begun. Returns when.
+    /// Marks the start of a deletion, and returns its time.
     pub(super) fn set_deleting(&mut self, now: Timestamp) -> Timestamp {
         if !self.holds(DELETING_RESOURCES) {
             self.set(DELETING_RESOURCES, Holds::Yes, reasons::DELETION_INITIATED, "", now);
@@ -234,7 +228,7 @@ impl AppWrapperStatus {
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
     }
 
-    /// Pods of components that are done are being ended. Returns since when.
+    /// Marks that pods of components that are done are being ended, and returns since when.
     pub(super) fn set_ending(&mut self, pods: usize, now: Timestamp) -> Timestamp {
         if !self.holds(DELETING_RESOURCES) {
             let message = format!("All components are done; {pods} pods have not ended");
@@ -243,7 +237,7 @@ impl AppWrapperStatus {
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
     }
 
-    /// Says for which machines a deletion waits, or that it waits for none any more. Its time stays.
+    /// Reports for which machines a deletion waits, or that it no longer waits for any. The condition's time stays.
     pub(super) fn set_held(&mut self, held: &[MachineMayRun], now: Timestamp) {
         if let [first, more @ ..] = held {
             let more = if more.is_empty() {
@@ -263,20 +257,19 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Nothing is being deleted, so that a later deletion has all its time before force is used.
+    /// Nothing is being deleted. A later deletion gets its full time before force is used.
     pub(super) fn set_deletion_over(&mut self, now: Timestamp) {
         if self.holds(DELETING_RESOURCES) {
             self.set(DELETING_RESOURCES, Holds::No, reasons::DELETION_COMPLETE, "", now);
         }
     }
 
-    /// When the last of the components that are done said so.
+    /// When the last of the finished components reported that it is done.
     pub(super) fn done_since(&self) -> Option<Timestamp> {
         let told = self.component_status.iter().filter_map(|it| it.condition(SUCCEEDED));
         told.filter(|it| it.is_true()).map(|it| it.last_transition_time).max()
     }
 
-    /// Deletion is done.
     pub(super) fn set_deleted(&mut self, now: Timestamp) {
         if self.condition(DELETING_RESOURCES).is_some() {
             self.set(DELETING_RESOURCES, Holds::No, reasons::DELETION_COMPLETE, "", now);
@@ -290,13 +283,14 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Deletion waits, so that somebody can look at what failed.
+    /// The deletion waits, to allow debugging of the failure.
     pub(super) fn set_deletion_paused(&mut self, delay: SignedDuration, now: Timestamp) {
         let message = format!("{} has value {}", annotations::DELETION_ON_FAILURE_GRACE_PERIOD, in_go(delay));
         self.set(DELETING_RESOURCES, Holds::No, reasons::DELETION_PAUSED, message, now);
     }
 
-    /// Whether every annotation can be read. An AppWrapper of which that was never in doubt has no such condition.
+    /// Sets whether every annotation can be read. An AppWrapper that never had an unreadable annotation has no such
+    /// condition.
     pub(super) fn set_annotations_valid(&mut self, defects: &[Defect], now: Timestamp) {
         if !defects.is_empty() {
             let all: Vec<String> = defects.iter().map(ToString::to_string).collect();
@@ -306,8 +300,8 @@ impl AppWrapperStatus {
         }
     }
 
-    /// Whether the rules of admission allow the components, and these are as they were admitted. An AppWrapper of which that was
-    /// never in doubt has no such condition.
+    /// Sets whether the admission rules allow the components and these are unchanged since admission. An AppWrapper
+    /// that never had this problem has no such condition.
     pub(super) fn set_components_valid(&mut self, refused: Option<&str>, now: Timestamp) {
         if let Some(message) = refused {
             self.set(COMPONENTS_VALID, Holds::No, reasons::REFUSED, message, now);
@@ -316,12 +310,12 @@ impl AppWrapperStatus {
         }
     }
 
-    /// The reviews of what the author may create are not answered.
+    /// The reviews of the author's rights are unanswered.
     pub(super) fn set_author_unknown(&mut self, message: &str, now: Timestamp) {
         self.set(COMPONENTS_VALID, Holds::Unknown, reasons::AUTHOR_UNKNOWN, message, now);
     }
 
-    /// One status for each component, with its PodSets.
+    /// Creates one status for each component, with its PodSets.
     pub(super) fn init_components(&mut self, components: &[ComponentView]) {
         if self.component_status.len() != components.len() {
             let of =
@@ -346,31 +340,29 @@ impl ComponentStatus {
         set(&mut self.conditions, kind, holds, reason, "", now);
     }
 
-    /// Writes down which object it is.
+    /// Records the object's identity.
     pub(super) fn identify(&mut self, component: &ComponentView, name: &str) {
         self.name = name.into();
         self.kind = component.kind.kind.clone();
         self.api_version = component.kind.api_version();
     }
 
-    /// It was created.
     pub(super) fn set_created(&mut self, now: Timestamp) {
         self.set(RESOURCES_DEPLOYED, Holds::Yes, reasons::COMPONENT_CREATED, now);
     }
 
-    /// It could not be created.
     pub(super) fn set_creation_errored(&mut self, now: Timestamp) {
         self.set(RESOURCES_DEPLOYED, Holds::No, reasons::COMPONENT_CREATION_ERRORED, now);
     }
 
-    /// It has said that it is done. That is kept, because it may be deleted after that by its own time to live.
+    /// The component reported that it is done. That is recorded, because its own time to live may delete it later.
     pub(super) fn set_succeeded(&mut self, now: Timestamp) {
         if !self.has_succeeded() {
             self.set(SUCCEEDED, Holds::Yes, reasons::COMPONENT_SUCCEEDED, now);
         }
     }
 
-    /// Whether it has said that it is done.
+    /// True if the component reported that it is done.
     pub fn has_succeeded(&self) -> bool {
         self.condition(SUCCEEDED).is_some_and(Condition::is_true)
     }

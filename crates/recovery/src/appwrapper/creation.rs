@@ -1,4 +1,4 @@
-//! Which components are to be created, and what stands in the way.
+//! Decides which components to create, and what prevents that.
 
 use std::fmt;
 
@@ -11,33 +11,25 @@ use crate::ids::Uid;
 use crate::moments::after;
 use crate::objects::ObjectRef;
 
-/// How far the creation of the components has come.
+/// How far the creation of the components has come. `Impossible` names a component that can never be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Creation {
-    /// One of them can never be created.
     Impossible {
-        /// Its index.
         index: usize,
-        /// Why not.
         error: String,
     },
-    /// One of them cannot be created now.
+    /// This component cannot be created now.
     Hindered {
-        /// Its index.
         index: usize,
-        /// Why not.
         error: String,
-        /// What it waits for.
         hindrance: Hindrance,
     },
-    /// These can be created now, in this order.
+    /// These components can be created now, in this order.
     Due {
-        /// Their indexes.
         indexes: Vec<usize>,
     },
-    /// All exist.
     Complete {
-        /// When the last of them was created.
+        /// When the last component was created.
         since: Timestamp,
     },
 }
@@ -45,11 +37,11 @@ pub(super) enum Creation {
 /// What the creation of a component waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hindrance {
-    /// The server refused it, and is asked again at that time.
+    /// The server refused it. It is retried at that time.
     Refused(Timestamp),
-    /// The server did not answer, so that it may have been created. What came of it is read at that time.
+    /// The server did not answer, so the object may exist. It is read at that time.
     Unanswered(Timestamp),
-    /// The server has not served its kind since then.
+    /// The server does not serve the kind, since that time.
     Unserved(Timestamp),
     /// Something else must change.
     Other,
@@ -67,7 +59,7 @@ impl fmt::Display for Creation {
     }
 }
 
-/// What there is of one component.
+/// The state of one component.
 enum One {
     Exists(Timestamp),
     Missing,
@@ -84,7 +76,7 @@ impl Creation {
             match one(view, index, now) {
                 One::Exists(created) => since = since.max(created),
                 One::Never { error } => return Self::Impossible { index, error },
-                // Each is created only when those before it are.
+                // A component is created only after the ones before it.
                 One::Missing if hindered.is_none() => due.push(index),
                 One::Missing => {}
                 One::Waits { error, hindrance } => {
@@ -123,7 +115,7 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
         // Its template names no kind.
         Seen::NoSuchKind => One::Never { error: no_match() },
         Seen::Unknown(why) => One::Waits { error: format!("{what}: {why}"), hindrance: Hindrance::Other },
-        // It may have ended already, and its own time to live with it. Running tells how it ended.
+        // It may have ended already and been deleted by its own time to live. The phase Running decides how it ended.
         Seen::Absent { last: Some(last) } if is_of_this_attempt(view, &last.object) => {
             One::Exists(last.object.created)
         }
@@ -138,15 +130,14 @@ fn one(view: &AppWrapperView, index: usize, now: Timestamp) -> One {
     }
 }
 
-/// Whether an object was created since the components were last about to be: then another one would do its work twice.
+/// True if an object was created since the current attempt began. Creating another one would do its work twice.
 ///
-/// Both times are kept to the second, one rounded down and one up.
+/// Both times have whole seconds, one rounded down and one rounded up.
 fn is_of_this_attempt(view: &AppWrapperView, object: &FoundComponent) -> bool {
     let since = after(deployed_since(view, &view.status), SignedDuration::from_secs(-1));
     view.owns(object) && object.created >= since
 }
 
-/// The creation of one component.
 pub(super) fn create(view: &AppWrapperView, index: usize) -> Step {
     let component = &view.components[index];
     Step::CreateComponent {
@@ -163,8 +154,8 @@ pub(super) fn create(view: &AppWrapperView, index: usize) -> Step {
     }
 }
 
-/// The object that was created for a component of which no name is recorded: another controller crashed in between. It is the
-/// only one of its kind, or nobody can tell.
+/// The object that was created for a component without a recorded name, because another controller crashed in between.
+/// It must be the only one of its kind, otherwise the match is ambiguous.
 pub(super) fn adoptable<'a>(
     view: &AppWrapperView,
     strays: &[&'a FoundComponent],
@@ -176,7 +167,7 @@ pub(super) fn adoptable<'a>(
     };
     let mut found = (0..view.components.len()).filter(|index| nameless(*index)).filter_map(|index| {
         let kind = &view.components[index].kind;
-        // Its version may be another one than the template's.
+        // Its version may differ from the template's.
         let is_same = |it: &ComponentKind| it.group == kind.group && it.kind == kind.kind;
         let mut same = strays.iter().filter(|it| is_same(&it.object.kind) && !it.is_deleting());
         let only = same.next().filter(|_| same.next().is_none());

@@ -1,4 +1,5 @@
-//! Deletes what an AppWrapper made: first with grace, then by force as far as the gate allows, until nothing is left.
+//! Deletes everything that an AppWrapper created: first with grace periods, then by force as far as the gate allows,
+//! until nothing is left.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,44 +19,40 @@ use crate::ids::NodeName;
 use crate::moments::{after, to_the_second};
 use crate::objects::POD;
 
-/// So many deletions are asked for at a time; the rest follows when these are seen.
+/// The maximum number of deletions at a time. The rest follow once these are observed.
 const AT_ONCE: usize = 50;
-/// So many objects are named where it is told what holds a deletion.
+/// The maximum number of objects named in a message.
 const NAMED: usize = 5;
 
-/// How far a deletion has come.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Progress {
-    /// Nothing is left.
     Done,
-    /// Something is still there.
+    /// Objects or pods are left.
     UnderWay {
-        /// The deletions that are due, and what the others wait for.
         plan: Plan,
-        /// What is left.
         left: Left,
     },
 }
 
-/// The next deletions.
+/// The next deletions, and what the others wait for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Plan {
     /// The writes that are due.
     pub(super) steps: Vec<Step>,
-    /// True if the time for ending by itself is over.
+    /// True if the grace period before force is over.
     pub(super) forced: bool,
-    /// When something is due although nothing changes.
+    /// When the next deletion is due if nothing changes.
     pub(super) next: Option<Timestamp>,
-    /// The pods that are not forced because their machines may run, by name.
+    /// The pods that are not forced because their machines may run, sorted by name.
     pub(super) held: Vec<MachineMayRun>,
 }
 
-/// What holds a deletion.
+/// The objects that a deletion still waits for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// So many objects and pods.
+    /// The number of objects and pods.
     pub count: usize,
-    /// The first of them, each with what holds it.
+    /// The first of them, each with what blocks its deletion.
     pub named: Vec<String>,
 }
 
@@ -73,14 +70,14 @@ pub(super) fn own_objects(view: &AppWrapperView) -> impl Iterator<Item = &FoundC
     components.chain(view.strays.iter().filter(|it| view.owns(it)))
 }
 
-/// Pods of components that are gone: controllers and kubelets need a while to delete them. A label alone is anybody's to write,
-/// so only those count that are known to belong to a component, or are about to go.
+/// Pods of components that are gone: controllers and kubelets need a while to delete them. Anyone may set the label, so
+/// only pods count that belong to a known component or are being deleted.
 pub(super) fn pods_left_over(view: &AppWrapperView) -> impl Iterator<Item = &PodView> {
     let ours = |pod: &&PodView| pod.component.is_some() || pod.deletion.is_some();
     own_pods(view).filter(ours).filter(|pod| !is_object(view, pod))
 }
 
-/// Whether anything is left of what the AppWrapper made, or may be.
+/// Everything the AppWrapper created that exists or may exist.
 pub(super) fn left(view: &AppWrapperView) -> Left {
     let unknown = view.components.iter().filter_map(|it| match &it.seen {
         Seen::Unknown(why) => Some(format!("{} {}: {why}", it.kind, it.name)),
@@ -92,7 +89,7 @@ pub(super) fn left(view: &AppWrapperView) -> Left {
     Left { count: all.len(), named: all.into_iter().take(NAMED).collect() }
 }
 
-/// The next deletions. `status` is told when they begin and when they are done.
+/// The next deletions. Records their start and end in `status`.
 pub(super) fn advance(
     view: &AppWrapperView,
     status: &mut AppWrapperStatus,
@@ -111,15 +108,15 @@ pub(super) fn advance(
     Progress::UnderWay { plan: force.plan(own_objects(view), own_pods(view)), left }
 }
 
-/// The deletions that were not asked for yet, with grace and all at once: an object that the server refuses to delete holds up none
-/// of the others. Pods are left to the controllers of the objects.
+/// The deletions that were not requested yet, all at once and with grace periods: an object that the server refuses to
+/// delete does not block the others. Pods are left to the controllers of the objects.
 pub(super) fn deletions(view: &AppWrapperView) -> Vec<Step> {
     let due = own_objects(view).filter(|it| !it.is_deleting());
     Step::at_once(due.map(|it| delete_object(it, Manner::Graceful)).take(AT_ONCE).collect())
 }
 
-/// The deletions that end pods of components that are done, which began at `begun`. A component all of whose pods are about to go
-/// stays, with what it tells of its success. `done` are the indexes of the components that are done.
+/// The deletions that end pods of components that are done, begun at `begun`. A component stays if all its pods are
+/// being deleted, because it holds the record of its success. `done` has the indexes of the components that are done.
 pub(super) fn endings(
     view: &AppWrapperView,
     done: &BTreeSet<usize>,
@@ -129,7 +126,7 @@ pub(super) fn endings(
     policy: &AppWrapperPolicy,
     now: Timestamp,
 ) -> Plan {
-    // Where nobody can tell which component a pod belongs to, it may be any of them.
+    // A pod whose component is unknown may belong to any of them.
     let holds = |index: usize, pod: &PodView| pod.component.is_none_or(|of| of == index);
     let lingers = |index: &usize| pods.iter().any(|pod| pod.deletion.is_none() && holds(*index, pod));
     let objects = done.iter().copied().filter(lingers).filter_map(|index| view.own_component(index));
@@ -138,7 +135,7 @@ pub(super) fn endings(
     force.plan(objects, pods.iter().copied())
 }
 
-/// The pods of a deletion that is under way whose claims and Jobs decide now whether they are forced, and are not known for sure.
+/// The pods of a deletion in progress whose claims and Jobs must be read now to decide about force.
 pub fn works_to_read<'a>(
     view: &'a AppWrapperView,
     policy: &AppWrapperPolicy,
@@ -154,38 +151,38 @@ pub fn works_to_read<'a>(
     in_order(own_pods(view).filter(decides)).into_iter().take(AT_ONCE).collect()
 }
 
-/// Everything by which it is decided whether pods are forced.
+/// Everything that decides whether pods are forced.
 struct Force<'a> {
     view: &'a AppWrapperView,
     gate: &'a GatePolicy,
     /// When the deletion began.
     begun: Timestamp,
-    /// The time that it may take by itself.
+    /// How long the deletion may take without force.
     grace: SignedDuration,
     now: Timestamp,
 }
 
-/// What is known of the kubelet that has to end a pod.
+/// The state of the kubelet that has to end a pod.
 enum Host<'a> {
-    /// No node has the pod: nothing of it runs.
+    /// The pod is bound to no node, so nothing of it runs.
     None,
-    /// It lives, at least until then: it carries a deletion out itself.
+    /// The kubelet lives, at least until then, and carries out a deletion itself.
     Alive { until: Option<Timestamp> },
-    /// Its Lease was not read yet, or its node is not known.
+    /// The Lease was not read yet, or the node is not known.
     Unclear,
-    /// It is silent, or its Node does not exist.
+    /// The kubelet is silent, or its Node does not exist.
     Silent { name: &'a NodeName, node: Option<&'a NodeView> },
 }
 
-/// What a pod is due for.
+/// The next action for a pod.
 enum Turn<'a> {
     /// Nothing, before that time or before something changes.
     Waits(Option<Timestamp>),
     /// Nothing of it runs.
     HasEnded,
-    /// It was not asked to end, and its kubelet lives.
+    /// It was not deleted yet, and its kubelet lives.
     IsAsked,
-    /// The gate is asked.
+    /// The gate decides.
     Asks { host: Host<'a> },
 }
 
@@ -205,14 +202,15 @@ impl<'a> Force<'a> {
                     asked.insert(&object.object.uid);
                     plan.steps.push(delete_object(object, Manner::Graceful));
                 }
-                // A bare Pod is a pod: see below. With a grace of 0 only finalizers hold an object: another delete changes nothing.
+                // A bare Pod is handled as a pod below. With a grace period of 0 only finalizers keep an object:
+                // another delete changes nothing.
                 Some(deletion) if forced && !is_pod(object) && deletion.grace_seconds != Some(0) => {
                     plan.steps.push(delete_object(object, Manner::Forceful));
                 }
                 Some(_) => {}
             }
         }
-        // Objects come before their pods: their controllers must not replace what is deleted.
+        // Objects are deleted before their pods, so that their controllers do not replace deleted pods.
         let is_too_early = |pod: &PodView| {
             let object = pod.component.and_then(|index| self.view.own_component(index));
             object.is_some_and(|it| asked.contains(&it.object.uid))
@@ -239,7 +237,7 @@ impl<'a> Force<'a> {
                 (Gate::Yes(_), Host::None | Host::Alive { .. } | Host::Unclear) => {
                     plan.steps.push(delete_pod(pod, Manner::Forceful));
                 }
-                // Whoever reads its claims and its Job wakes us.
+                // The reader of its claims and its Job triggers a new decision.
                 (Gate::No(_), _) if pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work) => {}
                 (Gate::No(because), Host::Silent { name, node }) => plan.held.push(MachineMayRun {
                     pod: pod.pod.clone(),
@@ -247,18 +245,18 @@ impl<'a> Force<'a> {
                     since: node.and_then(NodeView::silent_since),
                     because,
                 }),
-                // Its kubelet ends it.
+                // The kubelet ends it.
                 (Gate::No(_), Host::Alive { until }) => plan.wake(until),
                 (Gate::No(_), Host::None | Host::Unclear) => {}
             },
         }
     }
 
-    /// What a pod is due for now. Force has its time: on a lost node it counts from the loss, if that was before the deletion; on
-    /// one that lives it never comes before the pod's own grace period is over.
+    /// The next action for a pod. The time until force counts from the loss of the node, if that was before the
+    /// deletion. On a living node, force never comes before the pod's own grace period is over.
     fn turn(&self, pod: &'a PodView) -> Turn<'a> {
         if pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0)) {
-            // Only finalizers hold it: another delete changes nothing.
+            // Only finalizers keep it: another delete changes nothing.
             return Turn::Waits(None);
         }
         let host = self.host(pod);
@@ -305,8 +303,8 @@ impl<'a> Force<'a> {
         }
     }
 
-    /// A kubelet that seems to live may have been cut off a moment ago, so that it is no reason to free a name or a volume: what
-    /// it has not ended waits for it, unless two may run.
+    /// A kubelet that seems alive may have been cut off a moment ago, so it does not justify freeing a name or a
+    /// volume. A pod that it has not ended waits for it, unless the pod may run twice.
     fn ask(&self, pod: &PodView, host: &Host<'_>) -> Gate {
         let machine = match host {
             Host::Silent { node: Some(node), .. } => node.machine.clone(),
@@ -317,8 +315,8 @@ impl<'a> Force<'a> {
         may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, self.gate)
     }
 
-    /// The status comes before the deletion, so that whoever looks at the pod sees that it was disrupted. What others have said of
-    /// that stays.
+    /// The status is written before the deletion, so that every watcher of the pod sees the disruption. An existing
+    /// DisruptionTarget condition stays.
     fn fail_pod(&self, pod: &PodView, name: &NodeName, node: Option<&NodeView>, by: &By) -> Step {
         let since = node.and_then(NodeView::silent_since);
         let since = since.map(|since| format!(" since {since}")).unwrap_or_default();
@@ -346,7 +344,7 @@ impl Plan {
     }
 }
 
-/// Pods in an order that every look at them shares, so that all ask for the same first ones.
+/// Sorts pods in an order that all decisions share, so that each of them selects the same first pods.
 fn in_order<'a>(pods: impl Iterator<Item = &'a PodView>) -> Vec<&'a PodView> {
     let mut pods: Vec<&PodView> = pods.collect();
     pods.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
@@ -369,7 +367,7 @@ fn is_pod(object: &FoundComponent) -> bool {
     object.object.kind.group == POD.group && object.object.kind.kind == POD.kind
 }
 
-/// Whether a pod is a component itself.
+/// True if the pod itself is a component.
 fn is_object(view: &AppWrapperView, pod: &PodView) -> bool {
     own_objects(view).any(|it| it.object.uid == pod.pod.uid)
 }

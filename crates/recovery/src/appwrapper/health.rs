@@ -1,4 +1,4 @@
-//! Is a running workload healthy? Its components, its pods, and the nodes that they are on.
+//! Decides whether a running workload is healthy, by its components, its pods and their nodes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,28 +14,24 @@ use crate::ids::NodeName;
 use crate::moments::after;
 use crate::objects::PodPhase;
 
-/// Pods by phase, and how many are expected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// So many should there be.
     pub expected: usize,
-    /// Pending, and not being deleted.
+    /// Without pods that are being deleted.
     pub pending: usize,
-    /// Running, and not being deleted. Readiness probes are not asked.
+    /// Without pods that are being deleted. Readiness probes do not count.
     pub running: usize,
-    /// Succeeded.
     pub succeeded: usize,
-    /// Failed.
     pub failed: usize,
 }
 
 impl Counts {
-    /// Whether enough pods run or have succeeded.
+    /// True if enough pods run or have succeeded.
     pub fn are_sufficient(&self) -> bool {
         self.running + self.succeeded >= self.expected
     }
 
-    /// Whether enough pods exist that have not failed.
+    /// True if enough pods exist that have not failed.
     pub fn all_exist(&self) -> bool {
         self.pending + self.running + self.succeeded >= self.expected
     }
@@ -48,27 +44,26 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A component that was created and is not there any more, or is about to go.
+/// Why a component that was created is gone or is being deleted. Ordered by severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     /// Its pod was evicted, or its node is lost.
     Evicted,
-    /// Nobody saw it go.
+    /// Its deletion was not observed.
     Unexplained,
-    /// Somebody deleted it.
+    /// A user deleted it.
     Deleted,
 }
 
-/// The way in which a component failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
-    /// By itself.
+    /// The component failed by itself.
     Failed,
-    /// Somebody has stopped it.
+    /// A user stopped the component.
     Stopped,
 }
 
-/// A running workload, component by component.
+/// The state of a running workload, component by component.
 pub(super) struct Picture<'a> {
     view: &'a AppWrapperView,
     status: &'a AppWrapperStatus,
@@ -76,7 +71,7 @@ pub(super) struct Picture<'a> {
     policy: &'a AppWrapperPolicy,
     now: Timestamp,
     done: Vec<bool>,
-    /// The pods by phase, without those of components that are done: these may be gone by now.
+    /// The pods by phase, without pods of components that are done: those may already be gone.
     pub(super) counts: Counts,
 }
 
@@ -104,14 +99,14 @@ impl<'a> Picture<'a> {
         Self { view, status, timers, policy, now, done, counts }
     }
 
-    /// The components that have said that they are done.
+    /// The components that have reported that they are done.
     pub(super) fn done(&self) -> impl Iterator<Item = usize> + '_ {
         self.done.iter().enumerate().filter_map(|(index, done)| done.then_some(index))
     }
 
     // ---- without grace ------------------------------------------------------------------------------
 
-    /// Components that are gone, or are being deleted by somebody else. One that was done before is not missed.
+    /// Components that are gone, or are being deleted by another client. Components that were done before do not count.
     pub(super) fn missing(&self) -> Option<Evidence> {
         let all = self.view.components.len();
         let losses: Vec<Loss> =
@@ -120,7 +115,7 @@ impl<'a> Picture<'a> {
         let found = all - losses.len();
         let message = format!("Only found {found} deployed components, but was expecting {all}");
         let mut evidence = Evidence::new(Cause::MissingComponent, message);
-        // Somebody who deletes a component does not want it back. A pod that was evicted does not do so.
+        // A user who deletes a component does not want it back. A pod that was evicted is different.
         evidence.terminal = *worst == Loss::Deleted;
         evidence.own_fault = *worst != Loss::Evicted;
         let lost = self.view.components.iter().filter_map(|it| match &it.seen {
@@ -163,9 +158,9 @@ impl<'a> Picture<'a> {
         }
         match &self.view.components[index].seen {
             Seen::Found(found) if self.view.owns(found) => found.is_deleting().then(|| explain(found)),
-            // Somebody else's object has the name: ours is gone.
+            // Another owner's object has the name, so the AppWrapper's own is gone.
             Seen::Found(_) | Seen::Absent { last: None } => Some(Loss::Unexplained),
-            // While a pod may be its own, it may be there all the same.
+            // While a pod may belong to it, the component may still exist.
             Seen::NoSuchKind => (!self.may_have_pods(index)).then_some(Loss::Unexplained),
             Seen::Absent { last: Some(Last { object, end }) } => Some(match (end, explain(object)) {
                 // It may have ended, or have been evicted, after it was last seen.
@@ -176,12 +171,13 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// Whether a pod with the AppWrapper's label may belong to a component.
+    /// True if a pod with the AppWrapper's label may belong to this component.
     fn may_have_pods(&self, index: usize) -> bool {
         own_pods(self.view).any(|pod| pod.component.is_none_or(|of| of == index))
     }
 
-    /// The failure that a component tells, or told when it was last seen: its own time to live may have deleted it since.
+    /// The failure that a component reports, or reported when it was last seen: its own time to live may have deleted
+    /// it since.
     fn failure(&self, index: usize) -> Option<Failure> {
         let object = match &self.view.components[index].seen {
             Seen::Found(found) => found,
@@ -196,12 +192,13 @@ impl<'a> Picture<'a> {
         self.view.owns(object).then_some(failure)
     }
 
-    /// Whether a node does not exist any more, or the control plane has lost it: then it was no user who deleted a pod on it.
+    /// True if a node does not exist any more, or the control plane has lost it. Then it was no user who deleted a pod
+    /// on it.
     fn is_lost(&self, name: &NodeName) -> bool {
         self.view.nodes.get(name).map_or(self.view.nodes_known, |node| node.unreachable || node.force_evicted)
     }
 
-    /// Components that say that they have failed, or that somebody has stopped them.
+    /// Components that report that they failed or that a user stopped them.
     pub(super) fn failed_components(&self) -> Option<Evidence> {
         let failures: Vec<Failure> =
             (0..self.view.components.len()).filter_map(|index| self.failure(index)).collect();
@@ -212,13 +209,13 @@ impl<'a> Picture<'a> {
         }
         (!failures.is_empty()).then(|| {
             let mut evidence = self.by_failed_pods(Evidence::new(Cause::FailedComponent, message));
-            // Somebody who stops a component does not want it to run again.
+            // A user who stops a component does not want it to run again.
             evidence.terminal |= stopped > 0;
             evidence
         })
     }
 
-    /// Pods that run on a node that is to be left at once.
+    /// Pods that run on a node that must be left at once.
     pub(super) fn nodes_to_leave(&self) -> Option<Evidence> {
         let flagged =
             self.running_on(|pod, node| node.no_execute.iter().any(|it| pod.resources.contains(it)));
@@ -227,7 +224,7 @@ impl<'a> Picture<'a> {
             let message =
                 format!("Workload contains pods using NoExecute resources on Nodes: {}", go_set(&nodes));
             let mut evidence = on_nodes(Cause::AutopilotNoExecute, message, &flagged);
-            // Tools know this event without its prefix.
+            // Existing tools expect this event without its prefix.
             evidence.event.clone_from(&evidence.condition);
             return Some(evidence);
         }
@@ -237,16 +234,17 @@ impl<'a> Picture<'a> {
 
     // ---- with grace ---------------------------------------------------------------------------------
 
-    /// Pods that failed and that nothing has taken the place of, or that are on a node that nobody reaches.
+    /// Pods that failed and were not replaced, or pods on a node whose kubelet is silent.
     ///
-    /// Where such a node alone is no cause, it is the cause of what failed or is missing because of it.
+    /// If unreachable nodes alone do not count as a cause, such a node is still reported as the cause of pods that
+    /// failed or are missing because of it.
     pub(super) fn pods_to_mend(&self) -> Option<Evidence> {
         let lost = self.held_by(|node| node.is_silent(self.now));
         let failed = self.failed_pods().any(|pod| !lost.iter().any(|it| it.pod == pod.pod));
         if failed && !self.counts.all_exist() {
             let mut evidence =
                 Evidence::new(Cause::FoundFailedPods, format!("{} failed pods", self.counts.failed));
-            // A number that changes would be a new message each time.
+            // The number changes, and each change would be a new message.
             evidence.condition = String::new();
             return Some(self.by_failed_pods(evidence));
         }
@@ -258,8 +256,8 @@ impl<'a> Picture<'a> {
         known
     }
 
-    /// The cause that the condition `Unhealthy` tells, if that is a lost node. Its pods may be gone by now, and with them all
-    /// else that tells of it.
+    /// The cause in the condition `Unhealthy`, if it is a lost node. The node's pods may be gone by now, and with them
+    /// all other evidence.
     fn node_was_lost(&self) -> Option<Evidence> {
         let known = self.status.condition(super::names::conditions::UNHEALTHY)?;
         let told = known.is_true() && known.reason == Cause::NodeLost.as_str();
@@ -270,7 +268,7 @@ impl<'a> Picture<'a> {
         Some(evidence)
     }
 
-    /// When the Lease of a node that is lost to the control plane, and that pods are on, may have run out.
+    /// When the Lease of an unreachable node with pods of this workload may expire.
     pub(super) fn next_silence(&self) -> Option<Timestamp> {
         let nodes = own_pods(self.view)
             .filter(|pod| pod.is_active())
@@ -281,7 +279,8 @@ impl<'a> Picture<'a> {
 
     /// Until when pods may be missing or not running.
     ///
-    /// The time counts from the creation of the components, or, if all pods were there since, from when one was lost.
+    /// The time counts from the creation of the components. If all pods were ready since, it counts from the loss of
+    /// the first one.
     pub(super) fn ready_by(&self) -> (Timestamp, Stage) {
         use super::names::conditions::PODS_READY;
         let deployed = deployed_since(self.view, self.status);
@@ -295,7 +294,7 @@ impl<'a> Picture<'a> {
         }
     }
 
-    /// When a pod of a Job that runs more of them last ended: the next one has a moment to start.
+    /// When a pod of a Job that has more pods to run last ended. The next pod gets a moment to start.
     pub(super) fn last_wave(&self) -> Option<Timestamp> {
         let runs_on =
             |index| self.view.own_component(index).and_then(|it| it.waves).is_some_and(|it| it.wanted(0) > 0);
@@ -304,7 +303,8 @@ impl<'a> Picture<'a> {
         ended.filter_map(|pod| pod.ended).filter(|ended| *ended <= self.now).max()
     }
 
-    /// Not all pods exist, or not all run, although their time is over. If as many are on lost nodes, these are the cause.
+    /// Not all pods exist, or not all run, and their time is over. If enough of them are on lost nodes, the nodes are
+    /// the cause.
     pub(super) fn insufficient(&self) -> Evidence {
         let evidence = Evidence::new(Cause::InsufficientPodsReady, self.counts.to_string());
         let mut evidence = self.by_failed_pods(evidence);
@@ -327,7 +327,7 @@ impl<'a> Picture<'a> {
         Evidence { cause, condition, event, own_fault, ..evidence }
     }
 
-    /// The pods that do not run because their node is lost, replaced or not.
+    /// The pods that do not run because their node is lost, whether they were replaced or not.
     fn lost_pods(&self) -> impl Iterator<Item = &'a PodView> + '_ {
         let is_silent = |name: &NodeName| self.view.nodes.get(name).is_some_and(|it| it.is_silent(self.now));
         own_pods(self.view)
@@ -342,7 +342,8 @@ impl<'a> Picture<'a> {
 
     // ---- the end ------------------------------------------------------------------------------------
 
-    /// Whether the work is done: each component by its own word, or, where it has none, by its pods, all of which have ended.
+    /// True if the work is done: each component reports it, or, if its kind has no such report, all its pods have
+    /// ended.
     pub(super) fn is_successful(&self) -> bool {
         let all_ended =
             (0..self.view.components.len()).all(|index| self.done[index] || self.is_silent(index));
@@ -357,12 +358,11 @@ impl<'a> Picture<'a> {
         self.view.own_component(index).is_some_and(|it| it.state == ComponentState::Silent)
     }
 
-    /// The pods that have not ended yet.
     pub(super) fn active_pods(&self) -> impl Iterator<Item = &'a PodView> + use<'a> {
         own_pods(self.view).filter(|pod| pod.is_active())
     }
 
-    /// How many pods have ended, of all components.
+    /// The number of ended pods of all components.
     pub(super) fn totals(&self) -> Counts {
         let count = |phase| own_pods(self.view).filter(|it| it.phase == phase).count();
         Counts { succeeded: count(PodPhase::Succeeded), failed: count(PodPhase::Failed), ..self.counts }
@@ -380,8 +380,8 @@ impl<'a> Picture<'a> {
             .collect()
     }
 
-    /// The pods that a lost node holds: those that should run there, and, while nothing has taken their place, those that are
-    /// evicted from it.
+    /// The pods affected by a lost node: those that should run there, and, until they are replaced, those evicted from
+    /// it.
     fn held_by(&self, lost: impl Fn(&NodeView) -> bool) -> Vec<&'a PodView> {
         let replaced = self.counts.all_exist();
         own_pods(self.view)
@@ -402,8 +402,8 @@ impl<'a> Picture<'a> {
         own_pods(self.view).filter(|pod| pod.phase == PodPhase::Failed && is_open(pod, &self.done))
     }
 
-    /// Adds what the failed pods tell: their names, nodes and exit codes, whether another attempt is of no use, and whether all
-    /// of them were evicted.
+    /// Adds the evidence from failed pods: names, nodes and exit codes, whether another attempt would help, and whether
+    /// all of them were evicted.
     fn by_failed_pods(&self, mut evidence: Evidence) -> Evidence {
         let failed: Vec<&PodView> = self.failed_pods().collect();
         evidence.pods.extend(failed.iter().map(|it| PodRecord::of(it)));
@@ -415,16 +415,16 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// What pods are waited for.
+/// What the pods are waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Until all exist.
+    /// Until all pods exist.
     Admission,
-    /// Until all run.
+    /// Until all pods run.
     Warmup,
 }
 
-/// Whether a component has said that it is done, now or before.
+/// True if a component reports that it is done, now or before.
 fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bool {
     let recorded = status.component_status.get(index).is_some_and(ComponentStatus::has_succeeded);
     let says_so = |it: &FoundComponent| view.owns(it) && it.state == ComponentState::Succeeded;
@@ -436,8 +436,8 @@ fn is_done(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> bo
         }
 }
 
-/// How many pods a component should have that run or have succeeded. A Job runs its pods in waves: those of earlier waves do not
-/// stand for those that should run now.
+/// How many pods of a component should run or have succeeded. A Job runs its pods in waves, so pods of earlier waves do
+/// not replace those that should run now.
 fn expected(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> usize {
     let at_once = status.component_status[index].pod_sets.iter().map(PodSet::expected).sum();
     let Some(waves) = view.own_component(index).and_then(|it| it.waves) else { return at_once };
@@ -446,12 +446,12 @@ fn expected(view: &AppWrapperView, status: &AppWrapperStatus, index: usize) -> u
     succeeded + waves.wanted(succeeded).min(at_once)
 }
 
-/// Whether a pod's component is not done yet, or nobody can tell which one it is.
+/// True if a pod's component is not done yet, or is not known.
 fn is_open(pod: &PodView, done: &[bool]) -> bool {
     pod.component.is_none_or(|index| done.get(index) != Some(&true))
 }
 
-/// The pods that are the AppWrapper's. An older pod with its label belongs to another of the same name that is gone.
+/// The AppWrapper's own pods. An older pod with the same label belongs to a previous AppWrapper with the same name.
 pub(super) fn own_pods(view: &AppWrapperView) -> impl Iterator<Item = &PodView> {
     view.pods.iter().filter(|pod| pod.created >= view.created)
 }
@@ -484,13 +484,13 @@ fn lost_nodes(sentence: &str, nodes: &BTreeSet<NodeName>) -> String {
     format!("{sentence}{}", nodes.join(", "))
 }
 
-/// The nodes that such a message names.
+/// The nodes named in such a message.
 fn named_nodes(message: &str) -> Option<BTreeSet<NodeName>> {
     let names = [UNREACHABLE, FORCE_EVICTED].iter().find_map(|sentence| message.strip_prefix(sentence))?;
     Some(names.split(", ").map(NodeName::from).collect())
 }
 
-/// A set as Go prints it: people search for it in this form.
+/// A set in Go's format, because users search for it in this form.
 fn go_set(names: &BTreeSet<NodeName>) -> String {
     let all: Vec<String> = names.iter().map(|name| format!("{name}:{{}}")).collect();
     format!("map[{}]", all.join(" "))

@@ -1,4 +1,5 @@
-//! What does this AppWrapper need next? One function for each phase, in the order in which an AppWrapper goes through them.
+//! Decides the next steps for an AppWrapper. There is one function for each phase, in the order in which an AppWrapper
+//! goes through them.
 
 use std::collections::BTreeSet;
 
@@ -21,12 +22,12 @@ use crate::moments::after;
 use crate::verdict::Verdict::Ignore;
 use crate::verdict::{Inquiry, Judgement, judge};
 
-/// Pods often run within the second after their creation: then one write tells both.
+/// Pods often run within a second after their creation. Then one status write covers both.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
-/// Pods that are not there yet are waited for this long at most: those who make them may have much to do.
+/// The maximum wait for pods that do not exist yet: the controllers that create them may be busy.
 const PODS_APPEAR_WITHIN: SignedDuration = SignedDuration::from_secs(5);
 
-/// Judges one AppWrapper. `now` is the API server's time.
+/// Decides about one AppWrapper. `now` is the API server's time.
 pub fn decide(
     view: &AppWrapperView,
     policy: &AppWrapperPolicy,
@@ -67,13 +68,13 @@ impl Machine<'_> {
             Phase::Suspending => self.suspending(ask),
             Phase::Succeeded => self.succeeded(ask),
             Phase::Failed => self.failed(ask),
-            // Only somebody's hand can write this phase on an AppWrapper that is not being deleted.
+            // Only a manual edit can set this phase on an AppWrapper that is not being deleted.
             Phase::Terminating => Ok(Turn::Rest(Why::UnknownPhase { phase: "Terminating".into() })),
             Phase::Unknown(phase) => Ok(Turn::Rest(Why::UnknownPhase { phase })),
         }
     }
 
-    /// It is new: its PodSets are recorded, for Kueue to read.
+    /// A new AppWrapper: its PodSets are recorded for Kueue.
     fn empty(&mut self, ask: &mut Inquiry) -> Turned {
         self.record_pod_sets();
         if self.view.suspend {
@@ -84,20 +85,20 @@ impl Machine<'_> {
         self.suspended(ask)
     }
 
-    /// Nothing of it exists, until it is to run.
+    /// Nothing of it exists until it is to run.
     fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
         self.nothing_left_over(ask)?;
-        // While it waits, the configuration may be put right again, or a change be taken back.
+        // While it waits, the configuration may be corrected or a change reverted.
         self.record_pod_sets();
         let refused = self.not_as_it_must_be();
         let waits = refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message });
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
             .ok_or(Turn::Rest(waits))?;
-        // Nothing of it runs, and whoever holds quota for it must not wait.
+        // Nothing runs yet, so it fails without a wait: it must not hold quota meanwhile.
         self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
         self.authorized(ask)?;
-        // Before anything is created: without it the AppWrapper could be gone before what it made.
+        // The finalizer comes before any creation. Without it the AppWrapper could be gone before its components.
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),
             resource_version: self.view.resource_version.clone(),
@@ -112,7 +113,7 @@ impl Machine<'_> {
         Ok(self.write(Stakes::Bookkeeping, Why::Resuming))
     }
 
-    /// Its components are created, in order.
+    /// Creates the components in order.
     fn resuming(&mut self, ask: &mut Inquiry) -> Turned {
         self.not_suspended(ask)?;
         self.admitted(ask)?;
@@ -136,7 +137,7 @@ impl Machine<'_> {
                     Hindrance::Refused(retry_at) | Hindrance::Unanswered(retry_at) => {
                         (give_up, retry_at.min(give_up))
                     }
-                    // Its kind has the whole grace to be served.
+                    // The kind gets the whole grace period to be served.
                     Hindrance::Unserved(since) => {
                         let give_up = give_up.max(after(since, grace));
                         (give_up, give_up)
@@ -158,7 +159,7 @@ impl Machine<'_> {
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
                 self.unchanged(ask, give_up)?;
-                // What is there already stays.
+                // Components that already exist stay.
                 self.authorized(ask)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();
@@ -182,7 +183,7 @@ impl Machine<'_> {
             }
         }
         self.next.phase = Phase::Running;
-        // What made an earlier attempt unhealthy is gone, so that a new one has all its time.
+        // The cause of an earlier unhealthy state is gone, so the new attempt gets its full time.
         self.next.set_healthy(self.now);
         let status = self.next.clone();
         let picture = Picture::of(self.view, &status, self.timers, self.policy, self.now);
@@ -194,7 +195,7 @@ impl Machine<'_> {
             after(since, PODS_APPEAR_WITHIN)
         };
         let settled = settled.min(picture.ready_by().0);
-        // A failure is told at once.
+        // A failure is reported at once.
         let starting =
             !counts.are_sufficient() && counts.failed == 0 && picture.failed_components().is_none();
         let early = self.now < settled && self.now >= since && starting;
@@ -206,7 +207,7 @@ impl Machine<'_> {
         Ok(self.write(Stakes::Bookkeeping, Why::Created))
     }
 
-    /// Its components exist: are they healthy, done, or lost?
+    /// The components exist. Checks whether they are healthy, done or lost.
     fn running(&mut self, ask: &mut Inquiry) -> Turned {
         self.next.restore_running(self.view.created);
         self.not_suspended(ask)?;
@@ -225,7 +226,7 @@ impl Machine<'_> {
             self.next.set_deletion_over(self.now);
         }
 
-        // Nobody else will mend these, so they have no grace period.
+        // Nothing else repairs these causes, so they have no grace period.
         self.sound(ask, "Are all its components there?", picture.missing())?;
         self.sound(ask, "Has no component failed?", picture.failed_components())?;
 
@@ -276,8 +277,9 @@ impl Machine<'_> {
         Ok(Turn::Wait { until, why: Why::AwaitingPods { counts, stage } })
     }
 
-    /// All components are done, and pods of them have not ended. Their own controllers have the failure grace period to end
-    /// them. After that their components are deleted, then the pods by force: pods that nobody needs must not hold quota for ever.
+    /// All components are done, but some of their pods have not ended. Their own controllers have the failure grace
+    /// period to end them. After that the components are deleted, then the pods by force: pods that are not needed must
+    /// not hold quota forever.
     fn finishing(&mut self, done: &BTreeSet<usize>, pods: &[&PodView]) -> Turn {
         let why = Why::Finishing { pods: pods.len() };
         let grace = self.timers.failure_grace;
@@ -290,7 +292,7 @@ impl Machine<'_> {
         self.pursue(plan, why)
     }
 
-    /// Everything is deleted, a pause, and everything is created again. Quota is kept.
+    /// Deletes everything, pauses, and creates everything again. Quota is kept.
     fn resetting(&mut self, ask: &mut Inquiry) -> Turned {
         self.told(ask)?;
         self.not_suspended(ask)?;
@@ -315,7 +317,7 @@ impl Machine<'_> {
         Ok(self.write(Stakes::Bookkeeping, Why::Resuming))
     }
 
-    /// Everything is deleted, whatever `spec.suspend` says meanwhile: half of a workload is of no use.
+    /// Deletes everything, even if `spec.suspend` changes back meanwhile: half of a workload is useless.
     fn suspending(&mut self, ask: &mut Inquiry) -> Turned {
         self.delete_all(ask, Gone::Suspended)?;
         self.next.set_gone(Gone::Suspended, self.now);
@@ -323,7 +325,7 @@ impl Machine<'_> {
         Ok(self.write(Stakes::Final, Why::Deleted { phase: Phase::Suspended }))
     }
 
-    /// Its work is done. Components are kept for a while, counted from the success.
+    /// The work is done. The components are kept for a while, counted from the success.
     fn succeeded(&mut self, ask: &mut Inquiry) -> Turned {
         self.nothing_left_over(ask)?;
         if !self.next.holds(RESOURCES_DEPLOYED) {
@@ -333,7 +335,7 @@ impl Machine<'_> {
         let released = self.next.condition(QUOTA_RESERVED).filter(|it| it.is_false());
         let since = released.map_or(self.view.created, |it| it.last_transition_time);
         let until = after(since, ttl);
-        // Once begun, a deletion is brought to its end.
+        // A deletion that has begun is always completed.
         let due = self.view.suspend || self.next.holds(DELETING_RESOURCES) || self.now >= until;
         ask.that("Is its time to live over?", format_args!("until {until}, it is {}", self.now), due)
             .ok_or(Turn::Wait { until, why: Why::KeptAfterSuccess { since } })?;
@@ -342,7 +344,7 @@ impl Machine<'_> {
         Ok(Turn::Rest(Why::Ended { phase: Phase::Succeeded }))
     }
 
-    /// It is given up. Everything is deleted, perhaps after a while in which somebody may look at it.
+    /// The AppWrapper has failed. Everything is deleted, possibly after a delay for debugging.
     fn failed(&mut self, ask: &mut Inquiry) -> Turned {
         self.told(ask)?;
         self.nothing_left_over(ask)?;
@@ -368,18 +370,18 @@ impl Machine<'_> {
         Ok(Turn::Rest(Why::Ended { phase: Phase::Failed }))
     }
 
-    /// Somebody deletes the AppWrapper: everything is deleted, then it may go. No delay counts.
+    /// The AppWrapper is being deleted. Everything is deleted without any delay, then the finalizer is removed.
     fn terminating(&mut self, ask: &mut Inquiry) -> Turned {
         ask.that("Is it to stay?", "it is being deleted", false);
         ask.that("Does it have our finalizer?", self.view.has_finalizer, self.view.has_finalizer)
             .ok_or(Turn::Rest(Why::BeingDeleted))?;
-        // Where nothing was deployed, only what the AppWrapper made counts: a label alone is anybody's to write.
+        // If nothing was deployed, only objects that the AppWrapper owns count: anyone may set the label.
         let made = deletion::own_objects(self.view).next().is_some()
             || deletion::pods_left_over(self.view).next().is_some();
         if self.next.holds(RESOURCES_DEPLOYED) || made {
             let phase = std::mem::replace(&mut self.next.phase, Phase::Terminating);
             self.delete_all(ask, Gone::Terminating)?;
-            // Where nothing is left it goes at once, with the phase that it had.
+            // If nothing is left, it goes at once and keeps its phase.
             self.next.phase = phase;
         }
         if self.next.holds(RESOURCES_DEPLOYED) || self.next.holds(QUOTA_RESERVED) {

@@ -1,22 +1,24 @@
-//! AppWrapper recovery: a workload that is unhealthy and that its own controllers do not mend is reset as a whole.
+//! AppWrapper recovery: it resets a workload as a whole if the workload is unhealthy and its own controllers do not
+//! repair it.
 //!
-//! [`decide`] is the phase machine; read it top to bottom beside the description of its fault tolerance. The rest is what it
-//! looks at ([`AppWrapperView`]), what the administrator and the AppWrapper's annotations say ([`AppWrapperPolicy`],
-//! [`Timers`]), what it writes ([`Step`], [`AppWrapperStatus`]) and what it says ([`AppWrapperWhy`]).
+//! [`decide`] is the phase machine; read it top to bottom beside the description of its fault tolerance. Its inputs are
+//! [`AppWrapperView`], the configuration ([`AppWrapperPolicy`]) and the annotations ([`Timers`]). Its outputs are
+//! writes ([`Step`], [`AppWrapperStatus`]) and reasons ([`AppWrapperWhy`]).
 //!
-//! Whoever fills the view keeps to this:
-//! - Each component is looked up under [`AppWrapperView::name_of`]. [`Seen::Absent`] means that it is known not to exist; a kind
-//!   that is not listed yet, or may not be read, is [`Seen::Unknown`].
-//! - `last` in [`Seen::Absent`] is the object's last state as the watch delivered it: it tells success, failure and eviction
-//!   from a user's deletion. It may be lost in a restart, and it is not the final one if the watch has missed the end ([`End`]).
+//! The code that fills the view must follow these rules:
+//! - Each component is looked up under [`AppWrapperView::name_of`]. [`Seen::Absent`] means that it is known not to
+//!   exist. A kind that is not listed yet, or may not be read, is [`Seen::Unknown`].
+//! - `last` in [`Seen::Absent`] is the object's last state from the watch. It distinguishes success, failure and
+//!   eviction from a user's deletion. It may be lost in a restart, and it is not the final state if the watch has
+//!   missed the end ([`End`]).
 //! - A creation that answers AlreadyExists has succeeded if the object's controller has the AppWrapper's UID.
-//! - Of an AppWrapper that was [changed](admitted::Comparison::Changed) since it was admitted, the components are those that the
-//!   status names: they were created, and the changed ones are not.
-//! - Who wrote its components is known from a [`stamp`]. Right before a creation the author's rights are asked for, by the object
-//!   that is created from.
-//! - A failed creation goes into [`Memory::creation`], and an event that is recorded into [`Memory::told`].
-//! - Before a step that needs a second look the view is read live and judged once more; the step is done if the new judgement
-//!   asks for [the same](Step::means_the_same).
+//! - If an AppWrapper was [changed](admitted::Comparison::Changed) since it was admitted, its components are those
+//!   named in the status: they were created, and the changed ones are not.
+//! - The author of the components is known from a [`stamp`]. Right before a creation, SubjectAccessReviews check the
+//!   author's rights, based on the object that the component is created from.
+//! - A failed creation goes into [`Memory::creation`], and an event that was recorded goes into [`Memory::told`].
+//! - Before a step that needs a second look, the view is read live and the decision is made again. The step is carried
+//!   out if the new decision asks for [the same](Step::means_the_same).
 
 pub mod admission;
 pub mod admitted;

@@ -1,4 +1,4 @@
-//! What the phases of an AppWrapper have in common: the questions that more than one of them asks, and what they lead to.
+//! Checks and transitions that several phases of an AppWrapper share.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -21,14 +21,15 @@ use crate::moments::{ANNOUNCE_WITHIN, after};
 use crate::verdict::Inquiry;
 use crate::verdict::Verdict::{self, Ignore};
 
-/// Keys that were not read yet are looked for again after so long. They are read when the process starts.
+/// How long to wait before checking again for keys that were not read yet. They are read at process start.
 const KEYS_WITHIN: SignedDuration = SignedDuration::from_secs(1);
 
-/// What one look at an AppWrapper leads to.
+/// The result of one decision about an AppWrapper.
 pub(super) enum Turn {
-    /// These steps, after the status if that changes.
+    /// These steps, after the status write if the status changes.
     Do { stakes: Stakes, notes: Vec<EventNote>, steps: Vec<Step>, why: Why },
-    /// This step, and the status stays as it is: the step changes the AppWrapper itself, and with it the state that was judged.
+    /// Only this step, without a status write: the step changes the AppWrapper's resourceVersion, on which the status
+    /// write would depend.
     Only { step: Box<Step>, why: Why },
     /// Nothing before that time.
     Wait { until: Timestamp, why: Why },
@@ -43,14 +44,14 @@ pub(super) struct Machine<'a> {
     pub(super) policy: &'a AppWrapperPolicy,
     pub(super) timers: &'a Timers,
     pub(super) now: Timestamp,
-    /// The status as it will be.
+    /// The status after this decision.
     pub(super) next: AppWrapperStatus,
 }
 
 impl Machine<'_> {
     // ---- questions that more than one phase asks ----------------------------------------------------
 
-    /// Suspending wins over all else, as long as the AppWrapper has not come to its end.
+    /// Suspending takes precedence over everything else until the AppWrapper has ended.
     pub(super) fn not_suspended(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let seen = format_args!("spec.suspend is {}", self.view.suspend);
         if ask.that("Is it still to run?", seen, !self.view.suspend).is_some() {
@@ -63,8 +64,8 @@ impl Machine<'_> {
         Err(Turn::Do { stakes, notes, steps, why: Why::Suspending { phase } })
     }
 
-    /// Writes down what is admitted, once, and says whether it was changed since or is refused now. Nothing is created in the other
-    /// phases, and what the condition said before their end stays.
+    /// Records what was admitted, once, and reports whether it was changed since or is refused now. The other phases
+    /// create nothing, so their condition stays as it was.
     pub(super) fn see_to_admission(&mut self) {
         match self.view.status.phase {
             Phase::Empty | Phase::Suspended | Phase::Resuming | Phase::Running | Phase::Resetting => {}
@@ -73,7 +74,7 @@ impl Machine<'_> {
             }
         }
         let problem = self.not_as_it_must_be();
-        // While reviews are not answered, the condition says what it said.
+        // While reviews are unanswered, the condition stays as it is.
         if !matches!(self.view.authorship, Authorship::Unanswered { .. }) {
             self.next.set_components_valid(problem.as_deref(), self.now);
         }
@@ -85,15 +86,15 @@ impl Machine<'_> {
         }
     }
 
-    /// Writes down the PodSets, once nothing speaks against the components: the status of what is refused stays small.
+    /// Records the PodSets once nothing forbids the components: the status of a refused AppWrapper stays small.
     pub(super) fn record_pod_sets(&mut self) {
         if self.not_as_it_must_be().is_none() {
             self.next.init_components(&self.view.components);
         }
     }
 
-    /// Why nothing may be created: the components were changed, the rules of admission refuse them, or their author may not create
-    /// them.
+    /// Why nothing may be created: the components were changed, the admission rules refuse them, or their author may
+    /// not create them.
     pub(super) fn not_as_it_must_be(&self) -> Option<String> {
         let unauthorized = || match &self.view.authorship {
             Authorship::Refused(message) => Some(message.clone()),
@@ -102,8 +103,8 @@ impl Machine<'_> {
         self.view.admitted.refusal().or_else(|| self.view.refused.clone()).or_else(unauthorized)
     }
 
-    /// What was changed since it was admitted is not created. Somebody may change it back until it is given up: quota must not be
-    /// held for ever.
+    /// Components that were changed after admission are not created. The change may be reverted until `give_up`; then
+    /// the AppWrapper fails, because it must not hold quota forever.
     pub(super) fn unchanged(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
         let refusal = self.view.admitted.refusal();
         let seen = refusal.as_deref().unwrap_or("yes").to_owned();
@@ -118,7 +119,8 @@ impl Machine<'_> {
         })
     }
 
-    /// The rules of admission are asked before anything is created: perhaps no webhook did, or they were others then.
+    /// The admission rules are checked before every creation: there may have been no webhook, or other rules at that
+    /// time.
     pub(super) fn admitted(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let refused = self.view.refused.as_deref();
         let message = ask.none("Do the rules of admission allow it?", refused.unwrap_or("yes"), refused);
@@ -129,7 +131,7 @@ impl Machine<'_> {
         })
     }
 
-    /// Salvor creates with its own rights what others write. So nothing is created unless their author may.
+    /// Salvor creates users' objects with its own rights. So it creates nothing that the author may not create.
     pub(super) fn authorized(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         const QUESTION: &str = "May its author create it?";
         match &self.view.authorship {
@@ -151,7 +153,7 @@ impl Machine<'_> {
             }
             Authorship::Unanswered { message, retry_at } => {
                 self.next.set_author_unknown(message, self.now);
-                // When it is due, the reviews before the creation ask again.
+                // When the retry is due, the reviews before the creation ask again.
                 ask.that(QUESTION, message, self.now >= *retry_at).ok_or(Turn::Wait {
                     until: *retry_at,
                     why: Why::AuthorUnknown { message: message.clone() },
@@ -160,7 +162,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A creation whose answer was lost may take effect when nothing should exist any more.
+    /// A creation whose answer was lost may take effect after everything was deleted.
     pub(super) fn nothing_left_over(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
@@ -175,7 +177,7 @@ impl Machine<'_> {
         Err(if due.is_empty() { Turn::Rest(why) } else { self.act(due, why) })
     }
 
-    /// An AppWrapper owns its components and nothing else. More can only be what was created and not recorded.
+    /// An AppWrapper owns its components and nothing else. Any other object was created and not recorded.
     pub(super) fn no_strays(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let strays: Vec<_> = self.view.strays.iter().filter(|it| self.view.owns(it)).collect();
         let seen = format_args!("{} objects more", strays.len());
@@ -191,7 +193,7 @@ impl Machine<'_> {
             let name = found.object.name.clone();
             return Err(self.write(Stakes::Bookkeeping, Why::Adopting { name }));
         }
-        // Somebody has taken its component out of the spec: it is to stay as it was admitted.
+        // The component was removed from the spec after admission. The workload stays as it was admitted.
         if matches!(self.view.admitted, Comparison::Changed(_)) {
             return Ok(());
         }
@@ -204,12 +206,12 @@ impl Machine<'_> {
                 manner: Manner::Graceful,
             })
             .collect();
-        // Those that go hold up nothing.
+        // Strays that are already being deleted block nothing.
         let due = Step::at_once(due);
         if due.is_empty() { Ok(()) } else { Err(self.act(due, Why::Strays { count: strays.len() })) }
     }
 
-    /// The event about the reset or the failure is recorded, also after a crash.
+    /// Makes sure that the event about the reset or the failure is recorded, even after a crash.
     pub(super) fn told(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let Some(last) = self.view.status.resets.last() else { return Ok(()) };
         let recent = last.time.is_some_and(|time| self.now < after(time, ANNOUNCE_WITHIN));
@@ -219,7 +221,7 @@ impl Machine<'_> {
             .ok_or_else(|| self.act(vec![Step::RecordEvent(note)], Why::Untold))
     }
 
-    /// A cause that nobody but us will mend.
+    /// A cause that only Salvor repairs, so it gets no grace period.
     pub(super) fn sound(
         &mut self,
         ask: &mut Inquiry,
@@ -230,7 +232,7 @@ impl Machine<'_> {
         ask.none(question, seen, cause).map_err(|evidence| self.reset_or_fail(evidence))
     }
 
-    /// A cause that the workload's own controllers have time to mend.
+    /// A cause that the workload's own controllers have time to repair.
     pub(super) fn mending(
         &mut self,
         ask: &mut Inquiry,
@@ -241,7 +243,8 @@ impl Machine<'_> {
         ask.none(question, seen, cause).map_err(|evidence| {
             self.next.set_unhealthy(&evidence, self.now);
             let shown = self.next.unhealthy_since().unwrap_or(self.now);
-            // The grace is not longer by the second to which the condition is rounded.
+            // The condition's time is rounded up to a second. The exact time counts, so that the grace period is not
+            // longer.
             let since = self.view.memory.moment_behind(shown);
             let grace = self.timers.failure_grace;
             let until = after(since, grace);
@@ -283,13 +286,13 @@ impl Machine<'_> {
         Turn::Do { stakes, notes, steps: Vec::new(), why }
     }
 
-    /// Deletes what is left. When nothing is, the status says so, and the phase goes on.
+    /// Deletes what is left. Once nothing is left, records that in the status and lets the phase continue.
     pub(super) fn delete_all(&mut self, ask: &mut Inquiry, gone: Gone) -> Result<(), Turn> {
         let left = deletion::left(self.view);
         ask.that("Is nothing of it left?", &left, left.count == 0);
         match deletion::advance(self.view, &mut self.next, self.timers, self.policy, self.now) {
             Progress::Done => {
-                // Suspending and deletion write it together with what follows.
+                // Suspension and deletion write this together with the next change.
                 let with_the_rest = matches!(gone, Gone::Suspended | Gone::Terminating);
                 if self.next.holds(RESOURCES_DEPLOYED) && !with_the_rest {
                     self.next.set_gone(gone, self.now);
@@ -305,7 +308,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Does what is due of a deletion, and says for which machines the rest of it waits.
+    /// Carries out the due part of a deletion, and reports the machines for which the rest waits.
     pub(super) fn pursue(&mut self, plan: Plan, why: Why) -> Turn {
         let Plan { steps, next, held, .. } = plan;
         self.next.set_held(&held, self.now);
@@ -324,7 +327,8 @@ impl Machine<'_> {
         next.map_or(Turn::Rest(why.clone()), |until| Turn::Wait { until, why })
     }
 
-    /// When it failed: as recorded, or, by another controller's record, since when its deletion waits or it is unhealthy.
+    /// When the AppWrapper failed, as recorded. For a record of another controller: since when its deletion is paused,
+    /// or since when it is unhealthy.
     pub(super) fn failed_at(&self) -> Timestamp {
         let recorded = self.view.status.resets.last().filter(|it| it.phase == Phase::Failed);
         let paused = self.view.status.condition(DELETING_RESOURCES).filter(|it| it.reason == DELETION_PAUSED);
@@ -355,7 +359,7 @@ impl Machine<'_> {
         Turn::Do { stakes: Stakes::Bookkeeping, notes: Vec::new(), steps, why }
     }
 
-    /// The status comes first if it changes: what it says is true before anything is done, and survives a crash.
+    /// A changed status is written first: it is true before any step is carried out, and survives a crash.
     pub(super) fn conclude(self, turn: Turn, untold: Option<EventNote>) -> Verdict<Why, Step> {
         let changed = self.next != self.view.status;
         let patch = |stakes| Step::PatchStatus {

@@ -1,4 +1,4 @@
-//! The events about an AppWrapper. Each has a name of its own, so that a second attempt records no second event.
+//! The events about an AppWrapper. Each has a fixed name, so that a retry does not record it twice.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,12 @@ use super::views::AppWrapperView;
 use crate::event::{EventNote, EventType};
 use crate::fnv::Fnv;
 
-/// The API server takes at most so many characters.
+/// The API server's limit, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 const UNHEALTHY: &str = "Unhealthy";
 const SUSPENDING: &str = "Suspending";
 
-/// The workload is reset or given up, as the status has recorded it.
+/// The workload is reset or has failed, as recorded in the status.
 pub(super) fn unhealthy(view: &AppWrapperView, record: &ResetRecord) -> EventNote {
     let time = record.time.map_or(0, Timestamp::as_second);
     EventNote {
@@ -44,7 +44,7 @@ pub(super) fn unhealthy(view: &AppWrapperView, record: &ResetRecord) -> EventNot
     }
 }
 
-/// Somebody suspends it.
+/// `spec.suspend` was set.
 pub(super) fn suspending(view: &AppWrapperView) -> EventNote {
     EventNote {
         name: format!("appwrapper-suspending.{}.{}", view.appwrapper.uid, view.resource_version),
@@ -57,7 +57,7 @@ pub(super) fn suspending(view: &AppWrapperView) -> EventNote {
     }
 }
 
-/// A deletion waits because a machine may run. It began at that time.
+/// A deletion, begun at that time, waits because a machine may run.
 pub(super) fn machine_may_run(view: &AppWrapperView, begun: Timestamp, message: &str) -> EventNote {
     EventNote {
         name: format!("appwrapper-machine-may-run.{}.{}", view.appwrapper.uid, begun.as_second()),
@@ -70,7 +70,6 @@ pub(super) fn machine_may_run(view: &AppWrapperView, begun: Timestamp, message: 
     }
 }
 
-/// Annotations cannot be read.
 pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote {
     let all: Vec<String> = defects.iter().map(ToString::to_string).collect();
     let message = all.join(". ");
@@ -87,8 +86,8 @@ pub(super) fn unreadable(view: &AppWrapperView, defects: &[Defect]) -> EventNote
     }
 }
 
-/// The names of the events about resets, the failure and the deletion that the status has recorded, for whoever does not know
-/// which of them were told.
+/// The names of the events about resets, the failure and the deletion in the status. A caller that does not know which
+/// of them were recorded, such as `explain`, assumes all of them.
 pub fn notes_told(view: &AppWrapperView) -> BTreeSet<String> {
     let resets = view.status.resets.iter().map(|record| unhealthy(view, record).name);
     let deletion = view.status.condition(DELETING_RESOURCES);

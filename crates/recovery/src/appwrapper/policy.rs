@@ -1,4 +1,4 @@
-//! What the administrator configured, and what an AppWrapper's annotations change of it.
+//! The configuration of AppWrapper recovery, and the annotations that override it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,30 +11,27 @@ use super::names::annotations as keys;
 use super::steps::in_go;
 use crate::eviction::EvictionPolicy;
 
-/// The configuration as AppWrapper recovery needs it.
+/// The part of the configuration that AppWrapper recovery needs.
 #[derive(Clone, Debug)]
 pub struct AppWrapperPolicy {
-    /// Whether AppWrappers are looked after at all.
     pub enabled: bool,
     /// How long pods may take until all exist.
     pub admission_grace: SignedDuration,
     /// How long pods may take until all run.
     pub warmup_grace: SignedDuration,
-    /// How long an unhealthy workload may take to heal itself.
+    /// How long an unhealthy workload may take to recover by itself.
     pub failure_grace: SignedDuration,
     /// The pause between deletion and creation in a reset.
     pub retry_pause: SignedDuration,
-    /// How many resets there may be.
+    /// The maximum number of resets.
     pub retry_limit: i32,
-    /// How long deletion may take before it is forced.
+    /// How long a deletion may take before it is forced.
     pub forceful_deletion_grace: SignedDuration,
-    /// The longest that any grace period may be.
+    /// The maximum of every grace period.
     pub grace_ceiling: SignedDuration,
-    /// How long the components of a workload that succeeded are kept; annotations can only shorten it.
+    /// How long the components of a successful workload are kept. Annotations can only shorten it.
     pub success_ttl: SignedDuration,
-    /// Which resets count against the retry limit.
     pub counting: Counting,
-    /// What Autopilot's labels mean.
     pub autopilot: Autopilot,
     /// Whether pods on an unreachable node make a workload unhealthy.
     pub unreachable_nodes: bool,
@@ -42,45 +39,44 @@ pub struct AppWrapperPolicy {
     pub force_evicted_nodes: bool,
     /// Whether resets because of lost nodes count against the retry limit.
     pub count_lost_nodes: bool,
-    /// What proves that a machine is off, and of which pods two must not run.
+    /// Decides what proves that a machine is off, and which pods must not run twice.
     pub eviction: EvictionPolicy,
 }
 
 /// Which resets count against the retry limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Counting {
-    /// Those that the workload itself is the cause of. Evacuations of nodes, lost pods that were evicted, and pods for which
-    /// the scheduler finds no room do not count; the last two need a limit above 0.
+    /// Those that the workload itself caused. Node evacuations, pods lost to eviction, and pods that the scheduler
+    /// cannot place do not count; the last two need a limit above 0.
     #[default]
     OwnFaults,
-    /// All but evacuations by Autopilot, and those too need that the limit is not reached: as CodeFlare's controller counts.
+    /// All except evacuations by Autopilot, and even those need a limit that is not reached, as in CodeFlare's
+    /// controller.
     AsUpstream,
 }
 
-/// What Autopilot's labels on nodes mean.
+/// The meaning of Autopilot's labels on nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Autopilot {
-    /// Whether nodes are looked at.
+    /// Whether nodes are checked.
     pub monitor_nodes: bool,
-    /// The labels, each with the resource that it is about.
+    /// The labels, each with its resource.
     pub taints: Vec<ResourceTaint>,
 }
 
-/// A label of a node by which Autopilot tells that a resource of it is not well.
+/// A node label with which Autopilot reports that a resource of the node is unhealthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceTaint {
-    /// The resource, like `nvidia.com/gpu`.
+    /// For example `nvidia.com/gpu`.
     pub resource: String,
-    /// The label's key.
     pub key: String,
-    /// The label's value.
     pub value: String,
     /// `NoExecute`, `NoSchedule` or `PreferNoSchedule`.
     pub effect: String,
 }
 
 impl Autopilot {
-    /// The resources of a node with these labels that are to be left. Labels, not taints, say so.
+    /// The resources that pods must leave on a node with these labels. Autopilot uses labels for that, not taints.
     pub fn no_execute<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> BTreeSet<String> {
         if !self.monitor_nodes {
             return BTreeSet::new();
@@ -91,7 +87,6 @@ impl Autopilot {
 }
 
 impl AppWrapperPolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let settings = &configuration.appwrapper;
         let times = &settings.fault_tolerance;
@@ -131,7 +126,7 @@ impl AppWrapperPolicy {
 }
 
 impl Default for AppWrapperPolicy {
-    /// The defaults of the configuration: those of CodeFlare's controller, but for lost nodes.
+    /// The defaults of the configuration: those of CodeFlare's controller, except for lost nodes.
     fn default() -> Self {
         let gpu = |value: &str, effect: &str| ResourceTaint {
             resource: "nvidia.com/gpu".into(),
@@ -166,13 +161,14 @@ impl Default for AppWrapperPolicy {
     }
 }
 
-/// The annotations of an AppWrapper that change its timers, as they were written.
+/// The raw annotations of an AppWrapper that change its timers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Annotations(BTreeMap<&'static str, String>);
 
-/// The longest value that is read. Whoever may write annotations may write long ones, and AppWrappers are kept by the thousand.
+/// The maximum length of a value that is read. Any user who may write annotations can write long ones, and thousands of
+/// AppWrappers are kept in memory.
 const LONGEST_READ: usize = 1024;
-/// So much of a value that nobody can read is shown: enough to recognise it.
+/// How much of an unreadable value is shown: enough to recognise it.
 const LONGEST_SHOWN: usize = 64;
 
 impl Annotations {
@@ -189,7 +185,8 @@ impl Annotations {
         keys::RETRYABLE_EXIT_CODES,
     ];
 
-    /// Picks them out of all annotations. One character more than is read is kept, to tell that it is too long.
+    /// Selects them from all annotations. One character more than the limit is kept, to detect that a value is too
+    /// long.
     pub fn pick<'a>(value_of: impl Fn(&str) -> Option<&'a str>) -> Self {
         let cut = |value: &str| value.chars().take(LONGEST_READ + 1).collect();
         Self(Self::KEYS.into_iter().filter_map(|key| Some((key, cut(value_of(key)?)))).collect())
@@ -203,11 +200,10 @@ impl Annotations {
 /// An annotation, or a part of one, that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Defect {
-    /// The annotation's key.
     pub key: &'static str,
-    /// Its value or the part of it, or the beginning of that.
+    /// The beginning of the unreadable value or part.
     pub value: String,
-    /// What would be right.
+    /// What would be correct.
     pub expected: &'static str,
     /// What is used instead.
     pub instead: String,
@@ -227,23 +223,23 @@ pub struct Timers {
     pub admission_grace: SignedDuration,
     /// How long pods may take until all run.
     pub warmup_grace: SignedDuration,
-    /// How long an unhealthy workload may take to heal itself.
+    /// How long an unhealthy workload may take to recover by itself.
     pub failure_grace: SignedDuration,
     /// The pause between deletion and creation in a reset.
     pub retry_pause: SignedDuration,
-    /// How many resets there may be; not above 0 means none.
+    /// The maximum number of resets; 0 or less means none.
     pub retry_limit: i32,
-    /// How long deletion may take before it is forced.
+    /// How long a deletion may take before it is forced.
     pub forceful_deletion_grace: SignedDuration,
-    /// How long a failed workload is left as it is, for somebody to look at.
+    /// How long a failed workload is kept for debugging.
     pub deletion_on_failure_grace: SignedDuration,
-    /// How long the components of a workload that succeeded are kept.
+    /// How long the components of a successful workload are kept.
     pub success_ttl: SignedDuration,
     /// Exit codes after which there is no reset.
     pub terminal_exit_codes: BTreeSet<i64>,
     /// The only exit codes after which there is a reset; empty means any.
     pub retryable_exit_codes: BTreeSet<i64>,
-    /// What could not be read.
+    /// Annotations that could not be read.
     pub defects: Vec<Defect>,
 }
 
@@ -252,7 +248,7 @@ const NUMBER: &str = "a whole number like \"3\"";
 const CODES: &str = "a list of exit codes like \"3,10\"";
 
 impl Timers {
-    /// The timers by configuration and annotations. The ceiling holds for both.
+    /// The timers from configuration and annotations. The ceiling applies to both.
     pub fn of(annotations: &Annotations, policy: &AppWrapperPolicy) -> Self {
         let mut defects = Vec::new();
         let mut grace = |key, default: SignedDuration| {
@@ -286,7 +282,7 @@ impl Timers {
         }
     }
 
-    /// Whether a pod that ended with this code must not be tried again. A code in both lists is terminal.
+    /// True if a pod that ended with this code must not be retried. A code in both lists is terminal.
     pub fn is_terminal(&self, exit_code: i32) -> bool {
         let code = i64::from(exit_code);
         self.terminal_exit_codes.contains(&code)
@@ -298,7 +294,8 @@ fn shown(value: &str) -> String {
     value.chars().take(LONGEST_SHOWN).collect()
 }
 
-/// The duration that an annotation asks for, if it is there and can be read. One too long for a duration is the longest.
+/// The duration in an annotation, if it is set and can be read. A duration that overflows becomes the longest possible
+/// one.
 fn duration(
     annotations: &Annotations,
     key: &'static str,
@@ -325,7 +322,7 @@ fn duration(
 
 fn retry_limit(annotations: &Annotations, default: i32, defects: &mut Vec<Defect>) -> i32 {
     let Some(value) = annotations.get(keys::RETRY_LIMIT) else { return default };
-    // A number that is too large for the field still means "more than anybody counts".
+    // A number too large for the field still means a practically unlimited number of retries.
     let limit = value.parse::<i128>().map(|it| it.clamp(i32::MIN.into(), i32::MAX.into()));
     match limit.ok().and_then(|it| i32::try_from(it).ok()) {
         Some(limit) => limit,

@@ -1,4 +1,4 @@
-//! Why AppWrapper recovery does what it does. All its sentences are in here.
+//! The reasons forevery decision of AppWrapper recovery, with their messages.
 
 use std::fmt;
 
@@ -12,175 +12,136 @@ use super::status::Phase;
 use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
 use crate::verdict::Reason;
 
-/// So much is shown of a phase that nobody knows.
+/// The maximum length of an unknown phase in a message.
 const LONGEST_PHASE: usize = 64;
 
-/// Why an AppWrapper is, or is not, acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppWrapperWhy {
-    /// The controller is switched off.
     Disabled,
-    /// Another controller looks after it.
     NotOurs {
-        /// Which one.
         managed_by: String,
     },
-    /// Its pods were not listed yet.
+    /// The pods are not listed yet.
     PodsUnknown,
-    /// Nobody knows this phase.
     UnknownPhase {
-        /// The phase.
         phase: String,
     },
-    /// It is new.
     New,
     /// It is suspended, and nothing of it is left.
     Suspended,
-    /// It is suspended, and the rules of admission refuse it: it would fail if it were to run.
+    /// It is suspended, and the admission rules refuse it: it would fail if it were resumed.
     SuspendedAndRefused {
-        /// Why.
         message: String,
     },
-    /// It was changed after it was admitted, and nothing is created for it.
+    /// It was changed after admission, so nothing is created for it.
     Changed {
         /// What was changed, and what to do.
         message: String,
     },
-    /// It cannot be asked what the author of its components may create.
+    /// The author's rights could not be checked.
     AuthorUnknown {
-        /// Why not.
         message: String,
     },
-    /// Objects are left that were created too late.
+    /// Objects exist that were created too late.
     LeftOver {
-        /// What is left.
         left: Left,
     },
-    /// Its finalizer must be there before anything is created.
+    /// The finalizer must be set before anything is created.
     NeedsFinalizer,
-    /// It is not suspended any more.
     Resuming,
-    /// Components are missing that were not created yet.
     Creating {
-        /// So many.
         components: usize,
     },
-    /// A component could not be created, and is tried again.
+    /// A component could not be created, and is retried.
     CreationFailed {
-        /// Why not.
         error: String,
     },
-    /// An object that the AppWrapper owns, and that is none of its components, is taken for the one that was created without a record.
+    /// An object that the AppWrapper owns is adopted as the component that was created without a recorded name.
     Adopting {
-        /// Its name.
         name: String,
     },
-    /// The AppWrapper owns objects that are none of its components.
+    /// The AppWrapper owns objects that are not its components.
     Strays {
-        /// So many.
         count: usize,
     },
     /// All components were created a moment ago.
     JustCreated,
-    /// All components are created.
     Created,
     /// All pods run or have succeeded.
     Healthy {
-        /// The pods.
         counts: Counts,
     },
-    /// Pods are missing or not running, and have time.
+    /// Pods are missing or not running, and their grace period is not over.
     AwaitingPods {
-        /// The pods.
         counts: Counts,
-        /// What is waited for.
         stage: Stage,
     },
-    /// All components are done; some pods have not ended yet, and are ended if their own controllers do not do so.
+    /// All components are done, but some pods have not ended. They are ended if their own controllers do not do it.
     Finishing {
-        /// So many pods.
         pods: usize,
     },
-    /// It is unhealthy, and its own controllers have time to mend it.
+    /// It is unhealthy, and its own controllers have time to repair it.
     Unhealthy {
-        /// Why.
         cause: Cause,
-        /// The details.
         message: String,
     },
-    /// It is unhealthy and reset.
     Reset {
-        /// Why.
         cause: Cause,
-        /// The details.
         message: String,
-        /// Whether that counts against the retry limit.
+        /// True if the reset counts against the retry limit.
         counted: bool,
-        /// So many resets have counted, this one included.
+        /// Resets that counted, including this one.
         count: i32,
-        /// So many may count.
         limit: i32,
     },
-    /// It is unhealthy and given up.
+    /// It is unhealthy and has failed.
     GivenUp {
-        /// Why it is unhealthy.
         cause: Cause,
-        /// The details.
         message: String,
         /// Why it is not tried again.
         why: GivenUp,
     },
-    /// Its work is done.
     Succeeded {
-        /// So many pods.
         pods: usize,
     },
-    /// Somebody suspends it.
+    /// `spec.suspend` was set.
     Suspending {
-        /// The phase in which.
+        /// The phase before the suspension.
         phase: Phase,
     },
-    /// What it made is being deleted.
     Deleting {
-        /// What is left.
         left: Left,
-        /// Whether by force.
         forced: bool,
     },
-    /// What it made is being deleted, and a pod is not forced because its machine may run.
+    /// A deletion is in progress, and a pod is not forced because its machine may run.
     MachineMayRun {
-        /// The first of such pods.
         first: Box<MachineMayRun>,
-        /// So many others.
+        /// The number of other such pods.
         more: usize,
     },
-    /// Nothing of what it made is left.
+    /// Nothing that it created is left.
     Deleted {
-        /// The phase in which.
         phase: Phase,
     },
     /// The pause between deletion and creation.
     Pausing,
-    /// It has failed, and is kept for a while for somebody to look at.
+    /// It has failed, and is kept for a while for debugging.
     KeptAfterFailure {
-        /// Since when.
         since: Timestamp,
     },
     /// It succeeded, and its components are kept for a while.
     KeptAfterSuccess {
-        /// Since when.
         since: Timestamp,
     },
-    /// It has come to its end, and nothing is left to do.
+    /// It has ended, and nothing is left to do.
     Ended {
-        /// The phase in which.
         phase: Phase,
     },
-    /// It is being deleted, and nothing of it is ours to do.
+    /// It is being deleted, and does not have Salvor's finalizer.
     BeingDeleted,
-    /// It is being deleted, and nothing of what it made is left.
+    /// It is being deleted, and nothing that it created is left.
     Released,
-    /// What happened was not told yet.
+    /// The event is not recorded yet.
     Untold,
 }
 

@@ -1,4 +1,4 @@
-//! Resets: which of them count, and what is written down about each.
+//! Decides which resets count against the retry limit, and records each reset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,31 +14,30 @@ use super::status::{AppWrapperStatus, Phase};
 use super::views::{FoundComponent, PodView};
 use crate::ids::NodeName;
 
-/// So many resets are kept in the status. Older ones are dropped: a status must not grow without end.
+/// The maximum number of resets kept in the status. Older ones are dropped, so that the status does not grow without
+/// end.
 pub const HISTORY: usize = 10;
-/// So many pods, nodes and exit codes are kept of each.
+/// The maximum number of pods, nodes and exit codes kept for each reset.
 pub const EVIDENCE: usize = 10;
-/// So much of a message is kept.
+/// The maximum length of a message in bytes of JSON.
 const LONGEST_MESSAGE: usize = 256;
 
-/// Why a workload is unhealthy. The name of each is the reason of the condition `Unhealthy`.
+/// Why a workload is unhealthy. The name is the reason of the condition `Unhealthy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
-    /// A component could not be created.
     CreateFailed,
-    /// A component is gone.
     MissingComponent,
-    /// A component says that it failed.
+    /// A component reports that it failed.
     FailedComponent,
-    /// Pods failed, and nothing took their place.
+    /// Pods failed and were not replaced.
     FoundFailedPods,
-    /// Pods use a resource of a node that Autopilot wants to be left.
+    /// Pods use a resource of a node that Autopilot marks with NoExecute.
     AutopilotNoExecute,
     /// Pods are on a node that is unreachable or force-evicted.
     NodeLost,
-    /// Not all pods exist, or not all run, after the time that they may take.
+    /// Not all pods exist, or not all run, after their grace period.
     InsufficientPodsReady,
-    /// The AppWrapper breaks a rule of admission.
+    /// The AppWrapper breaks an admission rule.
     Refused,
 }
 
@@ -59,7 +58,7 @@ impl Cause {
 }
 
 impl Cause {
-    /// Whether it lies in the node alone, so that the workload has to leave it.
+    /// True if the cause is the node alone, so that the workload has to leave it.
     fn leaves_a_node(self) -> bool {
         match self {
             Self::AutopilotNoExecute | Self::NodeLost => true,
@@ -79,29 +78,26 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What made a workload unhealthy, with what was seen.
+/// The cause of an unhealthy workload, with the observations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
-    /// Why.
     pub cause: Cause,
     /// The message of the condition `Unhealthy`.
     pub condition: String,
     /// The message of the event and of the record.
     pub event: String,
-    /// Whether the workload itself is at fault, and not its nodes, the scheduler or whoever evicted its pods.
+    /// True if the workload itself is at fault, and not its nodes, the scheduler or an eviction.
     pub own_fault: bool,
-    /// Whether another attempt is of no use.
+    /// True if another attempt would not help.
     pub terminal: bool,
-    /// The pods concerned, by name.
+    /// The affected pods by name.
     pub pods: BTreeMap<String, PodRecord>,
-    /// Names of the nodes concerned.
     pub nodes: BTreeSet<NodeName>,
-    /// Exit codes of the pods concerned.
     pub exit_codes: BTreeSet<i32>,
 }
 
 impl Evidence {
-    /// Evidence of which only the sentence is known.
+    /// Evidence with a message and without pods, nodes or exit codes.
     pub fn new(cause: Cause, message: impl Into<String>) -> Self {
         let message = message.into();
         Self {
@@ -117,41 +113,38 @@ impl Evidence {
     }
 }
 
-/// One reset, or the end in Failed, as the status keeps it.
+/// One reset, or the final failure, in the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResetRecord {
     /// When it was decided.
     pub time: Option<Timestamp>,
-    /// The phase that it led to: `Resetting` or `Failed`.
+    /// The resulting phase: `Resetting` or `Failed`.
     pub phase: Phase,
     /// The reason of the condition `Unhealthy`.
     pub cause: String,
-    /// What a person reads.
     pub message: String,
-    /// Whether it counted against the retry limit.
+    /// True if it counted against the retry limit.
     pub counted: bool,
-    /// The pods concerned, not all if there are many.
+    /// The affected pods, at most [`EVIDENCE`] of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodRecord>,
-    /// Names of the nodes concerned, not all if there are many.
+    /// The affected nodes, at most [`EVIDENCE`] of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeName>,
-    /// Exit codes of the pods concerned, also of those that are not in the list.
+    /// Exit codes of the affected pods, including pods that are not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub exit_codes: Vec<i32>,
 }
 
-/// A pod that was concerned by a reset.
+/// A pod affected by a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodRecord {
-    /// Its name.
     pub name: String,
-    /// Its node, if it had one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<NodeName>,
-    /// Why it was disrupted, if it was, or else its phase: preempted or crashed?
+    /// The reason of its disruption, or else its phase. Distinguishes a preempted pod from a crashed one.
     pub reason: String,
     /// The first exit code of its containers that is not 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,7 +152,7 @@ pub struct PodRecord {
 }
 
 impl PodRecord {
-    /// What is kept of a component that is a Pod and is lost.
+    /// The record of a lost component that is a Pod.
     pub fn of_object(object: &FoundComponent) -> Option<(String, Self)> {
         let node = object.node_name.clone()?;
         let name = object.object.name.clone();
@@ -167,7 +160,6 @@ impl PodRecord {
         Some((name.clone(), Self { name, node: Some(node), reason, exit_code: None }))
     }
 
-    /// What is kept of a pod.
     pub fn of(pod: &PodView) -> (String, Self) {
         let reason = pod.disruption.clone().unwrap_or_else(|| pod.phase.to_string());
         let name = pod.pod.name.clone();
@@ -176,37 +168,33 @@ impl PodRecord {
     }
 }
 
-/// Where an unhealthy workload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
-    /// It is reset.
     Reset {
-        /// Whether that counts against the retry limit.
+        /// True if the reset counts against the retry limit.
         counted: bool,
     },
-    /// It is given up.
     Fail(GivenUp),
 }
 
 /// Why an unhealthy workload is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// Another attempt is of no use.
+    /// Another attempt would not help.
     Terminal,
-    /// There were as many resets as there may be.
     LimitReached,
-    /// There may be no resets.
+    /// The retry limit allows no reset at all.
     NoRetries,
 }
 
 impl Course {
-    /// Reset or fail? `count` is the number of resets that counted so far.
+    /// Decides between reset and failure. `count` is the number of resets that counted so far.
     pub(super) fn of(evidence: &Evidence, count: i32, timers: &Timers, policy: &AppWrapperPolicy) -> Self {
         let limit = timers.retry_limit;
         let has_room = count < limit;
         let is_counted = evidence.own_fault || evidence.cause == Cause::NodeLost && policy.count_lost_nodes;
         let (counted, allowed) = match policy.counting {
-            // Leaving a node is no retry. Everything else needs that retries are allowed at all.
+            // Leaving a node is not a retry. Every other reset requires that retries are allowed at all.
             Counting::OwnFaults if !is_counted => (false, limit > 0 || evidence.cause.leaves_a_node()),
             Counting::OwnFaults => (true, has_room),
             Counting::AsUpstream => (evidence.cause != Cause::AutopilotNoExecute, has_room),
@@ -230,7 +218,7 @@ impl Course {
     }
 }
 
-/// Writes the reset or the failure into the status: phase, count and history.
+/// Writes phase, count and history into the status.
 pub(super) fn record(status: &mut AppWrapperStatus, course: Course, evidence: &Evidence, now: Timestamp) {
     let counted = course == Course::Reset { counted: true };
     status.phase = course.phase();

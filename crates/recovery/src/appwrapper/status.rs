@@ -1,4 +1,4 @@
-//! The status of an AppWrapper, as it is on the wire.
+//! The status of an AppWrapper as the API has it.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use super::resets::ResetRecord;
 /// `status.phase`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
-    /// Nobody has looked at it yet.
+    /// The controller has not handled it yet.
     #[default]
     Empty,
     /// Nothing of it is in the cluster.
@@ -23,22 +23,19 @@ pub enum Phase {
     Resuming,
     /// Its components are created.
     Running,
-    /// Its components are being deleted, to be created once more.
+    /// Its components are being deleted, to be created again.
     Resetting,
     /// Its components are being deleted because it is suspended.
     Suspending,
-    /// Its work is done.
     Succeeded,
-    /// Its work is given up.
     Failed,
-    /// It is being deleted.
     Terminating,
-    /// A phase that we do not know.
+    /// A phase that Salvor does not know.
     Unknown(String),
 }
 
 impl Phase {
-    /// All phases that there are.
+    /// All known phases.
     pub const ALL: [Self; 9] = [
         Self::Empty,
         Self::Suspended,
@@ -51,7 +48,6 @@ impl Phase {
         Self::Terminating,
     ];
 
-    /// The value on the wire.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Empty => "",
@@ -67,7 +63,6 @@ impl Phase {
         }
     }
 
-    /// Reads the value on the wire.
     pub fn from_api(phase: &str) -> Self {
         Self::ALL
             .into_iter()
@@ -94,63 +89,54 @@ impl<'de> Deserialize<'de> for Phase {
     }
 }
 
-/// A condition as metav1.Condition has it.
+/// A condition like metav1.Condition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Its reason.
     pub reason: String,
-    /// Its message.
     #[serde(default)]
     pub message: String,
     /// When `status` last changed.
     pub last_transition_time: Timestamp,
-    /// Never set by us; kept if somebody else did.
+    /// Salvor never sets it, but keeps another writer's value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
 impl Condition {
-    /// Whether its status is `True`.
     pub fn is_true(&self) -> bool {
         self.status == "True"
     }
 
-    /// Whether its status is `False`.
     pub fn is_false(&self) -> bool {
         self.status == "False"
     }
 }
 
-/// What is recorded of one component.
+/// The record of one component.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ComponentStatus {
-    /// Its name; empty before its first creation.
+    /// Empty before its first creation.
     pub name: String,
-    /// Its kind.
     pub kind: String,
-    /// Its group and version.
     pub api_version: String,
-    /// Its PodSets, declared or inferred. Kueue reads them.
+    /// The declared or inferred PodSets. Kueue reads them.
     pub pod_sets: Vec<PodSet>,
-    /// Its conditions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
 impl ComponentStatus {
-    /// A condition by its type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// The recorded name, if its object was created or may have been. A creation that failed may have taken effect.
+    /// The recorded name, if its object was created or may have been: a failed creation may have taken effect.
     pub fn name_in_use(&self) -> Option<&str> {
         let created = self
             .condition(RESOURCES_DEPLOYED)
@@ -163,21 +149,20 @@ impl ComponentStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AppWrapperStatus {
-    /// Where it is in its life.
     pub phase: Phase,
     /// The number of resets that count against the retry limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub resetting_count: i32,
-    /// Its conditions; foreign ones are kept.
+    /// Conditions of other writers are kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
     /// One for each component, by index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub component_status: Vec<ComponentStatus>,
-    /// What was admitted, as digests. Salvor's own.
+    /// Digests of what was admitted. Salvor's own field.
     #[serde(deserialize_with = "Admitted::read", skip_serializing_if = "Option::is_none")]
     pub admitted: Option<Admitted>,
-    /// The last resets and how the AppWrapper failed, oldest first. Salvor's own.
+    /// The last resets and the failure, oldest first. Salvor's own field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resets: Vec<ResetRecord>,
 }
@@ -187,17 +172,16 @@ fn is_zero(number: &i32) -> bool {
 }
 
 impl AppWrapperStatus {
-    /// A condition by its type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|it| it.kind == kind)
     }
 
-    /// Whether a condition is there and `True`.
+    /// True if the condition exists and is `True`.
     pub fn holds(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(Condition::is_true)
     }
 
-    /// How many pods all components together are expected to have.
+    /// The number of expected pods of all components together.
     pub fn expected_pods(&self) -> usize {
         self.component_status.iter().flat_map(|it| &it.pod_sets).map(PodSet::expected).sum()
     }

@@ -1,4 +1,4 @@
-//! The writes that AppWrapper recovery asks for, as data. Each names exactly the object that was judged.
+//! The writes of AppWrapper recovery, as data. Each names exactly the object on which the decision is based.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,84 +20,70 @@ use crate::step::{
     Tells, Verb, Write,
 };
 
-/// One guarded write.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Writes the whole status, if the AppWrapper is still exactly as it was judged (UID and resourceVersion).
+    /// Writes the whole status, with UID and resourceVersion as preconditions.
     PatchStatus {
-        /// The AppWrapper.
         appwrapper: AppWrapperRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// The status.
         status: Box<AppWrapperStatus>,
-        /// What depends on it.
         stakes: Stakes,
     },
-    /// Puts our finalizer on the AppWrapper, if it is still exactly as it was judged (UID and resourceVersion).
+    /// Adds Salvor's finalizer to the AppWrapper, with UID and resourceVersion as preconditions.
     AddFinalizer {
-        /// The AppWrapper.
         appwrapper: AppWrapperRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
         /// The finalizers of others, which stay.
         others: Vec<String>,
     },
-    /// Takes our finalizer off the AppWrapper, if it is still exactly as it was judged (UID and resourceVersion).
+    /// Removes Salvor's finalizer from the AppWrapper, with UID and resourceVersion as preconditions.
     RemoveFinalizer {
-        /// The AppWrapper.
         appwrapper: AppWrapperRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
         /// The finalizers of others, which stay.
         others: Vec<String>,
     },
-    /// Creates a component. Its body is a function of the AppWrapper that was judged, the index and the name; an object of that
-    /// name whose controller has the AppWrapper's UID is the component, and its creation has succeeded.
+    /// Creates a component. Its body depends only on the AppWrapper in this version, the index and the name. If an
+    /// object with that name exists and its controller has the AppWrapper's UID, it is the component, and the creation
+    /// has succeeded.
     CreateComponent {
         /// The AppWrapper that will own it.
         appwrapper: AppWrapperRef,
-        /// The state of the AppWrapper that the body is made from.
+        /// The version of the AppWrapper from which the body is built.
         resource_version: ResourceVersion,
-        /// The component's index.
         index: usize,
-        /// The object, which has no UID yet. It has a name also if its template has only a `generateName`.
+        /// The object, without a UID yet. It has a name even if its template has only a `generateName`.
         object: ObjectRef,
-        /// The object as JSON. Only whoever has read the AppWrapper live can make it.
+        /// The object as JSON. Building it requires a live read of the AppWrapper.
         #[serde(skip)]
         body: Option<Arc<str>>,
     },
-    /// Deletes an object that the AppWrapper owns (UID), with propagation policy Background.
+    /// Deletes an object that the AppWrapper owns, with the UID as precondition and propagation policy Background.
     DeleteComponent {
-        /// The object.
         object: ObjectRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// With or without grace.
+        /// With or without grace period.
         manner: Manner,
     },
-    /// Deletes a pod that has the AppWrapper's label (UID; with `Forceful` resourceVersion too).
+    /// Deletes a pod with the AppWrapper's label, with the UID as precondition. Without a grace period the
+    /// resourceVersion is a precondition too.
     DeletePod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
         resource_version: ResourceVersion,
-        /// With or without grace.
+        /// With or without grace period.
         manner: Manner,
     },
-    /// Marks a pod Failed that its kubelet does not end, if it is still exactly as it was judged (UID and resourceVersion). It is
-    /// deleted when that is seen.
+    /// Marks a pod Failed that its kubelet does not end, with UID and resourceVersion as preconditions. The pod is
+    /// deleted once that is observed.
     FailPod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The write fails if the pod has a newer version.
         resource_version: ResourceVersion,
-        /// The conditions to set.
         conditions: Vec<Condition>,
     },
-    /// Several of these writes that may be under way together. None of them waits for another, so one that the server refuses
-    /// does not hold up the rest.
+    /// Several writes that may be in flight together. None waits for another, so one that the server refuses does not
+    /// block the rest.
     AtOnce {
         /// The deletions.
         steps: Vec<Step>,
@@ -106,10 +92,9 @@ pub enum Step {
     RecordEvent(EventNote),
 }
 
-/// How an object is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Manner {
-    /// With the grace period that it has.
+    /// With the object's own grace period.
     Graceful,
     /// With a grace period of 0.
     Forceful,
@@ -117,17 +102,18 @@ pub enum Manner {
     Afterwards,
 }
 
-/// What depends on a write to the status.
+/// What depends on a status write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Stakes {
-    /// Nothing that could not be put right by the next write.
+    /// Nothing that the next write could not correct.
     Bookkeeping,
-    /// The end of the AppWrapper's life, or the release of its quota. Everything is read live once more before.
+    /// The AppWrapper ends, or releases its quota. Everything is read live again first.
     Final,
-    /// The workload is taken down because it is unhealthy. Everything is read live once more before, and the brake counts it.
+    /// The workload is taken down because it is unhealthy. Everything is read live again first, and the brake counts
+    /// it.
     TakesDown {
-        /// So many of its pods are not at their end yet.
+        /// Its pods that have not ended yet.
         pods: u32,
     },
 }
@@ -159,12 +145,12 @@ impl crate::step::Step for Step {
         }
     }
 
-    /// The decision to take a workload down counts for the brake, once. Deleting its components then carries it out, or does
-    /// what the workload's own spec asks for: a suspension, a deletion, a time to live. Pods that are forced may still run on a
-    /// node that nobody reaches, so each of them counts, once.
+    /// The brake counts the decision to take a workload down, once. Deleting the components then carries it out, or
+    /// does what the workload's own spec asks for: a suspension, a deletion, a time to live. Forced pods may still run
+    /// on an unreachable node, so the brake counts each of them, once.
     fn effect(&self) -> Effect<'_> {
         let looked_at = Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN };
-        // One look serves all deletions that it asks for.
+        // One second look covers all deletions of a decision.
         let deletes = Effect { irreversible: true, changes_what_was_judged: false, ..looked_at };
         match self {
             Self::PatchStatus { stakes, .. } => match stakes {
@@ -174,7 +160,7 @@ impl crate::step::Step for Step {
             },
             Self::AddFinalizer { .. } => Effect::WRITES_DOWN,
             Self::RemoveFinalizer { .. } => Effect { irreversible: true, ..looked_at },
-            // For an AppWrapper that is gone, suspended or another one by now nothing may be created.
+            // Nothing may be created for an AppWrapper that by now is gone, suspended or replaced by another one.
             Self::CreateComponent { .. } => Effect {
                 starts_work: true,
                 changes_what_was_judged: false,
@@ -247,7 +233,8 @@ impl crate::step::Step for Step {
                 let patch = Patch::status(Merge::Plain, status)?;
                 Write::of(self, judged(&appwrapper.uid, resource_version), Verb::Patch(patch))
             }
-            // Lists of custom resources are replaced whole; the revision tells that nobody has changed it since.
+            // A merge patch replaces lists of custom resources as a whole. The resourceVersion ensures that the list is
+            // unchanged.
             Self::AddFinalizer { appwrapper, resource_version, others } => {
                 let all: Vec<&str> = others.iter().map(String::as_str).chain([FINALIZER]).collect();
                 let patch = finalizers(&all);
@@ -276,7 +263,7 @@ impl crate::step::Step for Step {
                 let guard = judged(&pod.uid, resource_version);
                 pod_writes::patch_status(self, guard, Some(PodPhase::Failed), conditions)?
             }
-            // Each of its steps is written by itself.
+            // Each of its steps is written separately.
             Self::AtOnce { .. } => return Err(Changed),
             Self::RecordEvent(note) => Write::event(note),
         })
@@ -316,7 +303,7 @@ impl crate::step::Step for Step {
 }
 
 impl Step {
-    /// These steps, as one if they are several.
+    /// Combines several steps into one that runs them together.
     pub(super) fn at_once(mut steps: Vec<Self>) -> Vec<Self> {
         if steps.len() > 1 {
             steps = vec![Self::AtOnce { steps }];
@@ -325,7 +312,7 @@ impl Step {
     }
 }
 
-/// Stands in for the object of no step.
+/// A placeholder for an empty `AtOnce`.
 const NO_POD: Object<'static> =
     Object { kind: &crate::objects::POD, namespace: None, name: "", uid: crate::ids::Uid::unknown() };
 
@@ -344,7 +331,7 @@ impl Manner {
 }
 
 impl Step {
-    /// Whether both mean the same, so that a second look confirms the first. Times and wordings may differ.
+    /// True if both mean the same, so that a second look confirms the first. Times and messages may differ.
     pub fn means_the_same(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -389,7 +376,7 @@ impl Step {
     }
 }
 
-/// What a status says, without times and wordings.
+/// The content of a status without times and messages.
 fn gist(status: &AppWrapperStatus) -> (&str, i32, Vec<(&str, &str, &str)>) {
     let mut conditions: Vec<_> = status
         .conditions
@@ -440,7 +427,7 @@ impl fmt::Display for Manner {
     }
 }
 
-/// A duration as Go prints it.
+/// A duration in Go's format.
 pub(super) fn in_go(duration: jiff::SignedDuration) -> GoDuration {
     GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }

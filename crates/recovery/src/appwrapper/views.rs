@@ -1,4 +1,4 @@
-//! What AppWrapper recovery looks at: only the fields that it judges by.
+//! Views of the objects: only the fields on which the decisions of AppWrapper recovery depend.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,23 +17,19 @@ use crate::liveness::{Lease, Pulse};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
-/// AppWrappers.
 pub static APPWRAPPER: Kind = Kind::known(names::GROUP, names::VERSION, names::KIND, names::PLURAL);
 
-/// An AppWrapper, and no other AppWrapper of the same name.
+/// Identifies one AppWrapper, and no other one with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AppWrapperRef {
-    /// Its UID; first, because it alone tells any two apart.
+    /// First, because the UID alone distinguishes any two.
     pub uid: Uid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl AppWrapperRef {
-    /// The object.
     pub fn object(&self) -> Object<'_> {
         Object { kind: &APPWRAPPER, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
     }
@@ -55,18 +51,16 @@ impl fmt::Display for AppWrapperRef {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentKind {
-    /// Its API group, empty for the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// Its version.
     pub version: String,
-    /// Its kind.
     pub kind: String,
-    /// Its resource as paths have it; empty if the API server does not serve the kind.
+    /// The plural in request paths. Empty if the API server does not serve the kind.
     pub resource: String,
 }
 
 impl ComponentKind {
-    /// Group and version, as `apiVersion` has them.
+    /// Group and version in the form of `apiVersion`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
     }
@@ -85,18 +79,14 @@ impl fmt::Display for ComponentKind {
     }
 }
 
-/// An object of any kind that an AppWrapper made, and no other of the same name.
+/// Identifies an object of any kind that an AppWrapper created, and no other one with the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
-    /// Its UID.
     pub uid: Uid,
-    /// Its kind.
     #[serde(flatten)]
     pub kind: ComponentKind,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -117,20 +107,16 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// Everything that a judgement about one AppWrapper rests on.
+/// Everything that a decision about one AppWrapper depends on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AppWrapperView {
-    /// Which AppWrapper.
     pub appwrapper: AppWrapperRef,
-    /// The state that is judged.
     pub resource_version: ResourceVersion,
-    /// When it was created. Pods that are older are not its own, whatever their label says.
+    /// Older pods are not its own, whatever their label says.
     pub created: Timestamp,
-    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Whether our finalizer is on it.
+    /// True if Salvor's finalizer is set.
     pub has_finalizer: bool,
-    /// The finalizers of others.
     pub other_finalizers: Vec<String>,
     /// `spec.suspend`.
     pub suspend: bool,
@@ -138,179 +124,161 @@ pub struct AppWrapperView {
     pub managed_by: Option<String>,
     /// The annotations that change timers.
     pub annotations: Annotations,
-    /// Why the admission rules refuse it now: no webhook asked them, or they were others then. Nothing is created for it.
+    /// Why the admission rules refuse it now: no webhook checked it, or the rules were different then. Nothing is
+    /// created for it.
     pub refused: Option<String>,
-    /// What is known of who wrote its components.
     pub authorship: Authorship,
-    /// The spec beside what was admitted.
+    /// The spec compared with what was admitted.
     pub admitted: Comparison,
-    /// `spec.components`, in order, each with what there is of it in the cluster.
+    /// `spec.components`, in order, each with its state in the cluster.
     pub components: Vec<ComponentView>,
-    /// Objects whose controller is this AppWrapper, by UID, and that are none of `components`.
+    /// Objects whose controller is this AppWrapper, by UID, and that are not among `components`.
     pub strays: Vec<FoundComponent>,
-    /// The pods in its namespace that have its label.
+    /// The pods in its namespace with its label.
     pub pods: Vec<PodView>,
-    /// Whether `pods` is all there are: a list of them was read since we watch. Without it nothing is judged.
+    /// True if `pods` is complete: a list was read since the watch began. Without it no decision is made.
     pub pods_known: bool,
-    /// The nodes that `pods` and bare Pods among `components` are on. A node that is not in here does not exist.
+    /// The nodes of `pods` and of bare Pods among `components`. A node that is missing here does not exist.
     pub nodes: BTreeMap<NodeName, NodeView>,
-    /// Whether `nodes` is all there are.
+    /// True if `nodes` is complete.
     pub nodes_known: bool,
-    /// Its status as it was read.
+    /// The status as read from the API server.
     pub status: AppWrapperStatus,
-    /// What this process knows that the objects do not tell.
+    /// What this process knows and the objects do not show.
     pub memory: Memory,
 }
 
-/// What is known of who wrote the components, and of what they may create. It is asked for only where something is to be created.
+/// What is known about the author of the components and their rights. It is checked only before a creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authorship {
-    /// It does not stand in the way: no review is needed, or none was made yet; the look right before a creation makes them.
+    /// No objection: no review is needed, or none was made yet. The second look right before a creation makes them.
     #[default]
     Fine,
-    /// Their author is not known, or may not create them.
+    /// The author is not known, or may not create the components.
     Refused(String),
-    /// The keys of stamps were not read yet.
+    /// The keys for stamps were not read yet.
     NoKeys,
-    /// The author is known, and it could not be asked what they may create.
+    /// The author is known, but their rights could not be checked.
     Unanswered {
-        /// Why not.
         message: String,
-        /// When to ask again.
+        /// When the reviews are made again.
         retry_at: Timestamp,
     },
 }
 
-/// One of `spec.components`, and what there is of it.
+/// One of `spec.components`, with its state in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComponentView {
-    /// Its kind, by its template.
+    /// The kind in its template.
     pub kind: ComponentKind,
-    /// The name that it is created with: the template's, or one that follows from `generateName`, the UID of the AppWrapper
-    /// and the component's index, so that a second attempt makes the same object.
+    /// The name for its creation: the template's, or one derived from `generateName`, the UID of the AppWrapper and the
+    /// component's index, so that a second attempt creates the same object.
     pub name: String,
-    /// Its PodSets: the declared ones, or the inferred ones.
+    /// The declared PodSets, or else the inferred ones.
     pub pod_sets: Vec<super::status::PodSet>,
-    /// What there is of it. It is looked up by [`AppWrapperView::name_of`].
+    /// The object under [`AppWrapperView::name_of`].
     pub seen: Seen,
 }
 
-/// What was seen of a component.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Seen {
-    /// It is there; or somebody else's object has its name.
+    /// It exists, or another owner's object has its name.
     Found(Box<FoundComponent>),
     /// There is no such object.
     Absent {
-        /// The object as it was last seen by this process, if it ever was and the AppWrapper owned it.
+        /// The object as this process last saw it, if it ever did and the AppWrapper owned it.
         last: Option<Last>,
     },
-    /// The API server does not serve the kind, in no version. It said so more than once: a definition that is changed is not served for a
-    /// moment.
+    /// The API server serves the kind in no version. It answered so more than once: a definition that is being changed
+    /// is briefly not served.
     NoSuchKind,
-    /// Nobody can tell: its kind is not watched yet, may not be read, or is not served for the moment. With the reason.
+    /// Not known: its kind is not watched yet, may not be read, or is not served at the moment. The text says why.
     Unknown(String),
 }
 
-/// An object that is gone, as it was last seen.
+/// An object that is gone, in its last known state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Last {
-    /// Its last known state.
     pub object: Box<FoundComponent>,
-    /// How its end became known.
     pub end: End,
 }
 
 /// How the end of an object became known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The watch told of it: the last known state is its final one.
+    /// From a watch event: the last known state is the final one.
     Told,
-    /// A later list does not have it: anything may have happened to it after the last known state.
+    /// From a later list without it: anything may have happened after the last known state.
     Missed,
 }
 
 /// An object that an AppWrapper owns, or that has the name of one of its components.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundComponent {
-    /// Which object.
     pub object: ObjectRef,
-    /// The state that is judged.
     pub resource_version: ResourceVersion,
-    /// When it was created.
     pub created: Timestamp,
-    /// UID of its controller by `ownerReferences`, if it has one.
+    /// UID of its controller in `ownerReferences`.
     pub owner_uid: Option<Uid>,
-    /// Its deletion mark.
     pub deletion: Option<Deletion>,
-    /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// What it says of itself.
     pub state: ComponentState,
-    /// Of a Job: the pods that it still has to run.
+    /// For a Job: the pods that it still has to run.
     pub waves: Option<Waves>,
-    /// Of a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
+    /// For a bare Pod: the reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
-    /// Of a bare Pod: its node.
+    /// For a bare Pod: its node.
     pub node_name: Option<NodeName>,
 }
 
-/// A pod that has the AppWrapper's label.
+/// A pod with the AppWrapper's label.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodView {
-    /// Which pod.
     pub pod: PodRef,
-    /// The state that is judged.
     pub resource_version: ResourceVersion,
-    /// When it was created.
     pub created: Timestamp,
-    /// Its phase.
     pub phase: PodPhase,
-    /// Its deletion mark.
     pub deletion: Option<Deletion>,
-    /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// Its node.
     pub node_name: Option<NodeName>,
-    /// Index of the component that it belongs to, where [`component_of`](super::components::component_of) can tell.
+    /// The index of its component, if [`component_of`](super::components::component_of) can determine it.
     pub component: Option<usize>,
-    /// When the last of its containers that have ended did so.
+    /// When the last of its terminated containers ended.
     pub ended: Option<Timestamp>,
-    /// Exit codes other than 0 of its containers that have ended, init containers left out.
+    /// Nonzero exit codes of its terminated containers, without init containers.
     pub exit_codes: Vec<i32>,
-    /// The resources of which its containers request or may use some, init containers left out.
+    /// The resources that its containers request or have limits for, without init containers.
     pub resources: BTreeSet<String>,
-    /// Whether the scheduler says that it finds no node for it, or a scheduling gate holds it.
+    /// True if the scheduler finds no node for it, or a scheduling gate blocks it.
     pub unschedulable: bool,
     /// The reason of its condition `DisruptionTarget`, if that is True.
     pub disruption: Option<String>,
     /// True if its kubelet has reported every container as terminated.
     pub terminated: bool,
-    /// What decides whether two of it may run.
+    /// The facts that decide whether the pod may run twice.
     pub work: Work,
 }
 
-/// A node, as far as it matters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeView {
-    /// The resources that Autopilot wants to be left, by the node's labels: see
+    /// The resources with a NoExecute label of Autopilot: see
     /// [`Autopilot::no_execute`](super::policy::Autopilot::no_execute).
     pub no_execute: BTreeSet<String>,
-    /// Whether the control plane has lost it: taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`; and its kubelet
-    /// does not say that it is ready.
+    /// True if the control plane has lost the node (taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`)
+    /// and its kubelet does not report ready.
     pub unreachable: bool,
-    /// The pulse of its kubelet, by its Lease. It is read only while the control plane has lost the node.
+    /// The heartbeat of its kubelet, from its Lease. It is read only while the node is unreachable.
     pub pulse: Pulse,
-    /// Since when the control plane has lost it, if it has.
+    /// Since when the control plane has lost it.
     pub lost: Option<Timestamp>,
-    /// Whether it is out of service, or its eviction is asked for or under way.
+    /// True if it is out of service, or its eviction is requested or in progress.
     pub force_evicted: bool,
     /// Whether its machine is known to be off.
     pub machine: Machine,
 }
 
 impl Default for NodeView {
-    /// A node that is well, as far as anybody knows.
+    /// A node without known problems.
     fn default() -> Self {
         Self {
             no_execute: BTreeSet::new(),
@@ -324,50 +292,50 @@ impl Default for NodeView {
 }
 
 impl NodeView {
-    /// Whether its kubelet is silent for everybody: the control plane has lost it, and its Lease is not renewed. A Lease that
-    /// was not read yet tells nothing.
+    /// True if its kubelet is silent: the control plane has lost the node, and its Lease is not renewed. A Lease that
+    /// was not read yet proves nothing.
     pub fn is_silent(&self, now: Timestamp) -> bool {
         self.unreachable && self.pulse.lease != Lease::Unread && self.pulse.alive_until(now).is_none()
     }
 
-    /// Since when its kubelet is silent: the control plane has lost it, and it was not heard of later.
+    /// Since when its kubelet is silent: the later of its loss and its last heartbeat.
     pub fn silent_since(&self) -> Option<Timestamp> {
         self.lost.map(|lost| self.pulse.heard().map_or(lost, |heard| heard.max(lost)))
     }
 
-    /// Until when the kubelet of a node that the control plane has lost may be alive, by its Lease.
+    /// Until when the kubelet of an unreachable node may be alive, according to its Lease.
     pub fn alive_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.pulse.alive_until(now).filter(|_| self.unreachable)
     }
 }
 
-/// What this process knows and no object tells. All of it may be lost: then steps are tried once more, with the same end.
+/// What this process knows and no object shows. All of it may be lost: then steps are repeated, with the same result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
-    /// For each component by index: its last creation, if that failed.
+    /// The last failed creation of each component, by index.
     pub creation: BTreeMap<usize, CreateFailure>,
-    /// For components by index: since when the API server does not serve their kind.
+    /// Since when the API server does not serve a component's kind, by index.
     pub unserved: BTreeMap<usize, Timestamp>,
-    /// The names of the events that are known to be recorded.
+    /// The names of events that are known to be recorded.
     pub told: BTreeSet<String>,
-    /// The moment at which the workload was found unhealthy.
+    /// When the workload was found unhealthy.
     pub unhealthy: Option<Moment>,
-    /// True if the API server drops the record of what was admitted: its definition of AppWrappers is an older one. Then it is
-    /// not written again and again.
+    /// True if the API server drops the record of what was admitted, because its definition of AppWrappers is older.
+    /// Then it is not written again and again.
     pub record_is_dropped: bool,
 }
 
-/// The moment behind the time of a condition, which has whole seconds and is rounded up.
+/// The exact time behind a condition's time, which is rounded up to whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The time of the condition.
     shown: Timestamp,
-    /// The moment itself, at most a second before.
+    /// The exact time, at most a second earlier.
     exact: Timestamp,
 }
 
 impl Memory {
-    /// Takes in a status that was written just now.
+    /// Takes in a status that was just written.
     pub fn wrote(&mut self, status: &AppWrapperStatus, now: Timestamp) {
         let shown = status.unhealthy_since();
         if self.unhealthy.map(|moment| moment.shown) != shown {
@@ -377,39 +345,36 @@ impl Memory {
         }
     }
 
-    /// The moment behind the time of the condition that the workload is unhealthy.
+    /// The exact time at which the workload became unhealthy.
     pub(super) fn moment_behind(&self, shown: Timestamp) -> Timestamp {
         self.unhealthy.filter(|moment| moment.shown == shown).map_or(shown, |moment| moment.exact)
     }
 }
 
-/// A creation that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CreateFailure {
-    /// The error, for people.
     pub message: String,
-    /// Whether another attempt is of no use.
+    /// True if another attempt would not help.
     pub fatal: bool,
-    /// Whether it may have taken effect: nobody answered.
+    /// True if there was no answer, so it may have taken effect.
     pub unanswered: bool,
-    /// When.
     pub at: Timestamp,
-    /// So many attempts have failed in a row, this one counted.
+    /// Failed attempts in a row, including this one.
     pub attempts: u32,
 }
 
 impl CreateFailure {
-    /// The longest time between two attempts.
+    /// The maximum backoff, in seconds.
     const LONGEST_PAUSE: i64 = 16;
 
-    /// An answer of the API server to the creation of a component. Another attempt is of no use if the object is invalid. A kind that is
-    /// not served may be in a moment.
+    /// True if another attempt would not help, because the object is invalid. A kind that is not served may be served
+    /// soon, so that is not fatal.
     pub fn is_fatal_answer(code: u16) -> bool {
         code == 422
     }
 
-    /// When to try again: after 1, 2, 4, 8, then always 16 seconds. That holds for a creation without an answer too: a server that has
-    /// too much to do must not be sent the same again and again.
+    /// Backs off for 1, 2, 4, 8, then always 16 seconds. That applies to a creation without an answer too: an
+    /// overloaded server must not get the same request again and again.
     pub fn retry_at(&self) -> Timestamp {
         let seconds = 1i64.checked_shl(self.attempts.saturating_sub(1)).unwrap_or(Self::LONGEST_PAUSE);
         after(self.at, SignedDuration::from_secs(seconds.clamp(1, Self::LONGEST_PAUSE)))
@@ -417,21 +382,22 @@ impl CreateFailure {
 }
 
 impl AppWrapperView {
-    /// The name by which component `index` is looked up: the recorded one while it is in use, else the one to create it with.
+    /// The name under which component `index` is looked up: the recorded one while it is in use, else the one for its
+    /// creation.
     ///
-    /// An AppWrapper that another controller started may have recorded a random name.
+    /// An AppWrapper that another controller started may have a random name recorded.
     pub fn name_of(&self, index: usize) -> Option<&str> {
         let component = self.components.get(index)?;
         let recorded = self.status.component_status.get(index).and_then(|it| it.name_in_use());
         Some(recorded.unwrap_or(&component.name))
     }
 
-    /// Whether an object is the AppWrapper's own, by UID.
+    /// True if the AppWrapper controls the object, by UID.
     pub fn owns(&self, object: &FoundComponent) -> bool {
         object.owner_uid.as_ref() == Some(&self.appwrapper.uid)
     }
 
-    /// The object of component `index`, if it is there and the AppWrapper's own.
+    /// The object of component `index`, if it exists and the AppWrapper owns it.
     pub fn own_component(&self, index: usize) -> Option<&FoundComponent> {
         match &self.components.get(index)?.seen {
             Seen::Found(found) => self.owns(found).then_some(&**found),
@@ -441,19 +407,18 @@ impl AppWrapperView {
 }
 
 impl FoundComponent {
-    /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.deletion.is_some()
     }
 }
 
 impl PodView {
-    /// Whether it uses, or may use, what its AppWrapper has quota for.
+    /// True if it uses, or may use, the AppWrapper's quota.
     pub fn is_active(&self) -> bool {
         !self.phase.is_terminal()
     }
 
-    /// Whether it did not fail by itself: it was disrupted, and no container of it told an exit code.
+    /// True if it did not fail by itself: it was disrupted, and none of its containers reported a nonzero exit code.
     pub(super) fn was_evicted(&self) -> bool {
         self.disruption.is_some() && self.exit_codes.is_empty()
     }
