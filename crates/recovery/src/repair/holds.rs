@@ -19,7 +19,7 @@ use crate::one_actor::NodeActor;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
     Paused,
-    /// Too many nodes are past their toleration, so the nodes are probably not the cause.
+    /// Too many nodes are past their toleration, so the nodes are not the cause, or not the only one.
     TooManyUnhealthy {
         unhealthy: usize,
         /// Nodes that were past their toleration and healed recently. They still count.

@@ -508,7 +508,7 @@ mod tests {
         assert_eq!(look(&look(&memory, &[], 600), &[], 660), Progress::default());
     }
 
-    /// Times in the future or in the wrong order never block a node for ever.
+    /// Times in the future or in the wrong order never block a node forever.
     #[test]
     fn a_healing_that_somebody_else_wrote_counts_for_nothing() {
         for (seen, ended) in [(0, 500), (500, 1_000), (900, 400)] {

@@ -1,4 +1,4 @@
-//! The reasons for every decision of the repair recovery, with their messages.
+//! The reasons forevery decision of the repair recovery, with their messages.
 
 use std::fmt;
 

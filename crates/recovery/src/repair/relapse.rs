@@ -147,7 +147,7 @@ impl Memory {
             };
             let doubled = if first.sick == 0 { 0 } else { row.retries.min(DOUBLED) };
             let again = after(row.last, times(retry_after, 1 << doubled));
-            // Without a witness, wait for the outcome of the last try, but not for ever.
+            // Without a witness, wait for the outcome of the last try, but not forever.
             if !helps && (first.sick > 0 || now < again) {
                 let relapse = Relapse { sick: first.sick, again, tried, busy: false };
                 self.relapses.insert(key.clone(), relapse);

@@ -3,7 +3,7 @@
 //! Three numbers are distinct. A node past its toleration is *due*. *Unhealthy*, for the policy's limit, are due nodes
 //! that are initialized and not being deleted. *Used*, for the budget, are the repairs under way in the policy's
 //! status. A node that is given up (vetoed, ladder exhausted, or blocked because its machine may run) counts in neither
-//! of the last two: it would block a small pool for ever.
+//! of the last two: it would block a small pool forever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ impl Member<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Course {
     /// Nothing irreversible was done yet, because something blocks the repair. Its turn ends at this time: other nodes
-    /// would otherwise wait for ever. They cannot get turns in addition, because this repair could still begin beside
+    /// would otherwise wait forever. They cannot get turns in addition, because this repair could still begin beside
     /// theirs.
     NotBegun { lapses_at: Timestamp },
     /// The repair is in progress, and counts as stuck from this time on.

@@ -54,7 +54,7 @@ fn the_breaker_opens_above_its_limit() {
 
 /// The cases of Cluster API's `isAllowedRemediation` and `getMaxUnhealthy`: no limit, an unreadable limit, a number and
 /// a percentage, each with fewer, as many and more unhealthy nodes. The answers differ in two ways on purpose: a
-/// percentage is rounded up here, so that a small pool is not blocked for ever, and the default is 20% instead of "no
+/// percentage is rounded up here, so that a small pool is not blocked forever, and the default is 20% instead of "no
 /// limit".
 #[test]
 fn the_table_of_cluster_api() {

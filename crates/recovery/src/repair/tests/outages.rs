@@ -5,7 +5,7 @@ use super::*;
 
 const NOBODY: [String; 0] = [];
 
-/// Four nodes in each zone. Those in zone c are seen sick since minute 0.
+/// Four nodes in each zone. The first `sick_in_c` nodes of zone c are seen sick since minute 0.
 fn zones(policy: Policy, names: &[&str], sick_in_c: usize) -> World {
     let mut all = Vec::new();
     for zone in names {

@@ -260,7 +260,7 @@ fn a_node_that_boots_is_no_witness() {
     assert_eq!(world.survey(at(61)).relapses.len(), 1);
 }
 
-/// A list written by another writer, or a clock that jumped, neither stops repairs for ever nor breaks anything.
+/// A list written by another writer, or a clock that jumped, neither stops repairs forever nor breaks anything.
 #[test]
 fn garbage_in_the_memory_holds_nobody_for_ever() {
     let far = "9999-01-01T00:00:00Z";
