@@ -415,7 +415,7 @@ impl<'a> Picture<'a> {
     }
 }
 
-/// What the pods are waiting for.
+/// What a workload whose pods do not all run waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// Until all pods exist.
@@ -484,7 +484,7 @@ fn lost_nodes(sentence: &str, nodes: &BTreeSet<NodeName>) -> String {
     format!("{sentence}{}", nodes.join(", "))
 }
 
-/// The nodes named in such a message.
+/// The nodes named in a message about lost nodes.
 fn named_nodes(message: &str) -> Option<BTreeSet<NodeName>> {
     let names = [UNREACHABLE, FORCE_EVICTED].iter().find_map(|sentence| message.strip_prefix(sentence))?;
     Some(names.split(", ").map(NodeName::from).collect())
