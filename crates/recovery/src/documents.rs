@@ -1,14 +1,14 @@
-//! Documents name tests by which a reader can check what they say. This holds them to it.
+//! Documents name tests that prove their claims. This checks that those tests exist.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// Fails if a document names a test that does not exist, or fewer than it should. Words in code marks with two underscores are
-/// taken for tests, but for those that are known to be something else.
+/// Fails if a document names a test that does not exist, or fewer tests than it should. Words in backticks with at
+/// least two underscores count as tests, except for those listed in `no_tests`.
 pub(crate) fn assert_named_tests_exist(document: &str, at_least: usize, no_tests: &[&str]) {
     let sources = sources();
-    // The first piece stands before the first function.
+    // The first piece is before the first function.
     let tests: BTreeSet<&str> =
         sources.split("fn ").skip(1).filter_map(|rest| rest.split('(').next()).collect();
     let text = fs::read_to_string(document).unwrap();
@@ -17,7 +17,7 @@ pub(crate) fn assert_named_tests_exist(document: &str, at_least: usize, no_tests
             && word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
             && !no_tests.contains(word)
     };
-    // Every second piece stands between two marks.
+    // Every second piece is between two backticks.
     let named: Vec<&str> = text.split('`').skip(1).step_by(2).filter(is_test).collect();
     assert!(named.len() > at_least, "{document} names {} tests", named.len());
     for name in named {

@@ -11,14 +11,11 @@ use crate::objects::ObjectRef;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// Its reason.
     pub reason: &'static str,
-    /// Its message.
     pub message: String,
-    /// Since when, to the second.
+    /// To the second, as Kubernetes stores it.
     pub last_transition_time: Timestamp,
 }
 
@@ -26,25 +23,19 @@ pub struct Condition {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCondition {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// True if it holds.
     pub holds: bool,
-    /// Its reason.
     pub reason: &'static str,
-    /// Its message.
     pub message: String,
-    /// Since when, to the second.
+    /// To the second, as Kubernetes stores it.
     pub last_transition_time: Timestamp,
 }
 
-/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum EventType {
-    /// Something that should happen.
     Normal,
-    /// Something that a person should know.
+    /// A person should see it.
     Warning,
 }
 
@@ -52,20 +43,15 @@ pub enum EventType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EventNote {
-    /// The event's own name, the same on every attempt, so that the API server refuses a second one.
+    /// The same on every attempt, so that the API server refuses a duplicate.
     pub name: String,
-    /// The object that it is about.
     pub regarding: ObjectRef,
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: EventType,
-    /// Why it was recorded. Of a Job's end this is whatever its conditions say.
+    /// For the end of a Job this is the reason in the Job's conditions.
     pub reason: Cow<'static, str>,
-    /// The action.
     pub action: &'static str,
-    /// Its reporter.
     pub reporting_controller: &'static str,
-    /// The message.
     pub message: String,
 }
 

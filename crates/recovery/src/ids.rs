@@ -1,4 +1,4 @@
-//! The texts that identify objects, one type each, so that none can be passed where another is meant.
+//! One type for each identifier, so that none can be passed where another is meant.
 
 use std::{
     borrow::Borrow,
@@ -12,8 +12,8 @@ use std::{
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
-/// A text that is kept once, however often it is cloned: several maps have the UID and the name of every object as their key.
-/// None is the empty text, so that there can be a constant of it.
+/// A string that is stored once, however often it is cloned: several maps use the UID and the name of every object as
+/// keys. `None` is the empty string, so that it can be a constant.
 #[derive(Clone, Default)]
 struct Shared(Option<Arc<str>>);
 
@@ -31,7 +31,7 @@ impl From<&str> for Shared {
     }
 }
 
-/// A text with a meaning of its own. It is read from and written to JSON as that text.
+/// A string type of its own. JSON has it as a plain string.
 macro_rules! text {
     ($(#[$meta:meta])* $name:ident($kept:ty)) => {
         $(#[$meta])*
@@ -132,7 +132,7 @@ macro_rules! text {
     };
 }
 
-/// Reads a text straight into the form in which it is kept.
+/// Reads a string directly into the form in which it is stored.
 struct Text<T>(PhantomData<T>);
 
 impl<T: for<'a> From<&'a str>> Visitor<'_> for Text<T> {
@@ -147,7 +147,7 @@ impl<T: for<'a> From<&'a str>> Visitor<'_> for Text<T> {
     }
 }
 
-/// A text that maps are ordered by. They can be asked with a plain text, too.
+/// Makes a string type a map key, which can also be looked up by a plain `str`.
 macro_rules! key {
     ($name:ident) => {
         impl PartialOrd for $name {
@@ -185,7 +185,7 @@ key!(NodeName);
 static UNKNOWN: Uid = Uid(Shared(None));
 
 impl Uid {
-    /// The UID of an object that is known by its name only.
+    /// The UID of an object that is known only by its name.
     pub const fn unknown() -> &'static Self {
         &UNKNOWN
     }
@@ -198,32 +198,32 @@ text! {
 }
 
 impl ResourceVersion {
-    /// The number that tells which of two states is later.
+    /// The number that orders two states of an object.
     pub fn revision(&self) -> Revision {
         // Zero is no state of any object: to the API it means "any".
         Revision(self.0.parse().ok().filter(|number| *number > 0))
     }
 }
 
-/// A [`ResourceVersion`] as the number that it is. Only revisions of one history can be compared.
+/// A [`ResourceVersion`] as a number. Only revisions of one history can be compared.
 ///
-/// A server may send something that is no number. Such a revision is neither older nor newer than another, nor the same: whoever
-/// asks takes what comes as news.
+/// A server may send something that is not a number. Such a revision is neither older nor newer than another, nor equal
+/// to it, so callers treat it as a change.
 #[derive(Clone, Copy, Debug)]
 pub struct Revision(Option<u64>);
 
 impl Revision {
-    /// The revision of this number; 0 for none.
+    /// 0 for none.
     pub fn numbered(number: u64) -> Self {
         Self(Some(number).filter(|number| *number > 0))
     }
 
-    /// As a number that grows; 0 for none.
+    /// A number that grows; 0 for none.
     pub fn number(self) -> u64 {
         self.0.unwrap_or(0)
     }
 
-    /// True if it is known to be later than another.
+    /// True if it is known to be later than the other.
     pub fn is_after(self, other: Self) -> bool {
         self > other
     }

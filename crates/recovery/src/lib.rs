@@ -1,12 +1,12 @@
 //! Salvor's decisions and their reasons: one module per recovery, and the parts that recoveries share.
 //!
-//! Everything in here is a function of what was observed, the policy and the time. There is no client, no clock, no
-//! async and no randomness, so a decision can be read, tested and explained by itself.
+//! Everything here is a function of what was observed, the policy and the time. There is no client, no clock, no async
+//! and no randomness, so a decision can be read, tested and explained on its own.
 //!
-//! A recovery looks at *views* (only the fields that it judges by), and returns a [`Judgement`]: a [`Verdict`] with its
-//! reason, and every rule that was asked on the way. A [`Step`] is a guarded write as data, from the recovery's own enum of
-//! steps; carrying it out is somebody else's work. The [`Brake`](brake::Brake) holds all recoveries back when too much fails at once, and the
-//! [`ServerClock`] tells the time by which nothing is ever done early.
+//! A recovery reads *views* (only the fields that it decides by), and returns a [`Judgement`]: a [`Verdict`] with its
+//! reason, and every rule that was checked. A [`Step`] is a guarded write as data, from the recovery's own enum of
+//! steps; the operator carries it out. The [`Brake`](brake::Brake) blocks all recoveries when too much fails at once,
+//! and the [`ServerClock`] gives the time by which nothing is ever done early.
 
 pub mod appwrapper;
 pub mod brake;

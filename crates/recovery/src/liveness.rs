@@ -1,9 +1,10 @@
-//! Liveness of a node's kubelet: the one definition that all recoveries share.
+//! Liveness of a node's kubelet, defined once for all recoveries.
 //!
-//! A kubelet shows life by renewing its Lease. The time in the Lease is the kubelet's own, and its clock may be hours off: so
-//! a time that *moves* shows life whatever it says, and a time that does not move shows none for longer than the Lease lasts. No
-//! answer to the question is no silence: it is [`Lease::Unread`]. For a kubelet that keeps no Lease, the heartbeat of its node's
-//! `Ready` condition stands in for it, as for Kubernetes' own node lifecycle controller.
+//! A kubelet shows life by renewing its Lease. The renew time comes from the kubelet's own clock, which may be hours
+//! off. So a renew time that *moves* shows life whatever its value, and one that does not move for longer than the
+//! Lease lasts shows none. A Lease that could not be read does not mean silence: it is [`Lease::Unread`]. For a kubelet
+//! without a Lease, the heartbeat of the node's `Ready` condition takes its place, as in Kubernetes' node lifecycle
+//! controller.
 
 use std::fmt;
 
@@ -12,66 +13,63 @@ use jiff::{SignedDuration, Timestamp};
 use crate::moments::after;
 use crate::objects::Ready;
 
-/// A heartbeat counts for this long: as long as a Lease does by default.
+/// How long a heartbeat counts: as long as a Lease does by default.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
-/// The fields of a node's Lease.
+/// The fields of a node's Lease that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLease {
     /// When it was last renewed, by the kubelet's clock.
     pub renewed: Timestamp,
-    /// The duration of the Lease, as the Lease says.
     pub lasts: SignedDuration,
-    /// Since when it is known not to have moved, by somebody who watched it before us.
+    /// Since when the renew time is known not to have moved, as the control plane reports.
     pub still_since: Option<Timestamp>,
 }
 
 impl NodeLease {
-    /// A Lease that was read just now.
     pub fn new(renewed: Timestamp, lasts: SignedDuration) -> Self {
         Self { renewed, lasts, still_since: None }
     }
 
-    /// The replacement for a missing Lease: the heartbeat of the node's `Ready` condition. A kubelet that writes a heartbeat
-    /// writes `Ready` too: so a node that was called Unknown at `lost`, and still is, has had no heartbeat since.
+    /// Uses the heartbeat of the node's `Ready` condition in place of a missing Lease. A kubelet that writes a
+    /// heartbeat also writes `Ready`, so a node that became Unknown at `lost`, and still is, has had no heartbeat
+    /// since.
     pub fn of_heartbeat(at: Timestamp, lost: Option<Timestamp>) -> Self {
         Self { renewed: at, lasts: HEARTBEAT_LASTS, still_since: lost }
     }
 }
 
-/// The state of a node's Lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// The Lease was not read yet.
     Unread,
-    /// There is none.
     None,
-    /// The Lease was renewed.
     Renewed {
-        /// The time that the kubelet wrote, by its own clock.
+        /// The renew time that the kubelet wrote, by its own clock.
         written: Timestamp,
-        /// When the kubelet was last heard of, by the server's clock: when we saw that time change, or, if we did not, that time
-        /// itself, but not one that is yet to come.
+        /// The last sign of life, by the server's clock: when we saw the renew time change, or, if we did not, the
+        /// renew time itself, but never a time in the future.
         heard: Timestamp,
-        /// For how long that counts.
+        /// How long that sign of life counts.
         lasts: SignedDuration,
-        /// True if we saw it being renewed since we began to look.
+        /// True if we saw a renewal since we began to watch.
         moves: bool,
     },
 }
 
 impl Lease {
-    /// The Lease after one more read. A time that changes shows that the kubelet is alive, whatever its clock.
+    /// The Lease after one more read. A renew time that changes shows that the kubelet is alive, whatever its clock
+    /// says.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
         let Some(NodeLease { renewed: written, lasts, still_since: _ }) = read else {
-            // A kubelet that lives makes a Lease that was deleted anew when it next renews it. Until then the old one counts.
+            // A living kubelet recreates a deleted Lease at its next renewal. Until then the old one counts.
             return if self.is_fresh(now) { self } else { Self::None };
         };
         let (heard, moves) = match self {
-            // A kubelet whose clock is ahead of the server's wrote that time before now all the same.
+            // The kubelet wrote this time before now, even if its clock is ahead of the server's.
             Self::Unread => (written.min(now), false),
-            // A time that is yet to come was seen by a clock that has been put right since.
+            // A time in the future came from a clock that has been corrected since.
             Self::Renewed { written: before, heard, moves, .. } if before == written => {
                 (heard.min(now), moves)
             }
@@ -80,8 +78,8 @@ impl Lease {
         Self::Renewed { written, heard, lasts, moves }
     }
 
-    /// True if the kubelet has renewed it while we looked, or not longer ago than it may take: it does so four times in
-    /// the Lease's duration, and two of them may fail.
+    /// True if the kubelet renewed the Lease while we watched, or recently enough: it renews four times per Lease
+    /// duration, and two renewals may fail.
     pub(crate) fn is_kept_up(self, now: Timestamp) -> bool {
         match self {
             Self::Renewed { heard, lasts, moves, .. } => moves || now < after(heard, lasts / 2),
@@ -89,7 +87,8 @@ impl Lease {
         }
     }
 
-    /// True if the kubelet was heard of since it had written this time into the Lease. Without a Lease nobody can tell.
+    /// True if the kubelet showed life since it wrote this renew time. Without a Lease this is unknown, and counts as
+    /// true.
     pub(crate) fn was_renewed_since(self, time: Timestamp) -> bool {
         match self {
             Self::Renewed { written, moves, .. } => moves || written != time,
@@ -98,7 +97,7 @@ impl Lease {
         }
     }
 
-    /// Until when it shows that the kubelet lives.
+    /// Until when the Lease shows that the kubelet is alive.
     pub(crate) fn fresh_until(self) -> Option<Timestamp> {
         match self {
             Self::Renewed { heard, lasts, .. } => Some(after(heard, lasts)),
@@ -106,15 +105,15 @@ impl Lease {
         }
     }
 
-    /// True if it shows that the kubelet lives.
+    /// True if the Lease shows that the kubelet is alive.
     pub fn is_fresh(self, now: Timestamp) -> bool {
         self.fresh_until().is_some_and(|until| now < until)
     }
 
-    /// True if a node with this Lease is there again: its kubelet calls it Ready and renews the Lease.
+    /// True if a node with this Lease is back: its kubelet reports Ready and renews the Lease.
     ///
-    /// A node that has neither Lease nor heartbeat is there when it is Ready: nobody but its kubelet says so, and the control
-    /// plane has no more to go by either.
+    /// A node with neither Lease nor heartbeat is back when it is Ready: only its kubelet sets that, and the control
+    /// plane has no better signal either.
     pub fn is_back(self, ready: Ready, now: Timestamp) -> bool {
         ready == Ready::True && (self.is_fresh(now) || self == Self::None)
     }
@@ -130,35 +129,32 @@ impl fmt::Display for Lease {
     }
 }
 
-/// A Lease, and since when it is watched: for recoveries in which nobody vouches that the machine is off.
+/// A Lease, and since when it is watched: for recoveries that have no confirmation that the machine is off.
 ///
-/// At first sight a Lease may be old only by the clock of a kubelet that lives. A kubelet renews it four times in its
-/// duration, so a time that has not moved for half a duration, of which two renewals may have failed, is really old.
+/// On the first read a Lease may look old only because the kubelet's clock is behind. A kubelet renews it four times
+/// per duration, so a renew time that has not moved for half a duration is really old, even if two renewals failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pulse {
-    /// The Lease.
     pub lease: Lease,
-    /// Since when it is watched.
+    /// Since when the renew time is known not to have moved, or is watched.
     since: Timestamp,
 }
 
 impl Pulse {
-    /// Nobody has read the Lease yet.
     pub const UNREAD: Self = Self { lease: Lease::Unread, since: Timestamp::MAX };
 
-    /// The pulse after the Lease was read once more.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
         let still_since = read.and_then(|read| read.still_since).unwrap_or(now);
         Self { lease: self.lease.then(read, now), since: self.since.min(still_since).min(now) }
     }
 
-    /// The pulse for somebody who only glances at it: the kubelet's clock is believed.
+    /// The pulse after a single read, for callers that do not watch: the kubelet's clock is trusted.
     pub fn at_a_glance(read: Option<NodeLease>, now: Timestamp) -> Self {
         Self { lease: Lease::Unread.then(read, now), since: Timestamp::MIN }
     }
 
-    /// From when on the kubelet is silent, if the Lease is not renewed by then. None if no Lease says anything about it.
+    /// When the kubelet counts as silent unless the Lease is renewed first. None without a Lease.
     pub fn silent_from(self) -> Option<Timestamp> {
         match self.lease {
             Lease::Renewed { heard, lasts, .. } => {
@@ -168,13 +164,13 @@ impl Pulse {
         }
     }
 
-    /// Until when the kubelet lives, or may, as far as the Lease tells. What was seen by a wrong clock tells nothing: before
-    /// anything is done the Lease is read again.
+    /// Until when the kubelet is alive, or may be, as far as the Lease shows. None for a time that came from a wrong
+    /// clock: the Lease is read again before anything is done.
     pub fn alive_until(self, now: Timestamp) -> Option<Timestamp> {
         self.silent_from().filter(|until| now < *until && !self.is_of_a_wrong_clock(now))
     }
 
-    /// When the kubelet was last heard of, by its Lease.
+    /// When the kubelet last renewed its Lease, by the server's clock.
     pub fn heard(self) -> Option<Timestamp> {
         match self.lease {
             Lease::Renewed { heard, .. } => Some(heard),
@@ -182,12 +178,12 @@ impl Pulse {
         }
     }
 
-    /// True if reading the Lease again would tell nothing new, unless the kubelet comes back.
+    /// True if another read of the Lease would add nothing, unless the kubelet comes back.
     pub fn is_settled(self, now: Timestamp) -> bool {
         self.lease != Lease::Unread && self.alive_until(now).is_none() && !self.is_of_a_wrong_clock(now)
     }
 
-    /// True if it was seen at a time that is yet to come.
+    /// True if the recorded times are in the future.
     fn is_of_a_wrong_clock(self, now: Timestamp) -> bool {
         match self.lease {
             Lease::Renewed { heard, .. } => heard > now || self.since > now,
@@ -225,15 +221,15 @@ mod tests {
         Some(NodeLease::new(at(renewed), LASTS))
     }
 
-    /// The pulse after these reads, each at a time and with the time in the Lease.
+    /// Folds reads, each a time and the renew time in the Lease.
     fn pulse(reads: &[(i64, Option<i64>)]) -> Pulse {
         let one =
             |pulse: Pulse, (now, renewed): &(i64, Option<i64>)| pulse.then(renewed.and_then(read), at(*now));
         reads.iter().fold(Pulse::UNREAD, one)
     }
 
-    /// One API server was two hours ahead when the Lease was first read. Nobody waits for two hours because of it, and the
-    /// kubelet has its time all the same.
+    /// One API server was two hours ahead when the Lease was first read. Salvor does not wait two hours for that, and
+    /// the kubelet still gets its full time.
     #[test]
     fn what_was_seen_by_a_wrong_clock_is_read_again() {
         let ahead = pulse(&[(7_200, Some(0))]);
@@ -270,7 +266,8 @@ mod tests {
         }
     }
 
-    /// The control plane has watched the heartbeat of a node that it calls Unknown: a heartbeat would have made it Ready.
+    /// The control plane has watched the heartbeat of a node that it reports as Unknown: a heartbeat would have made it
+    /// Ready.
     #[test]
     fn a_heartbeat_that_the_control_plane_misses_is_not_watched_anew() {
         let heartbeat = |at_: i64, lost: Option<i64>| Some(NodeLease::of_heartbeat(at(at_), lost.map(at)));

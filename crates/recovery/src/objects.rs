@@ -1,4 +1,4 @@
-//! The objects that recoveries act on, each named so that no other can be meant, and what more than one of them reads there.
+//! References to the objects that recoveries act on, unambiguous by UID, and fields that more than one recovery reads.
 
 use crate::ids::{NodeName, Uid};
 use std::{borrow::Cow, fmt};
@@ -9,18 +9,18 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 /// A kind of object, as the API names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kind {
-    /// The API group, empty for the core group.
+    /// Empty for the core group.
     pub group: Cow<'static, str>,
     /// The version in which it is read and written.
     pub version: Cow<'static, str>,
     /// The kind, such as `Pod`.
     pub kind: Cow<'static, str>,
-    /// The name in paths, such as `pods`.
+    /// The plural name in paths, such as `pods`.
     pub resource: Cow<'static, str>,
 }
 
 impl Kind {
-    /// A kind that is known when this is compiled.
+    /// A kind that is known at compile time.
     pub const fn known(
         group: &'static str,
         version: &'static str,
@@ -43,7 +43,7 @@ impl Kind {
         }
     }
 
-    /// The resource with its group, as `kubectl` takes it.
+    /// The resource with its group, as `kubectl` accepts it.
     pub fn full_resource(&self) -> Cow<'_, str> {
         match &*self.group {
             "" => Cow::Borrowed(&self.resource),
@@ -52,32 +52,24 @@ impl Kind {
     }
 }
 
-/// Pods.
 pub static POD: Kind = Kind::known("", "v1", "Pod", "pods");
-/// Nodes.
 pub static NODE: Kind = Kind::known("", "v1", "Node", "nodes");
-/// PersistentVolumes.
 pub static PERSISTENT_VOLUME: Kind = Kind::known("", "v1", "PersistentVolume", "persistentvolumes");
-/// Jobs.
 pub static JOB: Kind = Kind::known("batch", "v1", "Job", "jobs");
-/// Leases.
 pub static LEASE: Kind = Kind::known("coordination.k8s.io", "v1", "Lease", "leases");
 
-/// One object and no other of the same name, borrowed.
+/// A reference to one object and no other of the same name, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<'a> {
-    /// Its kind.
     pub kind: &'a Kind,
-    /// Its namespace, if its kind has one.
+    /// None if its kind is cluster-scoped.
     pub namespace: Option<&'a str>,
-    /// Its name.
     pub name: &'a str,
-    /// Its UID, empty if it is not known.
+    /// Empty if unknown.
     pub uid: &'a Uid,
 }
 
 impl Object<'_> {
-    /// The same, owned.
     pub fn to_ref(&self) -> ObjectRef {
         ObjectRef {
             kind: self.kind.clone(),
@@ -88,21 +80,19 @@ impl Object<'_> {
     }
 }
 
-/// One object and no other of the same name.
+/// A reference to one object and no other of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectRef {
-    /// Its UID, empty if it is not known; first, because it alone tells any two apart.
+    /// Empty if unknown. First in the order, because it alone distinguishes any two objects.
     pub uid: Uid,
-    /// Its kind.
     pub kind: Kind,
-    /// Its namespace, if its kind has one.
+    /// None if its kind is cluster-scoped.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
 impl ObjectRef {
-    /// A Lease, by its name.
+    /// A Lease, by its name; its UID is unknown.
     pub fn lease(namespace: &str, name: &str) -> Self {
         Self {
             uid: Uid::default(),
@@ -112,13 +102,12 @@ impl ObjectRef {
         }
     }
 
-    /// The same, borrowed.
     pub fn as_object(&self) -> Object<'_> {
         let Self { uid, kind, namespace, name } = self;
         Object { kind, namespace: namespace.as_deref(), name, uid }
     }
 
-    /// The namespace in which events about it are kept: Kubernetes keeps those of objects without one in `default`.
+    /// The namespace of events about the object: Kubernetes keeps those of cluster-scoped objects in `default`.
     pub fn event_namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
     }
@@ -149,20 +138,17 @@ impl Serialize for ObjectRef {
     }
 }
 
-/// A pod, and no other pod of the same name.
+/// A reference to one pod and no other of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRef {
-    /// Its UID; first, because it alone tells any two apart.
+    /// First in the order, because it alone distinguishes any two pods.
     pub uid: Uid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl PodRef {
-    /// The object.
     pub fn object(&self) -> Object<'_> {
         Object { kind: &POD, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
     }
@@ -180,18 +166,15 @@ impl fmt::Display for PodRef {
     }
 }
 
-/// A node, and no other node of the same name.
+/// A reference to one node and no other of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRef {
-    /// Its name.
     pub name: NodeName,
-    /// Its UID.
     pub uid: Uid,
 }
 
 impl NodeRef {
-    /// The object.
     pub fn object(&self) -> Object<'_> {
         Object { kind: &NODE, namespace: None, name: self.name.as_str(), uid: &self.uid }
     }
@@ -209,20 +192,17 @@ impl fmt::Display for NodeRef {
     }
 }
 
-/// A Job, and no other Job of the same name.
+/// A reference to one Job and no other of the same name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRef {
-    /// Its UID; first, because it alone tells any two apart.
+    /// First in the order, because it alone distinguishes any two Jobs.
     pub uid: Uid,
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
 impl JobRef {
-    /// The object.
     pub fn object(&self) -> Object<'_> {
         Object { kind: &JOB, namespace: Some(&self.namespace), name: &self.name, uid: &self.uid }
     }
@@ -240,23 +220,22 @@ impl fmt::Display for JobRef {
     }
 }
 
-/// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PodPhase {
     /// Not all containers have started.
     Pending,
-    /// Some container runs.
+    /// At least one container runs.
     Running,
-    /// All containers have ended well.
+    /// All containers have succeeded.
     Succeeded,
-    /// All containers have ended, and not all well.
+    /// All containers have ended, and at least one failed.
     Failed,
-    /// The node could not be asked.
+    /// The state of the pod could not be read from its node.
     Unknown,
 }
 
 impl PodPhase {
-    /// Reads `status.phase`. An absent phase is a new pod's; what nobody knows is `Unknown`.
+    /// Reads `status.phase`. An absent phase means a new pod; an unrecognized one is `Unknown`.
     pub fn from_api(phase: &str) -> Self {
         match phase {
             "" | "Pending" => Self::Pending,
@@ -290,23 +269,19 @@ impl fmt::Display for PodPhase {
     }
 }
 
-/// A pod's deletion mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion {
     /// `metadata.deletionTimestamp`: the end of the pod's own grace period.
     pub timestamp: Timestamp,
-    /// `metadata.deletionGracePeriodSeconds`; 0 once the pod is force deleted and only finalizers hold it.
+    /// `metadata.deletionGracePeriodSeconds`; 0 once the pod is force deleted and only finalizers keep it.
     pub grace_seconds: Option<i64>,
 }
 
-/// A taint, by which Kubernetes tells nodes apart for scheduling and eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Taint {
-    /// Its key.
     pub key: String,
-    /// Its value, empty if it has none.
+    /// Empty if it has none.
     pub value: String,
-    /// Its effect.
     pub effect: String,
 }
 
@@ -320,16 +295,16 @@ impl fmt::Display for Taint {
 /// A node's `Ready` condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// The kubelet says that it is ready.
+    /// The kubelet reports that it is ready.
     True,
-    /// The kubelet says that it is not.
+    /// The kubelet reports that it is not ready.
     False,
-    /// The kubelet says nothing, or there is no such condition.
+    /// The kubelet reports nothing, or there is no such condition.
     Unknown,
 }
 
 impl Ready {
-    /// Reads the condition's status.
+    /// Reads the status of the condition.
     pub fn from_api(status: Option<&str>) -> Self {
         match status {
             Some("True") => Self::True,
@@ -338,10 +313,10 @@ impl Ready {
         }
     }
 }
-/// A boot ID is a UUID. What is written on a Node has a bound, and a kubelet may report anything.
+/// A boot ID is a UUID, but a kubelet may report anything. This bounds what Salvor writes on a Node.
 const LONGEST_BOOT_ID: usize = 128;
 
-/// The boot of a machine, in a form that can be written down; none if it is not known.
+/// The boot ID in a form that can be written; none if it is unknown.
 pub(crate) fn boot_to_remember(boot_id: &str) -> Option<String> {
     Some(boot_id).filter(|boot| !boot.is_empty() && boot.len() <= LONGEST_BOOT_ID).map(str::to_owned)
 }

@@ -1,19 +1,23 @@
-//! Two recoveries on one node: one of them acts, the others wait and say for whom.
+//! Decides which recovery acts on a node when more than one could. One acts; the others wait and report for which.
 //!
-//! The taints and annotations on the node decide, so every process gets the same answer, also after a restart. The order:
+//! The taints and annotations on the node decide, so every process reaches the same decision, also after a restart. The
+//! order:
 //!
-//! 1. **Eviction**, from when it is asked for until it is finished and its taint is gone, or until somebody stops it. A request
-//!    is somebody's word about this machine. An annotation of it that cannot be read counts as under way: nobody knows.
-//! 2. **Out of service** (`taintNodeOutOfService` of the zombie recovery), from when we put the taint on until we take it off. It
-//!    rests on time alone, so it comes after somebody's word. Our own taint is nobody's word: it never asks for an eviction.
-//! 3. Otherwise whoever finds a reason first. Both write with the revision that they judged, so of two that begin at once one is
-//!    refused, and then sees the other.
+//! 1. **Eviction**, from the request until it is finished and its taint is gone, or until a person stops it. A request
+//!    is a statement about this machine. An eviction annotation that cannot be read counts as under way: its state is
+//!    unknown.
+//! 2. **Out of service** (`taintNodeOutOfService` of the zombie recovery), from setting our taint until removing it. It
+//!    rests on elapsed time alone, so a statement about the machine goes first. Our own taint is no such statement: it
+//!    never requests an eviction.
+//! 3. Otherwise the recovery that finds a reason first. Both write with the resourceVersion that they decided on, so if
+//!    two begin at once one gets a conflict, and then sees the other.
 //!
-//! Taking off what a recovery itself put on is always allowed. A recovery that is switched off holds nobody up.
+//! A recovery may always remove what it set itself. A recovery that is switched off blocks no other.
 //!
-//! **Repair** replaces the whole node, and so ends whatever others do on it. It waits for an eviction that is asked for or under way,
-//! which frees pods and volumes that would otherwise be orphaned with the node. It does not wait for an eviction that is finished, nor
-//! for our out-of-service taint: both stay until the node is back, and that is what the repair is for.
+//! **Repair** replaces the whole node, which ends what others do on it. It waits for an eviction that is requested or
+//! under way, because that frees pods and volumes that would otherwise be orphaned with the node. It does not wait for
+//! a finished eviction or for our out-of-service taint: both stay until the node is back, and the repair is what brings
+//! it back.
 
 use std::fmt;
 
@@ -24,10 +28,8 @@ use salvor_api::{Controller, Gate};
 use crate::eviction::{Memory, Progress, fits};
 use crate::objects::Taint;
 
-/// A recovery that acts on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeActor {
-    /// The eviction recovery.
     Eviction,
     /// The rule `taintNodeOutOfService` of the zombie recovery.
     OutOfService,
@@ -42,26 +44,22 @@ impl fmt::Display for NodeActor {
     }
 }
 
-/// The progress of a node's eviction, as its annotations say.
+/// The progress of a node's eviction, from its annotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvictionSign {
-    /// They say nothing.
     #[default]
     None,
     /// The eviction was requested, and the taint is gone.
     Asked,
-    /// The eviction has begun.
     UnderWay,
-    /// The eviction is finished.
     Finished,
-    /// Somebody stopped it.
+    /// A person stopped it.
     Stopped,
-    /// They cannot be read.
+    /// The annotations cannot be read.
     Unreadable,
 }
 
 impl EvictionSign {
-    /// Reads the annotations.
     pub fn read(progress: Option<&str>, asked: Option<&str>) -> Self {
         Self::in_memory(&Memory::read(progress, asked))
     }
@@ -76,7 +74,6 @@ impl EvictionSign {
         }
     }
 
-    /// The same of an annotation that was read.
     pub(crate) fn of(progress: &Progress) -> Self {
         match progress {
             Progress { stopped: Some(_), .. } => Self::Stopped,
@@ -86,30 +83,26 @@ impl EvictionSign {
     }
 }
 
-/// The signs on a node that tell which recovery acts on it.
+/// What on a node shows which recovery acts on it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSigns<'a> {
-    /// Its taints.
     pub taints: &'a [Taint],
-    /// The progress of its eviction, from our annotations.
     pub eviction: EvictionSign,
-    /// True if our annotation says that we put the out-of-service taint there.
+    /// True if our annotation says that we set the out-of-service taint.
     pub out_of_service: bool,
 }
 
 /// The recoveries of this configuration that act on nodes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeActors {
-    /// Taints of others that ask for an eviction; none if that recovery is switched off.
+    /// Foreign taints that request an eviction; none if that recovery is switched off.
     eviction: Option<Vec<EvictionTrigger>>,
-    /// True if zombie recovery is switched on.
     out_of_service: bool,
-    /// Taints of others that prove that a machine is off.
+    /// Foreign taints that prove that a machine is off.
     proofs: Vec<EvictionTrigger>,
 }
 
 impl NodeActors {
-    /// Those that are switched on.
     pub fn new(configuration: &Configuration) -> Self {
         let controllers = &configuration.controllers;
         let evicts = controllers.enabled(Controller::Eviction);
@@ -150,7 +143,7 @@ impl NodeActors {
         }
     }
 
-    /// Whom a repair of the node has to wait for.
+    /// The recovery that a repair of the node has to wait for.
     pub fn before_a_repair(&self, signs: NodeSigns<'_>) -> Option<NodeActor> {
         match signs.eviction {
             EvictionSign::Finished => None,
@@ -162,7 +155,7 @@ impl NodeActors {
         }
     }
 
-    /// Whom a recovery has to wait for on a node.
+    /// The recovery that another one has to wait for on a node.
     pub fn another(&self, than: NodeActor, signs: NodeSigns<'_>) -> Option<NodeActor> {
         self.actor(signs).filter(|actor| *actor != than)
     }
@@ -176,13 +169,12 @@ fn is_evicted(triggers: &[EvictionTrigger], signs: NodeSigns<'_>, marked: bool) 
     };
     match signs.eviction {
         EvictionSign::UnderWay | EvictionSign::Asked | EvictionSign::Unreadable => true,
-        // The taint of others that asked for it may stand for as long as it likes.
+        // The foreign taint that requested it may stay for any time.
         EvictionSign::Finished | EvictionSign::Stopped => has_our_key(),
         EvictionSign::None => has_our_key() || signs.taints.iter().any(is_asked_by),
     }
 }
 
-/// The observation, for the verdict.
 pub(crate) fn see_actor(actor: Option<NodeActor>) -> String {
     actor.map_or("nobody".into(), |actor| actor.to_string())
 }
@@ -196,7 +188,8 @@ mod tests {
     const OUT: &str = "node.kubernetes.io/out-of-service";
     const OURS: &str = "salvor.dev/force-eviction";
 
-    /// A person's word, and what the administrator says is proof; not a taint that we put on ourselves.
+    /// A person's taint proves it, and so does one that the administrator configured as proof; a taint that we set does
+    /// not.
     #[test]
     fn some_taints_prove_that_a_machine_is_off() {
         let actors = actors("[repair]");
@@ -281,7 +274,7 @@ mod tests {
             let taints: Vec<Taint> = keys.iter().map(taint).collect();
             let signs = NodeSigns { taints: &taints, eviction: *eviction, out_of_service: *out_of_service };
             assert_eq!(both.actor(signs), *expected, "{case}");
-            // At most one is not told to wait.
+            // At most one recovery does not have to wait.
             let free = [NodeActor::Eviction, NodeActor::OutOfService]
                 .into_iter()
                 .filter(|actor| both.another(*actor, signs).is_none())
@@ -294,7 +287,7 @@ mod tests {
                 expected.filter(|it| *it == NodeActor::Eviction && signs.eviction != Finished),
                 "{case}"
             );
-            // A recovery that is switched off holds nobody up.
+            // A recovery that is switched off blocks no other.
             assert_ne!(actors("[zombie]").actor(signs), Some(NodeActor::Eviction), "{case}");
             assert_ne!(actors("[eviction]").actor(signs), Some(NodeActor::OutOfService), "{case}");
         }

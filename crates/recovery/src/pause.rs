@@ -1,4 +1,4 @@
-//! The pause switch: an annotation on the Lease by which a person stops everything, without a restart.
+//! The pause switch: an annotation on the Lease by which a person stops all writes, without a restart.
 
 use std::fmt;
 
@@ -8,36 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::fnv::Fnv;
 
-/// Of text that nobody can read, so much is shown.
+/// How much of an unreadable annotation is shown.
 const SHOWN: usize = 100;
 
-/// Why nothing is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Pause {
-    /// Somebody said so.
     Said(Said),
     /// The annotation cannot be read; this is the beginning of its value.
     Unreadable(String),
-    /// The switch was not read yet.
     Unread,
 }
 
-/// The pause: person, time and reason, as JSON in the annotation.
+/// The JSON value of the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Said {
-    /// Since when.
     pub since: Timestamp,
-    /// By whom.
     pub by: String,
-    /// Why; empty if nobody said.
+    /// Empty if none was given.
     #[serde(default)]
     pub reason: String,
 }
 
 impl Pause {
-    /// Reads the annotation. What cannot be read is a pause as well: whoever wrote it wanted something to stop.
+    /// Reads the annotation. An unreadable value is a pause as well: its author wanted something to stop.
     pub fn read(annotation: &str) -> Self {
         match serde_json::from_str(annotation) {
             Ok(said) if annotation.trim_start().starts_with('{') => Self::Said(said),
@@ -63,19 +58,17 @@ impl fmt::Display for Pause {
     }
 }
 
-/// Whoever leads has stopped: what stands in another annotation, as JSON.
+/// The leader confirms that it has stopped, as JSON in another annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PauseAcknowledged {
-    /// The leader that has stopped.
     pub by: String,
-    /// When.
     pub at: Timestamp,
-    /// Which pause it is about, by [`pause_token`].
+    /// The pause that is confirmed, by [`pause_token`].
     pub of: String,
 }
 
-/// Tells one pause from another, whatever stands in the annotation.
+/// Identifies one pause, whatever the annotation contains.
 pub fn pause_token(annotation: &str) -> String {
     let mut hash = Fnv::default();
     hash.add(annotation.as_bytes());

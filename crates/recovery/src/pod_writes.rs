@@ -1,4 +1,4 @@
-//! Writes on pods that more than one recovery asks for.
+//! Writes on pods that more than one recovery requests.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::event::Condition;
 use crate::objects::{PodPhase, PodRef};
 use crate::step::{Changed, Delete, Guard, Merge, Patch, Step, Verb, Write};
 
-/// The pod's status with conditions set to `True`, and with a new phase if there is one. Others' conditions stay.
+/// Patches the pod's status: sets conditions to `True`, and the phase if there is one. Foreign conditions stay.
 pub(crate) fn patch_status<'a, S: Step>(
     step: &'a S,
     guard: Guard<'a>,
@@ -24,16 +24,16 @@ pub(crate) fn patch_status<'a, S: Step>(
         last_transition_time: c.last_transition_time,
     });
     let status = PodStatus { conditions: conditions.collect(), phase: phase.map(PodPhase::as_str) };
-    // Strategic: conditions are merged by their type, so those of others stay without being read.
+    // Strategic: conditions are merged by their type, so foreign ones stay without being read.
     Ok(Write::of(step, guard, Verb::Patch(Patch::status(Merge::Strategic, &status)?)))
 }
 
-/// The pod is deleted, if it is still exactly as it was judged.
+/// Deletes the pod, if it is still in the state that the decision rests on.
 pub(crate) fn delete<'a, S: Step>(step: &'a S, guard: Guard<'a>, how: Delete) -> Write<'a> {
     Write::of(step, guard, Verb::Delete(how))
 }
 
-/// The sentence of a change of a pod's status.
+/// The sentence for a change of a pod's status.
 pub(crate) fn tell_patch(
     f: &mut fmt::Formatter<'_>,
     pod: &PodRef,

@@ -1,22 +1,22 @@
-//! Signatures by which Salvor recognises what it wrote itself.
+//! Signatures by which Salvor recognizes what it wrote itself.
 
 use std::fmt;
 
 use ring::hmac;
 
-/// So many bytes has a key.
+/// In bytes.
 pub const KEY_LENGTH: usize = 32;
 
 /// The keys, which all replicas share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// It signs.
+    /// Signs.
     pub current: [u8; KEY_LENGTH],
-    /// It signed before; what it has signed still counts.
+    /// Signed before a rotation; its signatures stay valid.
     pub previous: Option<[u8; KEY_LENGTH]>,
 }
 
-/// Keys stay out of logs.
+/// Keeps keys out of logs.
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keys").finish_non_exhaustive()
@@ -30,7 +30,7 @@ impl Keys {
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether one of the keys has signed these bytes. How long that takes tells nothing of what would be right.
+    /// Whether one of the keys signed these bytes. The comparison takes constant time, so its duration reveals nothing.
     pub fn have_signed(&self, bytes: &[u8], signature: &str) -> bool {
         let Some(tag) = unhex(signature) else { return false };
         let keys = [Some(&self.current), self.previous.as_ref()];

@@ -1,7 +1,7 @@
-//! Steps: what a recovery asks to be written, as plain values.
+//! Steps: the writes that a recovery requests, as plain values.
 //!
-//! Each recovery has an enum of steps beside its rules. A [`Step`] says what it is about, what it may do to others
-//! ([`Effect`]) and what is to be sent ([`Write`]). Whoever carries steps out knows nothing else of the recovery.
+//! Each recovery has an enum of steps beside its rules. A [`Step`] states its object, its effect on others ([`Effect`])
+//! and the request to send ([`Write`]). The executor of steps knows nothing else of the recovery.
 
 use std::{
     borrow::Cow,
@@ -15,9 +15,9 @@ use crate::event::EventNote;
 use crate::ids::{ResourceVersion, Uid};
 use crate::objects::Object;
 
-/// One guarded write of a recovery, or several that may be under way together.
+/// One guarded write of a recovery, or several that may run together.
 ///
-/// `Display` is the sentence that a person reads, and the JSON form is what `explain` prints.
+/// `Display` is the sentence for people, and the JSON form is what `explain` prints.
 pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 'static {
     /// A stable name for metrics and logs.
     fn name(&self) -> &'static str;
@@ -25,50 +25,48 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
     /// The object that the step writes, or that its event is about.
     fn object(&self) -> Object<'_>;
 
-    /// The effect of the step on others.
     fn effect(&self) -> Effect<'_>;
 
-    /// A text that tells two steps of one name on one object apart; empty if nothing does.
+    /// Distinguishes two steps of one name on one object; empty if there is no difference.
     fn detail(&self) -> Cow<'_, str>;
 
-    /// The event that the step is, if it is one.
+    /// The event that the step records, if any.
     fn tells(&self) -> Option<Tells<'_>>;
 
-    /// The step in the words of a timeline, such as "marked Failed"; `None` for everyday work.
+    /// The step in the words of a timeline, such as "marked Failed"; `None` for routine work.
     fn headline(&self) -> Option<&'static str>;
 
-    /// Objects that are read before the step can be written, because the API takes some lists only whole.
+    /// Objects to read before the step can be written, because the API takes some lists only whole.
     fn reads(&self) -> Vec<Object<'_>> {
         Vec::new()
     }
 
-    /// The request, made of the step and of what was read for it, in the order of [`Step::reads`].
+    /// The request, from the step and the objects read for it, in the order of [`Step::reads`].
     ///
     /// # Errors
-    /// The object that was read is not the judged one.
+    /// The object that was read is not in the state that the decision rests on.
     fn write(&self, read: &[Option<Value>]) -> Result<Write<'_>, Changed>;
 
-    /// The steps in it, which may be under way together. All are tried, and what follows is done if all succeed.
+    /// The steps in it, which may run together. All are tried; what follows is done only if all succeed.
     fn steps(&self) -> &[Self] {
         std::slice::from_ref(self)
     }
 
-    /// The same, taken out of it.
     fn into_steps(self) -> Vec<Self> {
         vec![self]
     }
 
-    /// True if another judgement asks for this very step.
+    /// True if another decision requests this very step.
     fn is_same_step(&self, other: &Self) -> bool {
         self.name() == other.name() && self.object() == other.object() && self.detail() == other.detail()
     }
 
-    /// True if the step takes something away from a workload. The brake must let it pass.
+    /// True if the step takes something away from a workload. The brake must allow it.
     fn is_disruptive(&self) -> bool {
         self.steps().iter().any(|step| step.effect().disrupts != Disrupts::Nothing)
     }
 
-    /// True if the live objects are read and judged once more right before the step.
+    /// True if the live objects are read and decided on again right before the step.
     fn needs_a_second_look(&self) -> bool {
         self.steps().iter().any(|step| step.effect().second_look != SecondLook::No)
     }
@@ -78,40 +76,39 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
         self.is_disruptive() || self.steps().iter().any(|step| step.effect().starts_work)
     }
 
-    /// True if the step cannot be taken back, so that it waits while it is not certain what time it is.
+    /// True if the step cannot be undone, so that it waits while the server's time is uncertain.
     fn is_irreversible(&self) -> bool {
         self.steps().iter().any(|step| step.effect().irreversible)
     }
 
-    /// True if the step changes the object that was judged, so that a look from before it does not show it as it is.
+    /// True if the step changes the object that the decision is about, so that an earlier read of it is stale.
     fn changes_what_was_judged(&self) -> bool {
         self.steps().iter().any(|step| step.effect().changes_what_was_judged)
     }
 }
 
-/// The object that was read for a step is not the judged one: it must be judged again.
+/// The object that was read for a step is not in the state that the decision rests on: decide again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed;
 
 /// The effect of a step on others. There is no default: each step states all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effect<'a> {
-    /// The disruption of workloads by the step.
     pub disrupts: Disrupts<'a>,
-    /// The objects that are read live and judged again right before the step.
+    /// The objects that are read live and decided on again right before the step.
     pub second_look: SecondLook,
-    /// True if the step starts work that may not be wanted any more, so that it waits while the view is old.
+    /// True if the step starts work that may not be wanted any more, so that it waits while the watch cache is stale.
     pub starts_work: bool,
-    /// True if the step cannot be taken back.
+    /// True if the step cannot be undone.
     pub irreversible: bool,
-    /// True if the step changes the object that was judged.
+    /// True if the step changes the object that the decision is about.
     pub changes_what_was_judged: bool,
-    /// Whose work an error of the API server holds up.
+    /// What an error of the API server blocks.
     pub errors: Errors,
 }
 
 impl Effect<'_> {
-    /// Only tells: nothing is changed but the list of events.
+    /// Only records an event.
     pub const TELLS: Effect<'static> = Effect {
         disrupts: Disrupts::Nothing,
         second_look: SecondLook::No,
@@ -121,7 +118,7 @@ impl Effect<'_> {
         errors: Errors::HoldTheSubject,
     };
 
-    /// Writes something down that can be written again, and takes nothing away.
+    /// Writes something that can be written again, and takes nothing away.
     pub const WRITES_DOWN: Effect<'static> = Effect { changes_what_was_judged: true, ..Self::TELLS };
 }
 
@@ -140,7 +137,6 @@ impl<'a> Effect<'a> {
 }
 
 impl<'a> Effect<'a> {
-    /// The combined effect of several steps.
     pub fn of_all<S: Step>(steps: &'a [S]) -> Self {
         steps.iter().map(Step::effect).fold(Effect::TELLS, |all, one| Effect {
             disrupts: all.disrupts.and(one.disrupts),
@@ -158,78 +154,71 @@ impl<'a> Effect<'a> {
 pub enum Disrupts<'a> {
     /// Nothing, or only what the workload's own spec asks for.
     Nothing,
-    /// An earlier step has begun this, and was counted. An outage blocks it, but no budget does.
+    /// An earlier step began this disruption and was counted. An outage blocks it, but no budget does.
     WhatWasBegun,
-    /// So many pods.
     Pods(u32),
     /// A node whose eviction begins. Its pods count one by one.
     Node {
-        /// Its zone.
+        /// The node's zone.
         zone: &'a str,
     },
-    /// A node that Kubernetes itself empties afterwards, so that all its pods count at once.
+    /// A node that Kubernetes itself drains afterwards, so that all its pods count at once.
     NodeWithAllPods,
     /// A whole workload of so many pods.
     Workload {
-        /// Its pods.
+        /// The number of its pods.
         pods: u32,
     },
 }
 
 impl Disrupts<'_> {
-    /// The larger of two, for showing that something is disrupted at all. The brake counts steps one by one.
+    /// Shows only that something is disrupted at all: the brake counts steps one by one.
     fn and(self, other: Self) -> Self {
         if self == Self::Nothing { other } else { self }
     }
 }
 
-/// The objects that are read live and judged again right before a step.
+/// The objects that are read live and decided on again right before a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecondLook {
-    /// Nothing.
     No,
-    /// All that the verdict rests on but the object itself: the write names its revision, and is refused if it changed.
+    /// Everything that the verdict rests on except the object itself: the write has its resourceVersion as a
+    /// precondition.
     AllButTheObject,
-    /// All that the verdict rests on.
+    /// Everything that the verdict rests on.
     Everything,
 }
 
-/// Whose work an error of the API server holds up.
+/// What an error of the API server blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errors {
-    /// All work on the subject, unless the server says that the request itself is wrong.
+    /// All work on the subject, unless the server says that the request itself is invalid.
     HoldTheSubject,
-    /// Only this step: the recovery is told, and judges on. Whoever refuses a pod, a webhook that is away included,
-    /// must not hold up the other pods.
+    /// Only this step: the recovery gets the error and decides again. A refusal of one pod, also by a webhook that is
+    /// unavailable, must not block the other pods.
     HoldTheStep,
 }
 
-/// The way in which an event is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tells<'a> {
-    /// As a step of its own: it is tried again until it is recorded.
+    /// As a step of its own, retried until it is recorded.
     Recorded(&'a EventNote),
-    /// In passing: nothing waits for it.
+    /// Best effort: nothing waits for it.
     InPassing(&'a EventNote),
 }
 
-/// One request, as a plain value.
 #[derive(Clone, Debug)]
 pub struct Write<'a> {
-    /// The step's name, for metrics.
+    /// For metrics.
     pub step: &'static str,
-    /// The object that is written.
     pub object: Object<'a>,
-    /// The guard: the state that the object must still have.
+    /// The state that the object must still have.
     pub guard: Guard<'a>,
-    /// The verb.
     pub verb: Verb<'a>,
-    /// The effect on others.
     pub effect: Effect<'a>,
 }
 
 impl<'a> Write<'a> {
-    /// The request of a step on its object.
     pub fn of<S: Step>(step: &'a S, guard: Guard<'a>, verb: Verb<'a>) -> Self {
         Self { step: step.name(), object: step.object(), guard, verb, effect: step.effect() }
     }
@@ -248,56 +237,52 @@ impl<'a> Write<'a> {
 
 /// The name of the step that records an event, the same in every recovery.
 pub const EMIT_EVENT: &str = "EmitEvent";
-/// The name of the step that records an event in passing.
+/// The name of the step that records an event on a best-effort basis.
 pub const MENTION: &str = "Mention";
 
-/// The state that an object must still have for a write. Otherwise the API server refuses the write.
+/// The precondition of a write. The API server refuses the write if it does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard<'a> {
-    /// Nothing: the object is not there yet, or has a name that is never used twice.
+    /// None: the object does not exist yet, or has a name that is never reused.
     None,
     /// The object of that UID.
     Uid(&'a Uid),
-    /// The object of that UID, in the state that was judged.
+    /// The object of that UID, in the state that the decision rests on.
     Judged {
-        /// The UID.
         uid: &'a Uid,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: &'a ResourceVersion,
     },
 }
 
-/// The verb of a write, with its body.
 #[derive(Clone, Debug)]
 pub enum Verb<'a> {
-    /// The object is created. One of that name that is there already is the answer: ours, if the request was made
-    /// before, or another's.
+    /// Creates the object. If the name exists already, that object is the answer: ours from an earlier attempt, or a
+    /// foreign one.
     Create {
         /// The object, as JSON.
         body: Cow<'a, str>,
     },
-    /// A part of the object is changed.
     Patch(Patch),
-    /// The object is deleted. One that is gone already is deleted.
+    /// Deletes the object. An object that is already gone counts as deleted.
     Delete(Delete),
-    /// A pod is asked to go through the Eviction API, which asks disruption budgets. One that is gone already is evicted.
+    /// Evicts a pod through the Eviction API, which respects disruption budgets. A pod that is already gone counts as
+    /// evicted.
     Evict(Grace),
-    /// An event is recorded. One of that name that is there already was recorded.
+    /// Records an event. If the name exists already, the event is recorded.
     Record(&'a EventNote),
 }
 
-/// A change of a part of an object.
 #[derive(Clone, Debug)]
 pub struct Patch {
-    /// The way in which lists are merged.
+    /// How lists are merged.
     pub merge: Merge,
-    /// The part that is written.
     pub part: Part,
-    /// Changes of the metadata, besides the guard.
+    /// Changes of the metadata, besides the precondition.
     pub metadata: Map<String, Value>,
     /// The new content, under `spec` or `status`.
     pub content: Option<(&'static str, Box<RawValue>)>,
-    /// True if an object that is gone needs the change no more.
+    /// True if the change is needless once the object is gone.
     pub gone_is_fine: bool,
 }
 
@@ -314,7 +299,7 @@ impl Patch {
         })
     }
 
-    /// A change of the object itself.
+    /// A change of the spec.
     ///
     /// # Errors
     /// The spec has no JSON form.
@@ -327,7 +312,7 @@ impl Patch {
         Self { merge, part: Part::Object, metadata, content: None, gone_is_fine: false }
     }
 
-    /// The same, with an annotation; `None` takes it off.
+    /// Adds an annotation; `None` removes it.
     #[must_use]
     pub fn annotated(mut self, key: &str, value: Option<String>) -> Self {
         let annotations = self.metadata.entry("annotations").or_insert_with(|| Value::Object(Map::new()));
@@ -337,7 +322,7 @@ impl Patch {
         self
     }
 
-    /// The same, for an object that may be gone.
+    /// Treats an object that is gone as success.
     #[must_use]
     pub fn unless_gone(self) -> Self {
         Self { gone_is_fine: true, ..self }
@@ -348,83 +333,80 @@ fn content(
     part: &'static str,
     value: &impl Serialize,
 ) -> Result<Option<(&'static str, Box<RawValue>)>, Changed> {
-    // Only a map with keys that are no strings has no JSON form, and nothing that is written has one.
+    // Only a map with keys that are not strings has no JSON form, and nothing that is written contains one.
     serde_json::value::to_raw_value(value).map(|value| Some((part, value))).map_err(|_| Changed)
 }
 
-/// The way in which a patch merges lists.
+/// How a patch merges lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// By their keys, so that others' items stay without being read. Only kinds of Kubernetes itself know this.
+    /// By their keys, so that foreign items stay without being read. Only built-in kinds of Kubernetes support this.
     Strategic,
-    /// Not at all: a list is replaced whole, and `null` takes a field away.
+    /// Not at all: a list is replaced whole, and `null` removes a field.
     Plain,
 }
 
-/// A part of an object that is written by itself.
+/// A part of an object that is written on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// All but the status.
+    /// Everything except the status.
     Object,
     /// The status subresource, and the annotations with it.
     Status,
 }
 
-/// The options of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// The grace period.
     pub grace: Grace,
     /// The propagation policy.
     pub owned: Owned,
-    /// True if anybody reads what the object is like now.
+    /// True if the caller reads the object in the response.
     pub answer_is_read: bool,
 }
 
 impl Delete {
-    /// With the object's own grace, and with nobody reading the answer.
+    /// With the object's own grace period, ignoring the response.
     pub const OWN_GRACE: Self = Self { grace: Grace::Own, owned: Owned::AsUsual, answer_is_read: false };
-    /// At once.
     pub const NO_GRACE: Self = Self { grace: Grace::None, ..Self::OWN_GRACE };
 }
 
-/// The grace period of a deleted object.
+/// The grace period of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grace {
-    /// As its spec says.
+    /// As the object's spec says.
     Own,
-    /// A second: a pod whose spec asks for no time at all would be gone from the API before its kubelet has ended it.
+    /// One second: a pod whose spec has a grace period of zero would vanish from the API before its kubelet has stopped
+    /// it.
     ASecond,
-    /// No time: it is gone from the API at once, unless a finalizer holds it.
+    /// Zero: the object vanishes from the API at once, unless it has a finalizer.
     None,
 }
 
 /// The propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owned {
-    /// As is usual for its kind.
+    /// The default of its kind.
     AsUsual,
-    /// All of it is deleted first.
+    /// Foreground: dependents are deleted first.
     First,
-    /// All of it is deleted afterwards.
+    /// Background: dependents are deleted afterwards.
     Afterwards,
 }
 
-/// A step as it is shown: the same for every recovery.
+/// A step as it is shown, in the same form for every recovery.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct ShownStep {
     /// Its fields, as `explain` prints them.
     pub fields: Value,
-    /// The sentence.
+    /// The step as a sentence for people.
     #[serde(skip)]
     pub sentence: String,
 }
 
 impl ShownStep {
-    /// A step without its type.
     pub fn of(step: &impl Step) -> Self {
-        // A step that has no JSON form is still told as a sentence.
+        // A step without a JSON form still has its sentence.
         Self { fields: serde_json::to_value(step).unwrap_or_default(), sentence: step.to_string() }
     }
 }

@@ -1,4 +1,4 @@
-//! Changing a node's taints. To the API they are one list, so it is read, changed and written back whole.
+//! Changes a node's taints. The API treats them as one list, so Salvor reads, changes and writes it back whole.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -7,17 +7,15 @@ use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Taint};
 use crate::step::{Changed, Patch};
 
-/// A node's taints as they were read, to be changed.
 #[derive(Debug)]
 pub struct Taints(Vec<Value>);
 
 impl Taints {
-    /// The taints of a node that was read.
     pub fn of(node: &Value) -> Self {
         Self(node["spec"]["taints"].as_array().cloned().unwrap_or_default())
     }
 
-    /// The taints of a node, if it is still exactly as it was judged.
+    /// The taints of a node, if it is still in the state that the decision rests on.
     ///
     /// # Errors
     /// The node is another one, has changed, or is gone.
@@ -33,7 +31,7 @@ impl Taints {
         if is_judged { Ok(Self::of(object)) } else { Err(Changed) }
     }
 
-    /// The same with a taint, in the place of one with its key and effect.
+    /// Adds a taint, replacing one with its key and effect.
     #[must_use]
     pub fn with(mut self, taint: &Taint, since: Option<Timestamp>) -> Self {
         self.0.retain(|t| !is(t, taint));
@@ -48,26 +46,25 @@ impl Taints {
         self
     }
 
-    /// The same without a taint. One that has another value by now is somebody else's, and stays.
+    /// Removes a taint. One that has another value by now is not ours, and stays.
     #[must_use]
     pub fn without(mut self, taint: &Taint) -> Self {
         self.0.retain(|t| !(is(t, taint) && t["value"].as_str().unwrap_or("") == taint.value));
         self
     }
 
-    /// The same without any taint of that key.
+    /// Removes every taint with that key.
     #[must_use]
     pub fn without_key(mut self, key: &str) -> Self {
         self.0.retain(|t| t["key"] != key);
         self
     }
 
-    /// The list as it is written back.
     pub fn into_list(self) -> Vec<Value> {
         self.0
     }
 
-    /// The change of the node that writes them back.
+    /// The patch of the node that writes them back.
     ///
     /// # Errors
     /// Never: a list of JSON values has a JSON form.

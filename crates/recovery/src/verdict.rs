@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::brake::Held;
 use crate::step::{self, ShownStep};
 
-/// Why a verdict is as it is: a recovery's own enum of reasons.
+/// The reason of a verdict: each recovery has its own enum.
 ///
-/// `Display` is the sentence that a person reads; it may hold names and times.
+/// `Display` is the sentence for people; it may contain names and times.
 pub trait Reason: Display + Debug {
     /// A stable name for metrics, logs and JSON: one per variant, never with anything variable in it.
     fn code(&self) -> &'static str;
@@ -19,36 +19,31 @@ pub trait Reason: Display + Debug {
     fn what_would_change_it(&self) -> String;
 }
 
-/// The verdict on an object now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict<Why, Step> {
-    /// Nothing, until something that was observed changes.
+    /// Do nothing until something that was observed changes.
     Ignore(Why),
-    /// Nothing yet; asked again at `until` with all else equal, the verdict is another one.
+    /// Do nothing yet; decided again at `until` with all else equal, the verdict differs.
     Wait {
         /// The first instant at which the verdict differs.
         until: Timestamp,
-        /// The reason of the wait.
         why: Why,
     },
-    /// There is something to do, but it is held back for now.
+    /// There is something to do, but a limit blocks it for now.
     Blocked {
-        /// The limit that blocks it.
         by: Held,
-        /// Why it would be done.
+        /// The reason for the blocked action.
         why: Why,
     },
     /// The actions, in this order; each only if the one before succeeded.
     Act {
         /// Never empty.
         actions: Vec<Step>,
-        /// Why they are done.
         why: Why,
     },
 }
 
 impl<Why, Step> Verdict<Why, Step> {
-    /// The reason, whatever the verdict.
     pub fn why(&self) -> &Why {
         match self {
             Self::Ignore(why)
@@ -68,7 +63,7 @@ impl<Why, Step> Verdict<Why, Step> {
         }
     }
 
-    /// The steps to do now; empty unless the verdict is to act.
+    /// Empty unless the verdict is to act.
     pub fn actions(&self) -> &[Step] {
         match self {
             Self::Act { actions, .. } => actions,
@@ -76,7 +71,7 @@ impl<Why, Step> Verdict<Why, Step> {
         }
     }
 
-    /// When to ask again although nothing changed.
+    /// When to decide again although nothing changed.
     pub fn wake_at(&self) -> Option<Timestamp> {
         match self {
             Self::Wait { until, .. } => Some(*until),
@@ -86,28 +81,26 @@ impl<Why, Step> Verdict<Why, Step> {
     }
 }
 
-/// A rule that was asked, what was seen, and whether it held.
+/// A rule that was checked, what it saw, and whether it held.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The rule as a question whose answer "yes" leads on towards acting.
+    /// The rule as a question; "yes" leads towards acting.
     pub question: &'static str,
-    /// The observation.
     pub observed: String,
     /// True if the answer was yes.
     pub holds: bool,
 }
 
-/// A verdict together with every rule that was asked on the way to it, in order.
+/// A verdict together with every rule that was checked for it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement<Why, Step> {
-    /// The verdict.
     pub verdict: Verdict<Why, Step>,
-    /// The rules asked; the last one settled it.
+    /// The rules in order; the last one settled the verdict.
     pub findings: Vec<Finding>,
 }
 
 impl<Why, Step> Judgement<Why, Step> {
-    /// The same judgement with its reason as part of a larger type.
+    /// The same decision with its reason as part of a larger type.
     #[must_use]
     pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider, Step> {
         let verdict = match self.verdict {
@@ -131,7 +124,7 @@ impl<Why, Step> Judgement<Why, Step> {
 }
 
 impl<Why: Reason, Step: step::Step> Judgement<Why, Step> {
-    /// The judgement without its types, for people and machines.
+    /// The decision without its types, for people and machines.
     pub fn report(&self) -> Report {
         let why = self.verdict.why();
         Report {
@@ -150,7 +143,7 @@ impl<Why: Reason, Step: step::Step> Judgement<Why, Step> {
     }
 }
 
-/// A judgement as it is shown: the same for every recovery.
+/// A decision as it is shown, in the same form for every recovery.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -160,15 +153,13 @@ pub struct Report {
     pub reason: &'static str,
     /// The reason as a sentence.
     pub message: String,
-    /// A sentence that says what would change the verdict.
     pub what_would_change_it: String,
-    /// When it is judged again although nothing changed.
+    /// When it is decided again although nothing changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// The limit that blocks it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_by: Option<String>,
-    /// The rules asked, in order.
+    /// In the order in which the rules were checked.
     pub findings: Vec<Finding>,
     /// The steps to do now, in order.
     pub actions: Vec<ShownStep>,
@@ -185,7 +176,7 @@ pub fn judge<Why, Step>(
     Judgement { verdict, findings: inquiry.findings }
 }
 
-/// Writes down each rule as it is asked, with what was seen, and hands the answer on.
+/// Records each rule as it is checked, with what it saw, and passes the answer on.
 #[derive(Debug)]
 pub struct Inquiry {
     findings: Vec<Finding>,
@@ -198,16 +189,16 @@ impl Inquiry {
         holds.then_some(())
     }
 
-    /// A rule that holds if there is such a thing.
+    /// A rule that holds if the value exists.
     pub fn some<T>(&mut self, question: &'static str, observed: impl Display, found: Option<T>) -> Option<T> {
         self.note(question, &observed, found.is_some());
         found
     }
 
-    /// A rule that holds if nothing stands in the way.
+    /// A rule that holds if there is no obstacle.
     ///
     /// # Errors
-    /// The reason that blocks.
+    /// The obstacle.
     pub fn none<T>(
         &mut self,
         question: &'static str,

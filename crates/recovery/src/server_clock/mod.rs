@@ -1,8 +1,8 @@
-//! The API server's clock, seen from here.
+//! An estimate of the API server's clock.
 //!
-//! Behind one address there may be several API servers, and the clock of one of them may be wrong. Nothing in an answer
-//! says which server it came from. So answers that agree with each other are taken to tell one clock, and of several
-//! clocks the earliest counts: whichever is the right one, nothing is done before its time.
+//! Several API servers may serve one address, and the clock of one of them may be wrong. A response does not say which
+//! server sent it. Responses that agree with each other therefore count as one clock, and of several clocks the
+//! earliest counts: whichever is right, Salvor does nothing before its time.
 
 use std::fmt;
 
@@ -10,53 +10,53 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::moments::after;
 
-/// An HTTP `Date` is cut to whole seconds: the true time is up to this much later.
+/// An HTTP `Date` is truncated to whole seconds: the true time is up to this much later.
 const DATE_RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-/// Two clocks drift apart by at most one part in this many (500 ppm, the limit to which NTP slews a clock).
+/// Two clocks drift apart by at most one part in this many (500 ppm, the limit at which NTP slews a clock).
 const DRIFT_DIVISOR: i32 = 2_000;
 
-/// Clocks that differ by no more are one: those of API servers that are kept in step do. Of two such clocks the earlier
-/// counts as well, as far as their answers tell them apart.
+/// Clocks that differ by no more than this count as one. Synchronized API servers differ by less. Of two such clocks
+/// the earlier still counts, as far as their responses differ at all.
 const IN_STEP: SignedDuration = SignedDuration::from_secs(1);
 
-/// A clock that no answer has told for so long, while answers told another one, is not there any more: it was set, or its
-/// server is gone. Every watch is opened again within 75 seconds, so by then each server that matters has answered
-/// several times.
+/// A clock that no response has shown for this long, while responses showed another one, is dropped: it was set, or its
+/// server is gone. Every watch is reopened within 75 seconds, so every relevant server has responded several times by
+/// then.
 const FORGOTTEN_AFTER: SignedDuration = SignedDuration::from_mins(5);
 
-/// For so long after clocks began to disagree, or after another one became the earliest, nothing is done that cannot be taken
-/// back. By then every watch was opened again, so that every server that matters has had a say, and the Lease of every living
-/// kubelet, which lasts 40 seconds, was renewed by the time that counts from now on.
+/// After clocks begin to disagree, or another clock becomes the earliest, Salvor does nothing irreversible for this
+/// long. By then every watch was reopened, so every relevant server has responded, and every living kubelet has renewed
+/// its Lease (which lasts 40 seconds) under the clock that now counts.
 const SETTLES_WITHIN: SignedDuration = SignedDuration::from_secs(90);
 
-/// If the first answer agrees with our own clock by so much, two clocks that know nothing of each other say the same.
+/// If the first response is this close to our own clock, two independent clocks agree.
 const AGREES_WITH_OURS: SignedDuration = SignedDuration::from_secs(5);
 
-/// More clocks than any cluster has API servers. Of more, the latest ones are left out: they do not count.
+/// More clocks than any cluster has API servers. Beyond this number the latest clocks are dropped: they do not count.
 const MOST_CLOCKS: usize = 8;
 
-/// The known bounds of the lead of the API server's clock over ours.
+/// The known bounds of the API server's clock minus ours.
 ///
-/// Deletion timestamps are the API server's, so a deadline has passed only when it has passed on *its* clock. Every
-/// response narrows down the difference: its `Date` was written somewhere between our sending and our receiving.
-/// [`Self::now`] is the earliest time that the server's clock can show, so acting on it is never early.
+/// Deletion timestamps come from the API server, so a deadline has passed only when it has passed on *its* clock. Every
+/// response narrows the difference: its `Date` was written between our sending and our receiving. [`Self::now`] is the
+/// earliest time that the server's clock can show, so acting on it is never early.
 ///
-/// `local` must come from a clock that does not jump: the wall clock as it was at start, plus a monotonic clock.
+/// `local` must come from a clock that does not jump: the wall clock at startup plus a monotonic clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerClock {
-    /// The clocks that answers told lately, each at least [`IN_STEP`] from the others when it was first told.
+    /// The clocks that recent responses showed, each at least [`IN_STEP`] from the others when first seen.
     clocks: Vec<Clock>,
-    /// Until when, by our clock, nothing is done that cannot be taken back.
+    /// Until this time, by our clock, Salvor does nothing irreversible.
     settled_at: Option<Timestamp>,
 }
 
-/// A clock, minus ours, is at least one bound and at most the other, each as learned at some local time.
+/// Bounds of one clock minus ours, each with the local time at which it was learned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Clock {
     at_least: Bound,
     at_most: Bound,
-    /// When, by our clock, an answer last told it.
+    /// When, by our clock, a response last showed this clock.
     told: Timestamp,
 }
 
@@ -67,7 +67,7 @@ struct Bound {
 }
 
 impl Bound {
-    /// The bound has become wider by this much since it was learned.
+    /// A bound widens with drift since it was learned.
     fn slack(self, local: Timestamp) -> SignedDuration {
         local.duration_since(self.learned).abs() / DRIFT_DIVISOR
     }
@@ -92,22 +92,21 @@ impl Clock {
         }
     }
 
-    /// True if a fresh answer may come from this clock, or from one that is in step with it.
+    /// True if a new response may come from this clock, or from one in step with it.
     fn may_be(&self, fresh: &Self) -> bool {
         let local = fresh.told;
         fresh.at_least.offset <= self.at_most.at_most(local).saturating_add(IN_STEP)
             && fresh.at_most.offset >= self.at_least.at_least(local).saturating_sub(IN_STEP)
     }
 
-    /// Learns from a fresh answer that may come from it.
     fn learn(&mut self, fresh: &Self) {
         let local = fresh.told;
         self.told = local;
-        // A clock in step with this one, but later: it is not the one that counts.
+        // In step with this clock, but later: not the one that counts.
         if fresh.at_least.offset > self.at_most.at_most(local) {
             return;
         }
-        // A clock in step with this one, but earlier.
+        // In step with this clock, but earlier.
         if fresh.at_most.offset < self.at_least.at_least(local) {
             *self = fresh.clone();
             return;
@@ -124,23 +123,23 @@ impl Clock {
         self.at_least.offset <= AGREES_WITH_OURS && self.at_most.offset >= -AGREES_WITH_OURS
     }
 
-    /// The local time from which on it has reached `server`, if nothing more is learned until then.
+    /// The local time at which this clock has certainly reached `server`, if no further response narrows it.
     fn local_when(&self, server: Timestamp) -> Timestamp {
         let guess = server.checked_sub(self.at_least.offset).unwrap_or(Timestamp::MAX);
-        // The slack still to come is the drift over the wait, and the drift over that drift; twice covers both.
+        // The remaining slack is the drift over the wait plus the drift over that drift; twice covers both.
         let slack = self.at_least.slack(guess).saturating_mul(2);
         guess.checked_add(slack).unwrap_or(Timestamp::MAX)
     }
 }
 
-/// A change of the clock that counts, by a response: irreversible steps wait for a while.
+/// A response changed the clock that counts: irreversible steps pause for `SETTLES_WITHIN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockChange {
-    /// The first response tells a clock that is so far ahead of ours.
+    /// The first response shows a clock this far ahead of ours.
     FarFromOurs(SignedDuration),
-    /// A response tells a clock that is so far ahead of the earliest that was known.
+    /// A response shows a clock this far ahead of the earliest known one.
     Disputed(SignedDuration),
-    /// The earliest clock was not told any more, and another one counts, so far ahead of it.
+    /// The earliest clock was dropped, and the clock that now counts is this far ahead of it.
     Adopted(SignedDuration),
 }
 
@@ -176,12 +175,12 @@ impl fmt::Display for ClockChange {
 }
 
 impl ServerClock {
-    /// Learns from a response: when its request was sent, when it was received, and the `Date` in it.
+    /// Learns from a response: the times of sending and receiving by our clock, and its `Date`.
     pub fn learn(&mut self, sent: Timestamp, received: Timestamp, date: Timestamp) -> Option<ClockChange> {
         let fresh = Clock::told_by(sent, received, date);
         let mut fitting = self.clocks.iter_mut().filter(|clock| clock.may_be(&fresh));
         let change = match (fitting.next(), fitting.next()) {
-            // An answer that may come from either tells nothing.
+            // The response may come from either clock, so it narrows neither.
             (Some(_), Some(_)) => return None,
             (Some(clock), None) => {
                 clock.learn(&fresh);
@@ -196,14 +195,14 @@ impl ServerClock {
         change
     }
 
-    /// A clock that was not told before.
+    /// Adds a clock not seen before.
     fn meet(&mut self, fresh: Clock) -> Option<ClockChange> {
         let ahead = fresh.at_least.offset;
         let change = match self.earliest(fresh.told) {
             None => (!fresh.agrees_with_ours()).then_some(ClockChange::FarFromOurs(ahead)),
             Some(earliest) => {
                 let ahead = ahead.saturating_sub(earliest.at_least.at_least(fresh.told));
-                // Where clocks disagree anyway, only another earliest one is news.
+                // If clocks already disagree, only a new earliest clock is a change.
                 (self.clocks.len() == 1 || ahead.is_negative()).then_some(ClockChange::Disputed(ahead))
             }
         };
@@ -213,7 +212,7 @@ impl ServerClock {
         change
     }
 
-    /// Forgets clocks that answers have not told for long, while they told another one.
+    /// Drops clocks that no recent response has shown.
     fn forget(&mut self, local: Timestamp) -> Option<ClockChange> {
         let before = self.now(local);
         self.clocks.retain(|clock| local.duration_since(clock.told) <= FORGOTTEN_AFTER);
@@ -231,23 +230,23 @@ impl ServerClock {
         Some(local.checked_add(earliest.at_least.at_least(local)).unwrap_or(Timestamp::MIN))
     }
 
-    /// The local time from which on [`Self::now`] has reached `server`, if nothing more is learned until then.
+    /// The local time at which [`Self::now`] has reached `server`, if no further response narrows it.
     pub fn local_when(&self, server: Timestamp) -> Option<Timestamp> {
         self.clocks.iter().map(|clock| clock.local_when(server)).max()
     }
 
-    /// The lead of the server's clock over ours, at least and at most. Of several clocks the earliest counts.
+    /// The bounds of the server's clock minus ours. Of several clocks the earliest counts.
     pub fn offset(&self, local: Timestamp) -> Option<(SignedDuration, SignedDuration)> {
         let earliest = self.earliest(local)?;
         Some((earliest.at_least.at_least(local), earliest.at_most.at_most(local)))
     }
 
-    /// The number of different clocks answers told lately.
+    /// The number of different clocks that recent responses showed.
     pub fn clocks(&self) -> usize {
         self.clocks.len()
     }
 
-    /// For how much longer nothing should be done that cannot be taken back, because it is not certain which clock counts.
+    /// For how much longer irreversible steps wait because it is uncertain which clock counts.
     pub fn settles_in(&self, local: Timestamp) -> Option<SignedDuration> {
         let left = self.settled_at?.duration_since(local);
         left.is_positive().then_some(left)
