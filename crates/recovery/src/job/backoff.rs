@@ -1,4 +1,4 @@
-//! The wait before a failed pod is replaced. It grows with every failure since the last success.
+//! The backoff before a failed pod is replaced. It grows with every failure since the last success.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::policy::JobPolicy;
 use super::views::{IndexFailures, PodView};
 use crate::ids::Uid;
 
-/// So many failures are told apart. The wait is at its longest after a few, and a Job may fail for ever.
+/// How many failures are stored one by one. The backoff reaches its maximum after a few, and a Job may fail forever.
 const MOST_FAILURES: usize = 1000;
 
-/// Failures since the last success, by the UID of the pod.
+/// Failures since the last success, by pod UID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackoffRecord {
     failures: BTreeMap<Uid, Timestamp>,
-    /// When the last of those was that are too many to be told apart.
+    /// The time of the last failure beyond `MOST_FAILURES`.
     last_of_many: Option<Timestamp>,
     last_success: Option<Timestamp>,
     /// The least number of failures, if some of their pods are gone.
@@ -23,7 +23,7 @@ pub struct BackoffRecord {
 }
 
 impl BackoffRecord {
-    /// Takes note of a pod that ended well. What failed before it is forgiven.
+    /// Records a pod that succeeded, and drops the failures before it.
     pub fn succeeded(&mut self, pod: &PodView) {
         let end = finish_time(pod);
         if self.last_success < Some(end) {
@@ -33,7 +33,7 @@ impl BackoffRecord {
         }
     }
 
-    /// Takes note of a pod that failed, whether or not the failure counts. The first word on a pod stays.
+    /// Records a pod that failed, whether or not the failure counts. The first record of a pod stays.
     pub fn failed(&mut self, pod: &PodView) {
         let end = finish_time(pod);
         if self.last_success.is_some_and(|success| end <= success) || self.failures.contains_key(&pod.pod.uid)
@@ -47,14 +47,14 @@ impl BackoffRecord {
         }
     }
 
-    /// Takes note of how many pods have failed, unless one succeeded: then nobody can tell how many did since.
+    /// Records how many pods have failed, unless one succeeded: then the number since that success is unknown.
     pub fn at_least(&mut self, failures: u32) {
         if self.last_success.is_none() {
             self.at_least = failures;
         }
     }
 
-    /// From when on a replacement may be made; none if nothing failed.
+    /// When a replacement may be created; none if nothing failed.
     pub fn over_at(&self, policy: &JobPolicy) -> Option<Timestamp> {
         let last = self.failures.values().copied().max().max(self.last_of_many)?;
         let failures = u32::try_from(self.failures.len()).unwrap_or(u32::MAX).max(self.at_least);
@@ -62,7 +62,7 @@ impl BackoffRecord {
     }
 }
 
-/// From when on the index of this failed pod may have another one.
+/// When the index of this failed pod may get another one.
 pub(super) fn index_over_at(pod: &PodView, policy: &JobPolicy) -> Timestamp {
     let IndexFailures { counted, ignored } = pod.earlier_failures;
     later(finish_time(pod), delay(counted.saturating_add(ignored).saturating_add(1), policy))
@@ -72,7 +72,7 @@ fn delay(failures: u32, policy: &JobPolicy) -> SignedDuration {
     if failures == 0 {
         return SignedDuration::ZERO;
     }
-    // Past thirty doublings every base that a person would choose has met its maximum.
+    // Thirty doublings take every sensible base past its maximum.
     let factor = 1i32 << (failures - 1).min(30);
     policy.backoff_base.checked_mul(factor).map_or(policy.backoff_max, |d| d.min(policy.backoff_max))
 }
@@ -81,7 +81,7 @@ fn later(time: Timestamp, wait: SignedDuration) -> Timestamp {
     time.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
-/// When a pod ended, or began to: by its containers; else by its readiness; else by its deletion; else it never lived.
+/// When a pod ended, or began to: by its containers; else by its readiness; else by its deletion; else it never ran.
 pub(super) fn finish_time(pod: &PodView) -> Timestamp {
     pod.finished
         .or_else(|| pod.ready.filter(|ready| !ready.is_true).and_then(|ready| ready.since))

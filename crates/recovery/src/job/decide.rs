@@ -1,4 +1,4 @@
-//! The next step of a Job: one sync of a Job controller, as questions. The first that is answered "no" gives the step.
+//! Decides the next step of a Job: one sync of a Job controller, as questions. The first "no" gives the step.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,11 +23,11 @@ use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
 use crate::verdict::{Judgement, judge};
 
-/// Pods made in one go are told of one by one up to here; nobody reads the hundredth such event, and the API server
-/// would store them all.
+/// Up to this many pods created together get an event each. More events would not be read, and the API server would
+/// store them all.
 const MENTIONED: usize = 25;
 
-/// Judges one Job. `pods` are those it owns, `strays` those that it may adopt.
+/// `pods` are those that the Job owns, `strays` those that it may adopt.
 pub fn decide(
     job: &JobView,
     pods: &[PodView],
@@ -65,12 +65,12 @@ pub fn decide(
         let fate = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally));
         let next = status::next(&tally, fate.as_ref(), policy.max_uncounted_pods, policy, now);
 
-        // Before anything is done about it: after a crash the same pods, half of them ended by us, could look different.
+        // Written before any action: after a crash the same pods, half of them ended by us, could look different.
         let unwritten = fate.as_ref().filter(|fate| !fate.written);
         ask.none("Is its end still open, or written in its status?", see_fate(fate.as_ref()), unwritten)
             .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
         let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
-        // A pod that is not deleted now delays nothing else.
+        // A pod that cannot be deleted now delays nothing else.
         let undeletable =
             memory.deletion_paused_until.filter(|until| now < *until).filter(|_| too_many.is_some());
         let too_many = too_many.filter(|_| undeletable.is_none());
@@ -83,13 +83,13 @@ pub fn decide(
         let names_due = fate.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
         let due = match batched {
             None => (next != job.status || names_due).then_some(next),
-            // A count that was begun is finished: released pods are counted, and no others are added.
+            // A count that has begun is finished: released pods are counted, and no others are added.
             Some(_) => (tally.all_listed_are_free() || names_due)
                 .then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
         };
         let counted = let_go(counted.into_iter().filter_map(PodView::tracked), false);
-        // People wait for pods, so these come first. But where pods end as fast as they are made, some are always missing:
-        // between two rounds of them the rest has its turn.
+        // Users wait for pods, so these come first. But where pods end as fast as they are created, some are always
+        // missing, so the rest gets its turn between two rounds of them.
         let rest_has_its_turn = memory.made_pods && (due.is_some() || counted.is_some());
         let need = if fate.is_some() || job.deleting || rest_has_its_turn {
             Need::Nothing
@@ -122,8 +122,8 @@ pub fn decide(
     })
 }
 
-/// Judges pods that are still tracked although their Job is gone, or is not ours any more. If it is `anothers`, that one's
-/// controller may track them by the built-in finalizer, and only our own is removed.
+/// Decides on pods that are still tracked although their Job is gone, or is not ours any more. If the Job is
+/// `anothers`, its controller may track them by the built-in finalizer, so only our own is removed.
 pub fn decide_leftovers<'a>(
     pods: impl Iterator<Item = (&'a PodRef, Tracking)>,
     anothers: bool,
@@ -140,8 +140,8 @@ pub fn decide_leftovers<'a>(
     })
 }
 
-/// Judges a Job whose selector may match pods that were there before it, as long as those are not known: what they do must
-/// not be done again by others.
+/// Decides on a Job whose selector may match pods that are older than it, until those pods are known: their work must
+/// not be done twice.
 pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
     judge(|ask| {
         ask.that("Are the pods known that are older than the Job?", "they are being looked for", false)
@@ -150,7 +150,7 @@ pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
     })
 }
 
-/// The event that tells why nothing at all is done for a Job of ours; none if that is not so.
+/// The event that says why nothing at all is done for a Job of ours; none if that is not the case.
 pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
     if matches!(job.spec.completion_mode, CompletionMode::Unknown(_)) {
         return Some(unknown_mode_note(&job.job));
@@ -161,7 +161,7 @@ pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
 
 // ---- steps ------------------------------------------------------------------------------------------
 
-/// Nothing is done, and a person should know: that is told once.
+/// Does nothing, and records an event once, because a person should know.
 fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy, Step> {
     match &memory.told {
         Some(told) if *told == note.name => Ignore(why),
@@ -169,8 +169,8 @@ fn once(note: EventNote, memory: &Memory, why: JobWhy) -> Verdict<JobWhy, Step> 
     }
 }
 
-/// What becomes of a Job of which something cannot be read. One that is being deleted frees its pods all the same: they
-/// go with it, and no others are made.
+/// Decides on a Job with unreadable data. A Job that is being deleted still releases its pods: they go with it, and it
+/// gets no others.
 fn held(job: &JobView, pods: &[PodView], unreadable: Unreadable, memory: &Memory) -> Verdict<JobWhy, Step> {
     if !job.deleting {
         return once(unreadable_note(job, &unreadable), memory, JobWhy::UnreadableStatus(unreadable));
@@ -205,8 +205,8 @@ fn after_the_end(
     }
 }
 
-/// Pods to take in because the selector matches them, and pods to let out because it does not. A Job that is being
-/// deleted does neither: its pods go with it.
+/// Adopts pods that the selector matches, and releases pods that it does not match. A Job that is being deleted does
+/// neither: its pods go with it.
 fn claims(
     job: &JobView,
     pods: &[PodView],
@@ -239,7 +239,8 @@ fn claims(
     Some(Act { actions, why: JobWhy::Claiming })
 }
 
-/// Before the finalizer of a pod is removed, its name is recorded as used: nothing else tells of it when it is gone.
+/// Records a pod's name as used before its finalizer is removed: once the pod is gone, there is no other trace of the
+/// name.
 fn names_first<'a>(
     job: &JobView,
     record: &Record<'_>,
@@ -254,7 +255,7 @@ fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> V
         job: job.job.clone(),
         resource_version: job.resource_version.clone(),
         status: Box::new(next.clone()),
-        // A finished Job makes no pods.
+        // A finished Job creates no pods.
         used_names: if next.finished().is_some() { None } else { record.news() },
     };
     let mut actions = vec![patch];
@@ -262,7 +263,7 @@ fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> V
     Act { actions, why }
 }
 
-/// Ends pods that the Job does not need any more, as an error to be raised.
+/// Deletes pods that the Job no longer needs.
 fn pods_too_many(
     tally: &Tally<'_>,
     fate: Option<&Fate>,
@@ -278,10 +279,10 @@ fn pods_too_many(
     };
     victims.truncate(policy.max_pods_at_once);
     let deletes = at_once(victims.iter().map(|pod| Step::DeletePod { pod: pod.pod.clone() }).collect())?;
-    // A pod that is not needed has not failed, so it loses its finalizer before it is deleted. One that ends because the Job
-    // has failed is counted with it.
+    // A pod that is not needed has not failed, so it loses its finalizer before it is deleted. A pod that ends because
+    // the Job has failed is counted with it.
     let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
-    // A Job whose end is settled makes no pods any more.
+    // A Job whose end is settled creates no more pods.
     if fate.is_none()
         && let Some(first) = names_first(job, record, victims.iter().copied())
     {
@@ -296,7 +297,6 @@ fn pods_too_many(
     Some(Act { actions, why })
 }
 
-/// The reasons why a Job lacks pods.
 enum Need {
     Nothing,
     Pods(Vec<Step>),
@@ -327,17 +327,17 @@ fn need(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, policy: &JobPol
         None if tally.only_failed && !tally.terminating.is_empty() => {
             Need::Others(awaiting_termination(tally))
         }
-        // The indexes that are left have failed for good.
+        // The remaining indexes have failed for good.
         None => Need::Nothing,
     }
 }
 
-/// Of pods that are larger than this, fewer are made in one round. A template may be as large as etcd takes it, and whoever
-/// writes it also says how many pods there are to be.
+/// Larger pod templates than this reduce the number of pods per round. A template may be as large as etcd accepts, and
+/// its author also sets the number of pods.
 const ORDINARY_BYTES: usize = 4 * 1024;
 
-/// Slow start: one pod, then two, then four; when one is refused, so would most others be. Pods that are there already have
-/// shown that they are let in, as long as none was refused since.
+/// Slow start: one pod, then two, then four; when one is refused, most others would be too. Existing pods show that
+/// pods are accepted, as long as none was refused since.
 fn make_pods(
     tally: &Tally<'_>,
     record: &Record<'_>,
@@ -355,7 +355,7 @@ fn make_pods(
     };
     let mut names = Chooser::new(&record.naming, &record.used, &memory.taken_names);
     let mould = Mould::of(job);
-    // The others come in the next round, when these are made.
+    // The others follow in the next round.
     let bytes = policy.max_pods_at_once.saturating_mul(ORDINARY_BYTES);
     let at_most = (bytes / job.spec.template.0.len().max(1)).max(1);
     let places = &places[..places.len().min(at_most)];
@@ -376,7 +376,7 @@ fn make_pods(
     actions
 }
 
-/// Pods whose end is written down, or does not count: their finalizer may be removed.
+/// Pods whose end is recorded in the status, or does not count: their finalizer may be removed.
 fn counted<'a>(
     tally: &Tally<'a>,
     read: &ReadBack,
@@ -399,7 +399,7 @@ fn counted<'a>(
     tally.pods.iter().filter(|pod| pod.is_tracked()).filter(written).collect()
 }
 
-/// Takes the finalizer off pods.
+/// Removes the finalizer of pods.
 fn let_go<'a>(pods: impl Iterator<Item = (&'a PodRef, Tracking)>, owner_gone: bool) -> Option<Vec<Step>> {
     let removal = |(pod, tracking): (&PodRef, Tracking)| {
         let finalizer = tracking.finalizer();
@@ -408,7 +408,7 @@ fn let_go<'a>(pods: impl Iterator<Item = (&'a PodRef, Tracking)>, owner_gone: bo
     at_once(pods.map(removal).collect())
 }
 
-/// Steps that may be under way together, as one; none if there are none.
+/// Steps that may run together, as one; none if there are none.
 fn at_once(mut steps: Vec<Step>) -> Option<Vec<Step>> {
     match steps.len() {
         0 => None,
@@ -419,7 +419,7 @@ fn at_once(mut steps: Vec<Step>) -> Option<Vec<Step>> {
 
 // ---- waiting ----------------------------------------------------------------------------------------
 
-/// Until when a write that only moves counters waits for others to join it; none if it does not.
+/// Until when a write that only changes counters waits to be batched with others; none if it does not wait.
 fn batched_until(
     tally: &Tally<'_>,
     next: &JobStatus,
@@ -428,8 +428,8 @@ fn batched_until(
     policy: &JobPolicy,
 ) -> Option<Timestamp> {
     let now = &tally.job.status;
-    // The end of a Job waits for every pod to lose its finalizer, and so for the write before that. Once all are, only their
-    // deaths are counted.
+    // The end of a Job waits until every pod has lost its finalizer, and so for the write before that. After that, the
+    // status only counts how the pods disappear.
     let hastens_the_end = fate.is_some() && tally.pods.iter().any(PodView::is_tracked);
     let urgent = hastens_the_end
         || *now == *next

@@ -1,17 +1,16 @@
-//! The meaning of a failed pod by the Job's own rules.
+//! Applies the Job's pod failure policy to a failed pod.
 
 use super::views::{ExitCodeOperator, FailureAction, JobView, OnExitCodes, PodFailurePolicy, PodView};
 use crate::objects::PodPhase;
 
-/// The rule that a failed pod matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Matched {
     pub(super) action: FailureAction,
-    /// The message when it ends the Job.
+    /// The message of the condition if the rule ends the Job.
     pub(super) message: String,
 }
 
-/// The first rule that matches, if there is a policy and one does.
+/// The first rule that matches, if there is a policy.
 pub(super) fn matched(policy: Option<&PodFailurePolicy>, pod: &PodView) -> Option<Matched> {
     let has = |kind: &str, status: &str| pod.conditions.iter().any(|(k, s)| k == kind && s == status);
     let (position, action, by) = first_match(policy?, &pod.exit_codes, has)?;
@@ -36,7 +35,6 @@ pub fn failure_rule(
     first_match(policy, exit_codes, has).map(|(_, action, _)| action)
 }
 
-/// What a rule matched by.
 enum By<'a> {
     /// A container and its exit code.
     Code(&'a str, i32),
@@ -60,7 +58,7 @@ fn first_match<'a>(
     })
 }
 
-/// The verdict of the Job's pod failure policy on a failed pod; none if no rule matches.
+/// The action of the Job's pod failure policy for a failed pod; none if no rule matches.
 pub fn failure_action(job: &JobView, pod: &PodView) -> Option<FailureAction> {
     let failed = pod.phase == PodPhase::Failed;
     matched(job.spec.pod_failure_policy.as_ref().filter(|_| failed), pod).map(|rule| rule.action)

@@ -1,4 +1,4 @@
-//! The end that a Job is bound to have, and the reason: the questions in the order in which they count.
+//! Decides how a Job will end, and why: the questions in the order in which they count.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{conditions, reasons};
@@ -8,13 +8,12 @@ use super::tally::{Ending, Tally, count};
 use super::views::FailureAction;
 use crate::objects::PodPhase;
 
-/// The end that a Job is bound to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) ending: Ending,
     pub(super) reason: String,
     pub(super) message: String,
-    /// True if the status says so already. What is written stands, whatever happens to the pods after it.
+    /// True if the status already says so. A written end is final, whatever happens to the pods afterwards.
     pub(super) written: bool,
 }
 
@@ -45,11 +44,11 @@ impl Fate {
         Some(Self { written: true, ..Self::new(ending, &condition.reason, condition.message.clone()) })
     }
 
-    /// As many pods succeeded as were asked for, and none runs on. Asked last, when no pod is too many.
+    /// Enough pods succeeded, and none is active. Checked last, when there are no surplus pods.
     pub(super) fn by_completions(tally: &Tally<'_>) -> Option<Self> {
         let enough = match tally.job.spec.completions() {
             Some(completions) => tally.succeeded >= completions,
-            // The first success of a work queue says that the queue is empty; the others may finish.
+            // The first success of a work queue means that the queue is empty; the other pods may finish.
             None => tally.succeeded > 0,
         };
         (enough && tally.active.is_empty()).then(|| {
@@ -79,7 +78,7 @@ fn by_backoff_limit(tally: &Tally<'_>) -> Option<Fate> {
         .flatten()
 }
 
-/// Pods whose containers are restarted in place fail without ever being Failed.
+/// Pods whose containers restart in place fail without ever reaching phase Failed.
 fn restarts_exceed(tally: &Tally<'_>, limit: u32) -> bool {
     let alive = tally.pods.iter().filter(|pod| matches!(pod.phase, PodPhase::Pending | PodPhase::Running));
     let restarts = alive.map(|pod| pod.restarts).fold(0, u32::saturating_add);
@@ -92,7 +91,7 @@ fn by_deadline(tally: &Tally<'_>, now: Timestamp) -> Option<Fate> {
         .flatten()
 }
 
-/// When the Job's time is over, if it has a limit and its time runs.
+/// When the Job's active deadline ends, if it has one and the time is running.
 pub(super) fn deadline(tally: &Tally<'_>) -> Option<Timestamp> {
     let spec = &tally.job.spec;
     let limit = spec.active_deadline_seconds.filter(|_| !spec.suspend)?;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A set of indexes, kept as runs: a Job may have a hundred thousand, and most of them next to each other.
+/// A set of indexes, stored as runs: a Job may have a hundred thousand, most of them adjacent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Indexes(Vec<Run>);
 
@@ -13,18 +13,17 @@ struct Run {
     last: u32,
 }
 
-/// A part of a text that is neither an index nor a range of them.
+/// A part of a text that is neither an index nor a range of indexes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither an index nor a range of indexes")]
 pub struct NoIndexes(String);
 
-/// Digits and nothing else.
+/// Accepts digits only: `parse` alone would accept a sign.
 fn number(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 impl Indexes {
-    /// No index.
     pub const NONE: Self = Self(Vec::new());
 
     /// Every index below a bound.
@@ -35,10 +34,10 @@ impl Indexes {
         }
     }
 
-    /// Reads a status field; what lies at or beyond `bound` is dropped.
+    /// Reads a status field; indexes at or beyond `bound` are dropped.
     ///
     /// # Errors
-    /// If any part of it cannot be read. Who took that for nothing would do work again that is done.
+    /// If any part of it cannot be read. Treating it as empty would repeat work that is done.
     pub fn parse(text: &str, bound: u32) -> Result<Self, NoIndexes> {
         let mut runs = Vec::new();
         for part in text.split(',').filter(|_| !text.is_empty()) {
@@ -64,17 +63,16 @@ impl Indexes {
         Self(joined)
     }
 
-    /// Their number.
     pub fn len(&self) -> u32 {
         self.0.iter().map(|run| run.last - run.first + 1).fold(0, u32::saturating_add)
     }
 
-    /// One more than the highest; 0 if there is none.
+    /// One more than the highest; 0 if the set is empty.
     pub fn end(&self) -> u32 {
         self.0.last().map_or(0, |run| run.last.saturating_add(1))
     }
 
-    /// The first that is not in it, from this one on.
+    /// The first index at or after `from` that is not in the set.
     pub fn first_absent(&self, from: u32) -> u32 {
         let after = self.0.partition_point(|run| run.first <= from);
         match after.checked_sub(1).map(|at| self.0[at]) {
@@ -83,24 +81,20 @@ impl Indexes {
         }
     }
 
-    /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// True if this index is one of them.
     pub fn contains(&self, index: u32) -> bool {
         let after = self.0.partition_point(|run| run.first <= index);
         after > 0 && index <= self.0[after - 1].last
     }
 
-    /// Those in either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self::from_runs(self.0.iter().chain(&other.0).copied().collect())
     }
 
-    /// Those that are not in the other.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let mut left = Vec::with_capacity(self.0.len());
@@ -131,13 +125,12 @@ impl Indexes {
         Self(left)
     }
 
-    /// Those in both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.minus(&self.minus(other))
     }
 
-    /// All of them, lowest first.
+    /// Lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.0.iter().flat_map(|run| run.first..=run.last)
     }
@@ -149,7 +142,7 @@ impl FromIterator<u32> for Indexes {
     }
 }
 
-/// As Kubernetes writes it: two neighbours are a list, more of them a range.
+/// As Kubernetes writes it: two adjacent indexes are a list, more of them a range.
 impl fmt::Display for Indexes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, Run { first, last }) in self.0.iter().enumerate() {

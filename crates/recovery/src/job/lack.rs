@@ -1,4 +1,4 @@
-//! Where a Job lacks pods, and what stands between it and them.
+//! Decides where a Job lacks pods, and what delays them.
 
 use jiff::Timestamp;
 
@@ -9,30 +9,29 @@ use super::reasons::JobWhy;
 use super::tally::Tally;
 use super::views::Memory;
 
-/// Pods that a Job lacks.
 pub(super) struct Lack {
-    /// The number that may be made; none if pods that are still ending hold all places.
+    /// The number that may be created; zero if pods that are still terminating occupy all places.
     pub(super) room: usize,
-    /// The common wait of all of them, and its end.
+    /// The delay that applies to all of them: until when, and why.
     pub(super) pause: Option<(Timestamp, JobWhy)>,
-    /// In an Indexed Job, the indexes that get them.
+    /// The indexes that get them, in an Indexed Job.
     pub(super) turns: Option<Vec<Turn>>,
 }
 
-/// An index that is to have a pod.
+/// An index that should get a pod.
 pub(super) struct Turn {
     pub(super) index: u32,
-    /// Where each index has a limit of its own: until when it waits because its last pod failed.
+    /// Under `backoffLimitPerIndex`: until when the index backs off because its last pod failed.
     pub(super) rests_until: Option<Timestamp>,
 }
 
 impl Lack {
-    /// None if the Job has all pods that it wants.
+    /// None if the Job has all the pods that it wants.
     pub(super) fn of(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Option<Self> {
         let spec = &tally.job.spec;
         let wanted = if spec.suspend { 0 } else { usize::try_from(wanted(tally)).unwrap_or(usize::MAX) };
         let missing = wanted.checked_sub(tally.active.len()).filter(|missing| *missing > 0)?;
-        // The whole of KEP-3939: under `Failed` a pod that is still ending holds its place.
+        // This is all of KEP-3939: under `Failed` a pod that is still terminating keeps its place.
         let held = if tally.only_failed { tally.terminating.len() } else { 0 };
         let room = missing.saturating_sub(held).min(policy.max_pods_at_once);
         let pause = memory.creation_paused_until.map(|until| (until, JobWhy::CreationRefused { until }));
@@ -40,7 +39,8 @@ impl Lack {
         let backoff = backoff.map(|until| (until, JobWhy::BackingOff { until }));
         let pauses = [pause, backoff].into_iter().flatten().filter(|(until, _)| now < *until);
         let pause = pauses.max_by_key(|(until, _)| *until);
-        // The lowest indexes first, even if they must wait: as in the built-in controller, later ones wait with them.
+        // The lowest indexes first, even if they have to wait: as in the built-in controller, later ones wait with
+        // them.
         let turn = |index| Turn {
             index,
             rests_until: tally

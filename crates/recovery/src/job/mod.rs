@@ -1,11 +1,11 @@
-//! The Job recovery: a whole Job controller for Jobs that say so (KEP-3939, and all around it).
+//! The Job recovery: a complete Job controller for Jobs that select it (KEP-3939 and everything around it).
 //!
-//! [`decide`] is the rules; read it top to bottom. Each judgement asks for one step, which changes what the next one
-//! sees: a step that was done and forgotten, by a crash or a lost answer, is seen like any other fact.
+//! [`decide`] has the rules; read it top to bottom. Each decision requests one step, which changes what the next one
+//! sees. A step whose result was lost, by a crash or a lost response, is seen like any other fact.
 //!
-//! A pod is counted exactly once. It carries our finalizer until its end is written down in the Job's status
-//! (`uncountedTerminatedPods`, or `completedIndexes`); only then the finalizer goes, and only when it is gone the pod
-//! moves from the list to the counter.
+//! A pod is counted exactly once. It keeps our finalizer until its end is written in the Job's status
+//! (`uncountedTerminatedPods`, or `completedIndexes`). Only then is the finalizer removed, and only after that does the
+//! pod move from the list to the counter.
 
 mod backoff;
 mod decide;

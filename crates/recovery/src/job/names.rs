@@ -1,9 +1,9 @@
-//! Names of a Job's pods. Each follows from the Job, the place of the pod and a number: a request that is repeated asks for
-//! the same name and is refused by the API server. No name comes back in the life of its Job.
+//! Names of a Job's pods. Each name follows from the Job, the pod's index and a number, so a repeated request uses the
+//! same name and the API server refuses it. No name is reused during the life of its Job.
 //!
-//! Which names are used is written down in an annotation of the Job, with its status, and a pod loses its finalizer only when its
-//! name is written there. So a name is known as used by its pod, or by the annotation, at any time and after any crash.
-//! A name that was asked for and whose pod was never seen is in neither, and is asked for again.
+//! An annotation of the Job records the used names, together with the status, and a pod loses its finalizer only when
+//! its name is recorded. So at any time and after any crash, a used name is known from its pod or from the annotation.
+//! A name that was requested but whose pod was never seen is in neither, and is requested again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,32 +15,31 @@ use super::views::{JobView, Memory, PodView};
 use crate::fnv::Fnv;
 use crate::objects::JobRef;
 
-/// Kubernetes cuts the part before a generated name's random end to this.
+/// Kubernetes truncates the prefix of a generated name to this length.
 const LONGEST_PREFIX: usize = 58;
 /// Letters and digits that spell no words, as in every generated Kubernetes name.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-/// The number of ends of that length there are.
+/// The number of possible suffixes.
 const ENDS: u64 = 27u64.pow(5);
-/// All annotations of an object together may have 256 KiB, and most of them are its owner's.
+/// All annotations of an object together may have 256 KiB, and most of that belongs to its owner.
 const LONGEST_TEXT: usize = 32 * 1024;
-/// Numbers are given out one after the other. A name whose number is farther ahead is not one of ours that looks like one:
-/// pods that the built-in controller made have names of the same form.
+/// Numbers are assigned in sequence. A name whose number is farther ahead only looks like one of ours: pods of the
+/// built-in controller have names of the same form.
 const FARTHEST: u32 = 10_000;
 
-/// The parts that tell the names of one Job's pods apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
-    /// The index; none in a Job without.
+    /// None in a Job without indexes.
     pub(super) index: Option<u32>,
-    /// Which name of that index, or of the Job.
+    /// Counts the names of that index, or of the Job.
     pub(super) number: u32,
 }
 
-/// Makes the names of one Job's pods, and reads them.
+/// Makes and parses the names of one Job's pods.
 ///
-/// A number becomes an end by multiplication and addition modulo a power of 3, by a factor that 3 does not divide: no two
-/// numbers have the same end, and the number can be told from the name.
+/// A number becomes a suffix by multiplication and addition modulo a power of 3, with a factor that 3 does not divide.
+/// So no two numbers have the same suffix, and the number can be computed from the name.
 pub(super) struct Naming<'a> {
     job: &'a JobRef,
     indexed: bool,
@@ -75,7 +74,6 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// The name as a text.
     pub(super) fn text(&self, Name { index, number }: Name) -> String {
         let mut text = self.prefix(index);
         let (round, number) = (u64::from(number) / ENDS, u64::from(number) % ENDS);
@@ -84,7 +82,7 @@ impl<'a> Naming<'a> {
             text.push(letter(end % 27));
             end /= 27;
         }
-        // Nobody has ever seen a Job of so many pods, but it would not get a name twice.
+        // No real Job has so many pods, but it would still never reuse a name.
         let mut round = round;
         while round > 0 {
             text.push(letter(round % 27));
@@ -93,7 +91,7 @@ impl<'a> Naming<'a> {
         text
     }
 
-    /// The name that a pod has, if it is one that a pod of this Job could be given.
+    /// Parses a pod's name; none if this Job cannot have given it.
     pub(super) fn read(&self, text: &str) -> Option<Name> {
         let (index, end) =
             if self.indexed { self.split(text)? } else { (None, text.strip_prefix(&self.plain)?) };
@@ -109,7 +107,7 @@ impl<'a> Naming<'a> {
         Some(Name { index, number: u32::try_from(number).ok()? })
     }
 
-    /// The index and the end of a name in an Indexed Job.
+    /// The index and the suffix of a name in an Indexed Job.
     fn split<'t>(&self, text: &'t str) -> Option<(Option<u32>, &'t str)> {
         let (head, end) = text.rsplit_once('-')?;
         let (stem, digits) = head.rsplit_once('-')?;
@@ -125,7 +123,8 @@ impl<'a> Naming<'a> {
 
     fn prefix(&self, index: Option<u32>) -> String {
         match index {
-            // Of a long name the Job's part is cut, as in the built-in controller: people read the index from it.
+            // The Job's part of a long name is truncated, as in the built-in controller: users read the index from the
+            // name.
             Some(index) => {
                 let place = format!("-{index}-");
                 format!("{}{place}", cut(&self.job.name, place.len()))
@@ -135,7 +134,7 @@ impl<'a> Naming<'a> {
     }
 }
 
-/// As much of a Job's name as leaves room for so many characters.
+/// Truncates a Job's name to leave room for so many characters.
 fn cut(name: &str, room: usize) -> &str {
     &name[..name.floor_char_boundary(LONGEST_PREFIX.saturating_sub(room))]
 }
@@ -144,7 +143,7 @@ fn letter(value: u64) -> char {
     char::from(usize::try_from(value).ok().and_then(|value| ALPHABET.get(value)).copied().unwrap_or(b'b'))
 }
 
-/// The number that undoes a multiplication modulo [`ENDS`]. Each round doubles the digits that are right.
+/// The inverse of a multiplication modulo [`ENDS`]. Each round doubles the number of correct digits.
 fn inverse(factor: u64) -> u64 {
     let mut inverse = factor % 3;
     for _ in 0..4 {
@@ -154,18 +153,18 @@ fn inverse(factor: u64) -> u64 {
     inverse
 }
 
-/// The names of a Job's pods that are used.
+/// The names that pods of a Job have used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedNames {
-    /// In a Job without indexes, the numbers.
+    /// The used numbers, in a Job without indexes.
     numbers: Indexes,
-    /// In an Indexed Job, which indexes have used so many names or more.
+    /// In an Indexed Job: by number of names, the indexes that have used at least that many.
     counts: BTreeMap<u32, Indexes>,
-    /// Every index counts as having used so many.
+    /// Every index counts as having used this many.
     all: u32,
 }
 
-/// The annotation.
+/// The JSON value of the annotation.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 struct Text {
@@ -186,9 +185,9 @@ impl UsedNames {
     /// Reads the annotation.
     ///
     /// # Errors
-    /// If it is not what was written.
+    /// If Salvor cannot have written it.
     pub fn read(text: &str) -> Result<Self, String> {
-        // A list without anything would be read as nothing.
+        // Serde would read an empty list as a struct of defaults.
         if !text.starts_with('{') {
             return Err("it is no object".to_owned());
         }
@@ -198,7 +197,7 @@ impl UsedNames {
         Ok(Self { numbers: indexes(&numbers)?, counts: counts.collect::<Result<_, String>>()?, all })
     }
 
-    /// The annotation's value.
+    /// The value of the annotation.
     pub fn text(&self) -> String {
         let counts = self.counts.iter().map(|(count, indexes)| (*count, indexes.to_string()));
         let text = Text { numbers: self.numbers.to_string(), counts: counts.collect(), all: self.all };
@@ -213,7 +212,7 @@ impl UsedNames {
         }
     }
 
-    /// The number of names an index has used.
+    /// The number of names that an index has used.
     fn count(&self, index: u32) -> u32 {
         let listed = self.counts.iter().rev().find(|(_, indexes)| indexes.contains(index));
         listed.map_or(0, |(count, _)| *count).max(self.all)
@@ -237,7 +236,6 @@ impl UsedNames {
         }
     }
 
-    /// Adds what another one has.
     pub fn merge(&mut self, other: &Self) {
         if self == other {
             return;
@@ -251,7 +249,7 @@ impl UsedNames {
         self.shorten();
     }
 
-    /// Adds the names of these pods, as far as they are names that the Job gave them.
+    /// Adds the names of these pods, if the Job can have given them.
     fn take_in(&mut self, naming: &Naming<'_>, pods: &[PodView]) {
         let farthest = self.numbers.len().saturating_add(len(pods.len())).saturating_add(FARTHEST);
         let is_news = |name: &Name| {
@@ -269,8 +267,9 @@ impl UsedNames {
         }
     }
 
-    /// Leaves out what says nothing, and what is too much to be written down: then every name below the highest counts as
-    /// used. That only skips names; but a pod that was asked for just before and not seen yet would be asked for by another.
+    /// Drops redundant entries. If the text is still too long for the annotation, every name below the highest counts
+    /// as used. That only skips names; but a pod that was just requested and not yet seen would be requested again
+    /// under another name.
     fn shorten(&mut self) {
         let mut above = Indexes::NONE;
         let all = self.all;
@@ -288,8 +287,8 @@ impl UsedNames {
         }
     }
 
-    /// What the status alone tells, for when somebody has taken the annotation off: so many pods have ended, and no index
-    /// can have had more of them.
+    /// What the status alone shows if the annotation was removed: the number of pods that have ended, and no index can
+    /// have had more of them.
     fn by_status(job: &JobView) -> Self {
         let status = &job.status;
         let waiting = status.uncounted_terminated_pods.as_ref();
@@ -303,10 +302,10 @@ impl UsedNames {
     }
 }
 
-/// The known names of a Job's pods at one judgement.
+/// The names known at one decision.
 pub(super) struct Record<'a> {
     pub(super) naming: Naming<'a>,
-    /// All that are used as far as anybody knows: written down, remembered, or a pod's.
+    /// All names known to be used: recorded, remembered, or of an existing pod.
     pub(super) used: UsedNames,
     written: Option<UsedNames>,
 }
@@ -331,30 +330,30 @@ impl<'a> Record<'a> {
         (self.written.as_ref().unwrap_or(&none) != &self.used).then(|| self.used.text())
     }
 
-    /// True if nothing would bring a pod's name back if the pod were gone.
+    /// True if the name of this pod stays known after the pod is gone.
     pub(super) fn is_written(&self, pod: &PodView) -> bool {
         let name = self.naming.read(&pod.pod.name).filter(|name| self.used.contains(*name));
         name.is_none_or(|name| self.written.as_ref().is_some_and(|written| written.contains(name)))
     }
 }
 
-/// Takes note of a pod's name, for when the pod is gone before that is written down.
+/// Remembers a pod's name in case the pod disappears before the name is recorded.
 pub(super) fn remember(memory: &mut Memory, job: &JobView, pod: &PodView) {
     memory.names.take_in(&Naming::of(job), std::slice::from_ref(pod));
 }
 
-/// Takes note of the names that a Job has written down, for when somebody takes that away.
+/// Remembers the names that the annotation records, in case the annotation is removed.
 pub fn remember_names(memory: &mut Memory, job: &JobView) {
     if let Some(written) = job.used_names.as_deref().and_then(|text| UsedNames::read(text).ok()) {
         memory.names.merge(&written);
     }
 }
 
-/// Chooses names for new pods: for each place the first that is not used.
+/// Chooses names for new pods: the first unused name for each index.
 pub(super) struct Chooser<'a> {
     naming: &'a Naming<'a>,
     used: &'a UsedNames,
-    /// Names that somebody else's pods have.
+    /// Names that foreign pods have.
     others: &'a BTreeSet<String>,
     untried: u32,
 }
@@ -364,7 +363,7 @@ impl<'a> Chooser<'a> {
         Self { naming, used, others, untried: 0 }
     }
 
-    /// A name for a pod at this index, which is asked for once, or for one more pod of a Job without indexes.
+    /// A name for the pod of this index (asked once per index), or for one more pod of a Job without indexes.
     pub(super) fn choose(&mut self, index: Option<u32>) -> String {
         let mut number = match index {
             Some(index) => self.used.count(index),

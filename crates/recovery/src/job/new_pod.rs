@@ -1,4 +1,4 @@
-//! The body of a new pod of a Job: its template, and the fields that make it this Job's and this index's.
+//! Builds a new pod of a Job: its template, plus the fields that tie it to this Job and index.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use serde_json::{Map, Value, json, value::RawValue};
 use super::views::{IndexFailures, JobView};
 use crate::ids::Uid;
 
-/// The parts that all new pods of a Job share, read once from its template.
+/// What all new pods of a Job share, parsed once from its template.
 pub(super) struct Mould<'a> {
     job: &'a JobView,
     given: GivenMetadata,
-    /// The spec as text.
+    /// The spec as JSON text.
     spec: Cow<'a, str>,
 }
 
-/// A pod template, as far as it is read.
+/// The parsed part of a pod template.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Given<'a> {
@@ -47,7 +47,6 @@ impl<'a> Mould<'a> {
         Self { job, given, spec }
     }
 
-    /// The object to create.
     pub(super) fn pod(&self, name: &str, index: Option<u32>, failures: IndexFailures) -> String {
         let job = &self.job.job;
         let index_text = index.map(|index| (COMPLETION_INDEX, index.to_string()));
@@ -128,7 +127,7 @@ struct Owner<'a> {
     block_owner_deletion: bool,
 }
 
-/// Merges the template's values with ours. Ours count.
+/// Merges the template's values with ours. Ours win.
 struct Together<'a> {
     given: Option<&'a Map<String, Value>>,
     ours: [Option<&'a (&'static str, String)>; 3],
@@ -149,7 +148,7 @@ impl Serialize for Together<'_> {
     }
 }
 
-/// A pod's spec in which every container is told its index, and the hostname is left to us.
+/// Sets the index variable in every container, and removes the hostname, which Salvor sets.
 fn with_index_variables(spec: &str) -> String {
     let mut spec: Map<String, Value> = serde_json::from_str(spec).unwrap_or_default();
     spec.remove("hostname");
@@ -161,7 +160,7 @@ fn with_index_variables(spec: &str) -> String {
     Value::Object(spec).to_string()
 }
 
-/// Tells a container its index, unless its owner has set that variable.
+/// Sets the index variable of a container, unless the user has set it.
 fn add_index_variable(container: &mut Value) {
     if container["env"].is_null() {
         container["env"] = json!([]);

@@ -1,4 +1,4 @@
-//! The events that tell of a Job: one place for all that its users are told.
+//! All events about a Job.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,46 +11,42 @@ use super::views::{JobCondition, JobStatus, JobView};
 use crate::event::{EventNote, EventType};
 use crate::objects::{JobRef, PodRef};
 
-/// The event that tells that a pod was made.
 pub fn created_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
     let told = format!("Created pod: {}", pod.name);
     note(job, &format!("created.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_CREATE, told)
 }
 
-/// The event that tells that a pod was refused.
 pub fn refused_note(job: &Arc<JobRef>, message: &str, now: Timestamp) -> EventNote {
     let told = format!("Error creating: {message}");
     note(job, &format!("refused.{}", now.as_second()), EventType::Warning, events::FAILED_CREATE, told)
 }
 
-/// The event that tells that a pod could not be deleted.
 pub fn undeleted_note(job: &Arc<JobRef>, pod: &PodRef, message: &str, now: Timestamp) -> EventNote {
     let name = format!("undeleted.{}.{}", pod.uid, now.as_second());
     let told = format!("Error deleting: {message}");
     note(job, &name, EventType::Warning, events::FAILED_DELETE, told)
 }
 
-/// The event that tells that a pod was deleted.
 pub(super) fn deleted_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
     let told = format!("Deleted pod: {}", pod.name);
     note(job, &format!("deleted.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_DELETE, told)
 }
 
-/// The event that tells that the Job asks for something that came after this program.
+/// The Job needs a completion mode that this version does not know.
 pub(super) fn unknown_mode_note(job: &Arc<JobRef>) -> EventNote {
     let told = "Skipped Job sync because completion mode is unknown".to_owned();
     note(job, "unknown-mode", EventType::Warning, events::UNKNOWN_COMPLETION_MODE, told)
 }
 
-/// The event that tells that the Job is held, once for each state of it in which it is.
+/// The Job is blocked. One event for each resourceVersion in which it is.
 pub(super) fn unreadable_note(job: &JobView, unreadable: &Unreadable) -> EventNote {
     let name = format!("unreadable.{}", job.resource_version);
     let told = format!("Nothing is done for this Job: {unreadable}");
     note(&job.job, &name, EventType::Warning, events::UNREADABLE_STATUS, told)
 }
 
-/// What a new status has to tell. The write is refused unless the Job is in the state that was judged, so that state tells
-/// one occurrence from the next, however quickly they follow each other.
+/// The events about a new status. The write has the Job's resourceVersion as a precondition, so the resourceVersion
+/// distinguishes one occurrence from the next, however quickly they follow.
 pub(super) fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     let changed = next.conditions.iter().filter(|c| !job.status.conditions.contains(c));
     let mut notes: Vec<EventNote> = changed
@@ -83,7 +79,7 @@ pub(super) fn news(job: &JobView, next: &JobStatus) -> Vec<EventNote> {
     notes
 }
 
-/// The reason of a Job's failure as its condition has it, whoever wrote that.
+/// The reason of the failure from the Job's condition, which any controller may have written.
 fn reason_of_failure(condition: &JobCondition) -> Cow<'static, str> {
     match condition.reason.as_str() {
         "" => conditions::FAILED.into(),

@@ -1,37 +1,36 @@
-//! The administrator's settings.
+//! The configuration of the Job recovery.
 
 use jiff::SignedDuration;
 use salvor_api::config::{Configuration, DisruptedPods};
 use salvor_api::names::job::{BUILT_IN_CONTROLLER, CONTROLLER_NAME};
 use salvor_api::{Controller, Gate};
 
-/// The configuration as the Job recovery needs it.
+/// The part of the configuration that the Job recovery needs.
 #[derive(Clone, Debug)]
 pub struct JobPolicy {
-    /// True if the list of controllers has it.
+    /// True if the list of controllers contains it.
     pub enabled: bool,
     /// Feature gate `JobPodReplacementPolicy`.
     pub replacement_policy: bool,
-    /// True if Jobs are taken too that the built-in controller would run: without `spec.managedBy`, or with its name in it.
+    /// True if Salvor also runs Jobs of the built-in controller: without `spec.managedBy`, or with its name there.
     pub unmanaged_jobs: bool,
     /// True if finished Jobs are deleted after their time to live.
     pub delete_finished: bool,
-    /// Pods that are written down at once before their finalizers go.
+    /// How many pods the status lists at once before their finalizers are removed.
     pub max_uncounted_pods: usize,
-    /// Pods created or deleted in one go.
+    /// How many pods are created or deleted together.
     pub max_pods_at_once: usize,
-    /// The least time between two status writes that only move counters.
+    /// The least time between two status writes that only change counters.
     pub batch_period: SignedDuration,
-    /// The wait after the first failure.
+    /// The backoff after the first failure.
     pub backoff_base: SignedDuration,
-    /// The longest wait.
+    /// The longest backoff.
     pub backoff_max: SignedDuration,
-    /// The count of pods that failed because they were disrupted.
+    /// Whether failures by disruption count.
     pub disrupted_pods: DisruptedPods,
 }
 
 impl JobPolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let job = &configuration.job;
         let size = |n: u32| usize::try_from(n).unwrap_or(usize::MAX).max(1);
@@ -53,7 +52,7 @@ impl JobPolicy {
     pub fn manages(&self, managed_by: Option<&str>) -> bool {
         match managed_by {
             Some(CONTROLLER_NAME) => true,
-            // The reserved name says what no name means.
+            // The reserved name means the same as no name.
             None | Some(BUILT_IN_CONTROLLER) => self.unmanaged_jobs,
             Some(_) => false,
         }

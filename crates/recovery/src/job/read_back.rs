@@ -1,5 +1,5 @@
-//! What was written down about a Job, read back. What cannot be read is not taken for nothing, or work that is done would
-//! be done again: the Job is held until somebody has put it right.
+//! Reads back what was recorded about a Job. An unreadable value does not count as empty, or finished work would be
+//! repeated: the Job is blocked until a person corrects it.
 
 use std::fmt;
 
@@ -17,19 +17,17 @@ const NAMES: &str =
 /// A message shows at most this many bytes of a value.
 const SHOWN: usize = 60;
 
-/// Something that was written down and cannot be read.
+/// A recorded value that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
-    /// Where it is.
     pub field: String,
-    /// The value.
     pub value: String,
     /// The correct form.
     pub right: &'static str,
 }
 
 impl Unreadable {
-    /// A value that cannot be read; of a long one the beginning is kept.
+    /// Keeps only the beginning of a long value.
     pub fn new(field: impl Into<String>, value: &str, right: &'static str) -> Self {
         let shown = value.floor_char_boundary(SHOWN);
         let more = if shown < value.len() { "…" } else { "" };
@@ -43,14 +41,13 @@ impl fmt::Display for Unreadable {
     }
 }
 
-/// The content of a Job's status and annotations.
+/// The parsed content of a Job's status and annotations.
 #[derive(Debug)]
 pub(super) struct ReadBack {
-    /// Indexes that succeeded.
     pub(super) completed: Indexes,
     /// Indexes that failed for good.
     pub(super) failed: Indexes,
-    /// Names that are used; none if that was never written.
+    /// None if they were never recorded.
     pub(super) names: Option<UsedNames>,
 }
 

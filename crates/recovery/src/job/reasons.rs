@@ -1,4 +1,4 @@
-//! Why the Job recovery does what it does. All its sentences are in here.
+//! The reasons of the Job recovery, with all their sentences.
 
 use std::fmt;
 
@@ -9,25 +9,24 @@ use super::read_back::Unreadable;
 use crate::ids::NodeName;
 use crate::verdict::Reason;
 
-/// Why a Job is, or is not, acted on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum JobWhy {
-    /// The list of controllers leaves it out.
+    /// The list of controllers omits the recovery.
     Disabled,
     /// Another controller runs the Job.
     NotOurs { managed_by: Option<String> },
-    /// The Job asks for something that came after this program.
+    /// The Job has a completion mode that this version does not know.
     UnknownMode { mode: String },
     /// The Job's status or annotations cannot be read.
     UnreadableStatus(Unreadable),
     /// Nothing is left to do.
     Finished { kind: String },
-    /// Its time after the end is over.
+    /// Its time to live after the end is over.
     Expired { ended: Timestamp },
-    /// Pods wait for a Job that is finished, gone, or not ours any more.
+    /// Pods are still tracked for a Job that is finished, gone, or not ours any more.
     Leftover,
-    /// Pods that were there before the Job, and that it may adopt, are being looked for.
+    /// Salvor is still looking for pods that are older than the Job, and that it may adopt.
     FindingPods,
     /// Pods must be adopted or released.
     Claiming,
@@ -35,7 +34,7 @@ pub enum JobWhy {
     Decided { reason: String },
     /// The end of the Job is decided, and pods are still Terminating.
     Ending { reason: String, pods: Vec<WaitingPod> },
-    /// Its owner wants no pods for now.
+    /// The Job is suspended and still has pods.
     Suspending,
     /// The Job is suspended and has no pods.
     Suspended,
@@ -43,36 +42,34 @@ pub enum JobWhy {
     TooManyPods { wanted: u32 },
     /// The Job has fewer pods than it needs.
     NeedsPods { wanted: u32 },
-    /// Pods failed, and it waits before it makes others.
+    /// Pods failed, and the Job backs off before it creates others.
     BackingOff { until: Timestamp },
     /// The API refused a pod.
     CreationRefused { until: Timestamp },
     /// The API refused to delete a pod.
     DeletionRefused { until: Timestamp },
-    /// The names of pods that are to go are not written down as used.
+    /// The names of pods that are about to go must first be recorded as used.
     RecordingNames,
-    /// Pods that are still ending hold the places of their replacements.
+    /// Pods that are still terminating occupy the places of their replacements.
     AwaitingTermination { pods: Vec<WaitingPod> },
-    /// Its status is behind.
+    /// The status is out of date.
     StatusChanged,
-    /// Its status is behind, by little and for a short time.
+    /// The status is slightly out of date, and the write is batched with others.
     Batching { until: Timestamp },
-    /// Pods are counted and may go.
+    /// Pods are counted and may lose their finalizer.
     Counted,
-    /// All is as it should be.
+    /// Nothing has to be done.
     Running { active: usize, succeeded: u32 },
     /// The Job is being deleted.
     BeingDeleted,
 }
 
-/// A pod whose end is waited for.
+/// A pod that must end before the Job can go on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WaitingPod {
     /// Its index, in an Indexed Job.
     pub index: Option<u32>,
-    /// Its name.
     pub name: String,
-    /// Where it runs.
     pub node: Option<NodeName>,
 }
 
@@ -89,7 +86,7 @@ impl fmt::Display for WaitingPod {
     }
 }
 
-/// The number of pods a sentence names.
+/// How many pods a sentence names.
 const NAMED: usize = 10;
 
 fn list(pods: &[WaitingPod], f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! The status that a Job should have now, given its present status and its pods.
+//! Computes the status that a Job should have now, from its present status and its pods.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::views::{JobCondition, JobStatus, Uncounted};
 use crate::ids::Uid;
 use crate::moments::to_the_second;
 
-/// The status to write; the same as before if nothing has changed. At most `listed` pods wait in its lists.
+/// The status to write; unchanged if there is nothing new. Its lists of uncounted pods have at most `listed` entries.
 pub(super) fn next(
     tally: &Tally<'_>,
     fate: Option<&Fate>,
@@ -29,7 +29,7 @@ pub(super) fn next(
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     status.active = number(tally.active.len());
     status.ready = Some(number(tally.ready()));
-    // With the gate off terminating pods are not tracked at all, which is not the same as there being none.
+    // With the gate off, terminating pods are not tracked at all, which is not the same as zero.
     status.terminating = policy.replacement_policy.then(|| number(tally.terminating.len()));
     if status.start_time.is_none() && !job.spec.suspend {
         status.start_time = Some(now);
@@ -53,15 +53,15 @@ pub(super) fn next(
     status
 }
 
-/// True if this write is the Job's last. Nothing of a finished Job is counted again, so one that has reached its goal may
-/// count its last pods and end in the same write, and let them go after it. A failure is announced by a write of its own:
-/// people wait for that.
+/// True if this write is the Job's last. Nothing of a finished Job is counted again. So a Job that succeeds may count
+/// its last pods and finish in the same write, and release them afterwards. A failure is announced by a write of its
+/// own, because users wait for it.
 fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {
     let at_once = fate.ending == Ending::Success;
     tally.pods.iter().all(|pod| pod.phase.is_terminal() && (at_once || !pod.is_tracked()))
 }
 
-/// Moves pods without finalizer from the lists to the counters, and those that ended since into the lists.
+/// Moves pods without finalizer from the lists to the counters, and newly ended pods into the lists.
 fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
     let spec = &tally.job.spec;
     let tracked: BTreeSet<&Uid> =
@@ -103,7 +103,7 @@ fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
     let suspended = status.holds(conditions::SUSPENDED).is_some();
     if suspend && !suspended {
         set(status, conditions::SUSPENDED, "True", reasons::JOB_SUSPENDED, "Job suspended", now);
-        // A Job that has not started may have its template changed, and one that goes on later has all its time again.
+        // A Job that has not started may have its template changed, and one that resumes gets its full deadline again.
         status.start_time = None;
     } else if !suspend && suspended {
         set(status, conditions::SUSPENDED, "False", reasons::JOB_RESUMED, "Job resumed", now);
@@ -111,7 +111,7 @@ fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
     }
 }
 
-/// Every pod has really ended: now, and only now, the Job has.
+/// The Job finishes only now that every pod has really ended.
 fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp) {
     let spec = &tally.job.spec;
     let listed = status.uncounted_terminated_pods.take().unwrap_or_default();
@@ -121,8 +121,9 @@ fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp
     status.succeeded = add(status.succeeded, &listed.succeeded);
     status.failed = add(status.failed, &listed.failed);
     status.uncounted_terminated_pods = Some(Uncounted::default());
-    // A suspended Job has no start time, and a finished one must have one. The built-in controller's last write is
-    // refused for that, for ever. The oldest pod left is the nearest thing to the truth.
+    // A suspended Job has no start time, and a finished one must have one. The API server refuses the built-in
+    // controller's last write for that, forever. The creation time of the oldest remaining pod is the closest known
+    // value.
     let never_began = spec.suspend && spec.completions() == Some(0);
     if status.start_time.is_none() && !never_began {
         let oldest = tally.pods.iter().map(|pod| to_the_second(pod.created)).min();

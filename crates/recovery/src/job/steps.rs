@@ -23,11 +23,11 @@ use crate::step::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CreationReason {
-    /// No pod came before it.
+    /// It is not a replacement.
     New,
-    /// A pod is being deleted or has failed.
+    /// It replaces a pod that is being deleted or has failed.
     RecreateTerminatingOrFailed,
-    /// A pod has failed, and only such pods are replaced.
+    /// It replaces a pod that has failed, and only those are replaced.
     RecreateFailed,
 }
 
@@ -42,85 +42,73 @@ impl CreationReason {
     }
 }
 
-/// Stands for the object of no steps at all.
+/// The object of an empty list of steps.
 const NO_POD: Object<'static> = Object { kind: &POD, namespace: None, name: "", uid: Uid::unknown() };
 
-/// One guarded write of the Job recovery, or some that may be under way together.
+/// One guarded write of the Job recovery, or several that may run together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Steps in any order and at the same time; all are tried, and what follows is done if all succeed.
+    /// Steps in any order and concurrently; all are tried, and what follows is done only if all succeed.
     AtOnce {
         /// Never empty.
         steps: Vec<Step>,
     },
-    /// Records an event in passing: nothing waits for it.
+    /// Records an event on a best-effort basis: nothing waits for it.
     Mention(EventNote),
-    /// Creates a pod of a Job. Its name is chosen so that a repeated request is refused.
+    /// Creates a pod of a Job. Its name is chosen so that the API server refuses a repeated request.
     CreatePod {
-        /// The Job.
         job: Arc<JobRef>,
-        /// The pod's name.
         name: String,
         /// The pod, as JSON.
         #[serde(skip)]
         body: String,
-        /// Why it is needed.
         reason: CreationReason,
-        /// True if an event tells of it.
+        /// True if an event is recorded for it.
         told: bool,
     },
-    /// Replaces a Job's status, if the Job is still exactly as it was judged.
+    /// Replaces a Job's status, if the Job is still in the state that the decision rests on.
     PatchJobStatus {
-        /// The Job.
         job: Arc<JobRef>,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The new status, whole.
+        /// The whole new status.
         status: Box<JobStatus>,
-        /// The names of pods that are used, for the Job's annotation, if that changes.
+        /// The used names for the Job's annotation, if that changes.
         #[serde(skip_serializing_if = "Option::is_none")]
         used_names: Option<String>,
     },
-    /// Takes a finalizer off a pod, if it still has that UID.
+    /// Removes a finalizer from a pod, if it still has that UID.
     RemoveFinalizer {
-        /// The pod.
         pod: PodRef,
-        /// The finalizer.
         finalizer: &'static str,
-        /// True if this rests on a Job being gone, so that its absence must be seen live.
+        /// True if this relies on a Job being gone, so that its absence must be confirmed by a live read.
         owner_gone: bool,
     },
-    /// Deletes a pod with its own grace, if it still has that UID.
+    /// Deletes a pod with its own grace period, if it still has that UID.
     DeletePod {
-        /// The pod.
+        /// Its UID is the precondition.
         pod: PodRef,
     },
-    /// Makes a Job the owner of a pod that has none, and puts a finalizer on it.
+    /// Makes a Job the owner of a pod that has none, and adds a finalizer.
     AdoptPod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The Job.
         job: Arc<JobRef>,
-        /// The finalizer.
         finalizer: &'static str,
     },
-    /// Takes a Job's ownership and a finalizer off a pod.
+    /// Removes a Job's ownership and a finalizer from a pod.
     ReleasePod {
-        /// The pod.
         pod: PodRef,
-        /// The Job.
         job: Arc<JobRef>,
-        /// The finalizer.
+        /// The finalizer that tracks the pod for its Job.
         finalizer: &'static str,
     },
-    /// Deletes a Job and all that it owns, if it is still exactly as it was judged.
+    /// Deletes a Job and everything that it owns, if it is still in the state that the decision rests on.
     DeleteJob {
-        /// The Job.
         job: Arc<JobRef>,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
     },
 }
@@ -155,14 +143,14 @@ impl crate::step::Step for Step {
         }
     }
 
-    /// What a Job's own controller does to the Job's own pods is the Job's spec, not a recovery from a failure. So nothing
-    /// of it counts as a disruption.
+    /// A Job controller acts on the Job's own pods because the Job's spec says so, not because of a failure. So none of
+    /// its steps counts as a disruption.
     fn effect(&self) -> Effect<'_> {
         let looked_at = Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN };
         match self {
             Self::AtOnce { steps, .. } => Effect::of_all(steps),
             Self::Mention(_) => Effect::TELLS,
-            // A Job that is gone unseen must get no pod: its work would run for nobody.
+            // A Job that is already gone must get no pod: its work would be needless.
             Self::CreatePod { .. } => Effect {
                 disrupts: Disrupts::Nothing,
                 starts_work: true,
@@ -170,14 +158,14 @@ impl crate::step::Step for Step {
                 errors: Errors::HoldTheStep,
                 ..looked_at
             },
-            // A Job that has failed stays so, and it may be its deadline that it failed by.
+            // A failed Job stays failed, and the failure may follow from its deadline.
             Self::PatchJobStatus { status, .. } => Effect {
                 irreversible: status.conditions.iter().any(|condition| {
                     condition.status == "True" && [FAILED, FAILURE_TARGET].contains(&condition.kind.as_str())
                 }),
                 ..Effect::WRITES_DOWN
             },
-            // A Job that is gone from the view may only be late in it, and one that is going must not adopt.
+            // A Job missing from the watch cache may only be late in it, and one that is being deleted must not adopt.
             Self::RemoveFinalizer { owner_gone: true, .. } | Self::AdoptPod { .. } => looked_at,
             Self::RemoveFinalizer { owner_gone: false, .. } | Self::ReleasePod { .. } => Effect::WRITES_DOWN,
             Self::DeletePod { .. } => {
@@ -189,7 +177,7 @@ impl crate::step::Step for Step {
 
     fn detail(&self) -> Cow<'_, str> {
         match self {
-            // Its name may hold a time that another judgement puts differently.
+            // The name of the event may contain a time that another decision computes differently.
             Self::Mention(note) => Cow::Borrowed(&note.reason),
             Self::RemoveFinalizer { finalizer, .. }
             | Self::AdoptPod { finalizer, .. }
@@ -216,7 +204,7 @@ impl crate::step::Step for Step {
         }
     }
 
-    /// A Job controller's work is everyday work.
+    /// A Job controller's work is routine.
     fn headline(&self) -> Option<&'static str> {
         match self {
             Self::AtOnce { .. }
@@ -233,14 +221,14 @@ impl crate::step::Step for Step {
 
     fn write(&self, _: &[Option<Value>]) -> Result<Write<'_>, Changed> {
         Ok(match self {
-            // Each of its steps is written by itself.
+            // Each of its steps is written on its own.
             Self::AtOnce { .. } => return Err(Changed),
             Self::Mention(note) => Write::event(note),
             Self::CreatePod { body, .. } => {
                 Write::of(self, Guard::None, Verb::Create { body: Cow::Borrowed(body) })
             }
             Self::PatchJobStatus { job, resource_version, status, used_names } => {
-                // Not strategic: the whole status was judged, and what is null in it must go.
+                // Not strategic: the whole status was decided on, and null fields must go.
                 let mut patch = Patch::status(Merge::Plain, status)?;
                 if let Some(names) = used_names {
                     patch = patch.annotated(USED_NAMES, Some(names.clone()));
@@ -319,7 +307,7 @@ impl crate::step::Step for Step {
     }
 }
 
-/// A strategic merge patch that takes one finalizer off, and leaves others' without reading them.
+/// A strategic merge patch that removes one finalizer and leaves foreign ones without reading them.
 fn without_finalizer(finalizer: &str) -> (String, Value) {
     ("$deleteFromPrimitiveList/finalizers".to_owned(), json!([finalizer]))
 }
@@ -379,7 +367,7 @@ mod tests {
     fn steps_at_once_need_what_any_of_them_needs() {
         let at_once = |steps: &[Step]| Step::AtOnce { steps: steps.to_vec() };
         let delete = Step::DeletePod { pod: pod() };
-        // Is it disruptive, does it need a second look or a fresh view, is it irreversible?
+        // Columns: disruptive, needs a second look, needs a fresh view, irreversible.
         let cases = [
             (create("a"), [false, true, true, false]),
             (delete.clone(), [false, false, false, true]),

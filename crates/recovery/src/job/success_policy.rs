@@ -1,9 +1,9 @@
-//! The success policy: have enough indexes succeeded by the Job's own rules?
+//! Decides whether enough indexes have succeeded under the Job's success policy.
 
 use super::indexes::Indexes;
 use super::views::SuccessPolicy;
 
-/// The position of the first rule that is met; none is before any index below `bound` has succeeded.
+/// The position of the first rule that is met. None is met before an index below `bound` has succeeded.
 pub(super) fn matched(policy: Option<&SuccessPolicy>, succeeded: &Indexes, bound: u32) -> Option<usize> {
     let policy = policy.filter(|_| !succeeded.is_empty())?;
     policy.rules.iter().position(|rule| {

@@ -1,4 +1,4 @@
-//! The role of each pod for its Job now, and the totals.
+//! Decides what each pod means for its Job now, and adds up the totals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,6 @@ use super::read_back::ReadBack;
 use super::views::{FailureAction, IndexFailures, JobView, Memory, PodReplacementPolicy, PodView, Uncounted};
 use crate::objects::PodPhase;
 
-/// The pods of a Job by what they are to it.
 pub(super) struct Tally<'a> {
     pub(super) job: &'a JobView,
     pub(super) pods: &'a [PodView],
@@ -28,35 +27,32 @@ pub(super) struct Tally<'a> {
     pub(super) active: Vec<&'a PodView>,
     /// Being deleted and not ended yet.
     pub(super) terminating: Vec<&'a PodView>,
-    /// The number that succeeded, of those counted, written down and seen; for an Indexed Job, how many indexes.
+    /// Successes: counted, listed in the status, or seen on pods. In an Indexed Job, the number of indexes.
     pub(super) succeeded: u32,
-    /// The number that failed, of those counted, written down and seen.
+    /// Failures: counted, listed in the status, or seen on pods.
     pub(super) failed: u32,
-    /// Indexes that succeeded.
     pub(super) completed_indexes: Indexes,
-    /// Indexes that failed for good, where each index has a limit of its own.
+    /// Indexes that failed for good, under `backoffLimitPerIndex`.
     pub(super) failed_indexes: Indexes,
-    /// Where each index has a limit of its own: the last failed pod of every index that waits for another one. It keeps
-    /// its finalizer until then, because it alone knows how often its index failed.
+    /// Under `backoffLimitPerIndex`: the last failed pod of every index that waits for a replacement. It keeps its
+    /// finalizer until then, because only its annotations record how often its index failed.
     pub(super) awaiting_replacement: BTreeMap<u32, &'a PodView>,
     /// Failures since the last success.
     pub(super) backoff: BackoffRecord,
 }
 
-/// The count of a pod with our finalizer.
+/// How a pod with our finalizer counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// Not known yet.
     Open,
-    /// Counts as a success.
     Succeeded,
-    /// Counts as a failure.
     Failed,
     /// Does not count.
     Dropped,
 }
 
-/// The end of a Job that is about to end.
+/// How a Job ends once that is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Success,
@@ -123,14 +119,14 @@ impl<'a> Tally<'a> {
         tally
     }
 
-    /// Which indexes have failed for good, and which wait for another pod.
+    /// Finds the indexes that have failed for good, and those that wait for another pod.
     fn judge_indexes(&mut self, failed: &[&'a PodView], limit: u32) {
         let for_good = |pod: &&&PodView| {
             self.matched(pod).is_some_and(|rule| rule.action == FailureAction::FailIndex)
                 || (!self.is_ignored(pod) && pod.earlier_failures.counted >= limit)
         };
         let status = &self.job.status;
-        // Once it is settled how the Job ends, pods end because of that: no index has failed by it.
+        // Once the end of the Job is settled, pods end because of that: their indexes have not failed.
         let settled = status.holds(FAILURE_TARGET).or_else(|| status.holds(SUCCESS_CRITERIA_MET)).is_some();
         let failed_for_good = failed.iter().filter(|_| !settled).filter(for_good);
         let lost: Indexes = failed_for_good.filter_map(|pod| pod.index).collect();
@@ -145,7 +141,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// True if the pod stands where the Job needs one: anywhere, or at an index that there is.
+    /// True if the Job needs the pod's place: always without indexes, else if the index exists.
     fn has_a_place(&self, pod: &PodView) -> bool {
         !self.job.spec.is_indexed() || pod.index.is_some_and(|index| index < self.job.spec.index_bound())
     }
@@ -168,14 +164,14 @@ impl<'a> Tally<'a> {
         self.ignores_disrupted && is_disruption(rule, pod)
     }
 
-    /// The count of a pod with our finalizer, given the end of the Job.
+    /// How a pod with our finalizer counts, given the end of the Job.
     pub(super) fn outcome(&self, pod: &PodView, ending: Option<Ending>) -> Outcome {
         let deleted = pod.deletion.is_some();
         if pod.phase == PodPhase::Succeeded {
             return if self.has_a_place(pod) { Outcome::Succeeded } else { Outcome::Dropped };
         }
-        // Of a Job that has reached its goal, pods are ended because nobody needs them: that is no failure. Those that we
-        // end for that lose their finalizer before; one that is tracked and counts as failed was ending by itself.
+        // When a Job has succeeded, its other pods end because they are needless: that is no failure. Those that we
+        // delete lose their finalizer first, so a tracked pod that counts as failed was ending on its own.
         if ending == Some(Ending::Success) && !pod.phase.is_terminal() && !self.is_failed(pod) {
             return Outcome::Dropped;
         }
@@ -193,7 +189,7 @@ impl<'a> Tally<'a> {
         if self.job.deleting { Outcome::Dropped } else { Outcome::Open }
     }
 
-    /// True if pods are recorded as ended, and all of them have lost their finalizer.
+    /// True if the status lists ended pods, and all of them have lost their finalizer.
     pub(super) fn all_listed_are_free(&self) -> bool {
         let lists = self.job.status.uncounted_terminated_pods.as_ref().filter(|lists| !lists.is_empty());
         lists.is_some_and(|lists| {
@@ -224,7 +220,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Active pods that are too many, those first that are missed least.
+    /// Surplus active pods, the least useful first.
     pub(super) fn surplus(&self, wanted: u32) -> Vec<&'a PodView> {
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let mut places = BTreeSet::new();
@@ -237,7 +233,7 @@ impl<'a> Tally<'a> {
         let mut by_usefulness = self.active.clone();
         by_usefulness.sort_by(|one, other| usefulness(one).cmp(&usefulness(other)));
         if self.job.spec.is_indexed() {
-            // Of the pods at one place the most useful stays; pods at no place go.
+            // Of several pods of one index the most useful stays; pods without a valid index go.
             let mut seen = BTreeSet::new();
             for pod in by_usefulness.into_iter().rev() {
                 let kept = self.has_a_place(pod) && pod.index.is_some_and(|index| seen.insert(index));
@@ -254,7 +250,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// Less is less useful: not bound, then not running, not ready, ready only recently, often restarted, young.
+/// Sorts the least useful first: unbound, not running, not ready, ready only recently, often restarted, young.
 fn usefulness(pod: &PodView) -> impl Ord {
     let phase = match pod.phase {
         PodPhase::Pending => 0,
@@ -268,20 +264,20 @@ fn usefulness(pod: &PodView) -> impl Ord {
     (pod.node.is_some(), phase, ready.is_some(), ready_since, restarts, age, &pod.pod.name)
 }
 
-/// True if a pod is replaced only once it has failed: if its Job says so, and always under a pod failure policy, which
-/// cannot be asked before.
+/// True if a pod is replaced only once it has failed: if the Job says so, and always under a pod failure policy, which
+/// cannot be evaluated earlier.
 pub(super) fn replaces_only_failed(job: &JobView, policy: &JobPolicy) -> bool {
     let asked = job.spec.pod_replacement_policy == Some(PodReplacementPolicy::Failed);
     job.spec.pod_failure_policy.is_some() || (policy.replacement_policy && asked)
 }
 
-/// True if a failure counts as a disruption from outside: the pod says so, and no rule of its Job's policy counts it otherwise.
+/// True if a failure counts as a disruption: the pod has the condition, and no rule of the Job's policy says otherwise.
 fn is_disruption(rule: Option<FailureAction>, pod: &PodView) -> bool {
     let disrupted = pod.conditions.iter().any(|(kind, status)| kind == DISRUPTION_TARGET && status == "True");
     disrupted && matches!(rule, None | Some(FailureAction::Ignore))
 }
 
-/// The same of a pod that is remembered.
+/// The same as `Tally::is_spared`, without a tally.
 fn is_spared(job: &JobView, pod: &PodView, policy: &JobPolicy) -> bool {
     let rule = failure_policy::matched(job.spec.pod_failure_policy.as_ref(), pod).map(|rule| rule.action);
     policy.disrupted_pods == DisruptedPods::Ignore && is_disruption(rule, pod)
@@ -295,7 +291,7 @@ fn is_failed(pod: &PodView, only_failed: bool) -> bool {
     }
 }
 
-/// Remembers a pod's name, and what its end means for the next pod, for when the pod itself is gone.
+/// Remembers a pod's name, and how its end affects the next pod, in case the pod disappears.
 pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobPolicy) {
     names::remember(memory, job, pod);
     if !pod.is_tracked() {
@@ -314,7 +310,7 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     let none = Uncounted::default();
     let listed = job.status.uncounted_terminated_pods.as_ref().unwrap_or(&none);
     let counted = count(job.status.failed).saturating_add(len(listed.failed.len()));
-    // A pod that has lost its finalizer is counted, or nobody needed it any more: that is known only where nothing was counted.
+    // A pod without finalizer was either counted or not needed any more. If nothing was counted, it was not needed.
     let any_counted = counted > 0 || job.spec.pod_failure_policy.is_some();
     let only_failed = replaces_only_failed(job, policy);
     let mut failures = counted;

@@ -1,5 +1,5 @@
-//! The rules as tables, after the tests of the built-in controller, and as properties, on a small world that carries
-//! out what is decided as an API server would.
+//! The rules as tables, after the tests of the built-in controller, and as properties, on a small simulation that
+//! carries out the decisions like an API server.
 
 // Tables read better without a reference before every piece of JSON.
 #![allow(clippy::needless_pass_by_value)]

@@ -1,4 +1,4 @@
-//! What the Job recovery looks at: a Job's spec and status in the API's own form, and of pods only what it judges by.
+//! The input of the Job recovery: a Job's spec and status in the API's own form, and only the needed fields of pods.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,25 +16,20 @@ use super::read_back::Unreadable;
 use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::objects::{JobRef, PodPhase, PodRef};
 
-/// A Job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobView {
-    /// Which Job.
     pub job: Arc<JobRef>,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// True if it is being deleted.
     pub deleting: bool,
-    /// Its spec.
     pub spec: JobSpec,
-    /// Its status.
     pub status: JobStatus,
-    /// The annotation with the names of its pods that are used, as it is.
+    /// The annotation with the used pod names, unparsed.
     pub used_names: Option<Box<str>>,
 }
 
 impl JobView {
-    /// Forgets what no Job needs that has come to its end: such Jobs are many, and stay for long.
+    /// Drops what a finished Job does not need: there are many, and they stay for long.
     pub fn forget_its_work(&mut self) {
         self.used_names = None;
         self.spec.template = Template::default();
@@ -46,7 +41,7 @@ impl JobView {
     }
 }
 
-/// A Job's spec, as far as it matters; field for field as in `batch/v1`.
+/// The needed part of a Job's spec, field for field as in `batch/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
@@ -69,27 +64,26 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
-    /// `parallelism`, with the API's default.
+    /// With the API's default.
     pub fn parallelism(&self) -> u32 {
         count(self.parallelism.unwrap_or(1))
     }
 
-    /// `completions`; none for a work queue.
+    /// None for a work queue.
     pub fn completions(&self) -> Option<u32> {
         self.completions.map(count)
     }
 
-    /// True if every pod has an index.
     pub fn is_indexed(&self) -> bool {
         self.completion_mode == CompletionMode::Indexed
     }
 
-    /// `backoffLimit`, with the API's default.
+    /// With the API's default.
     pub fn backoff_limit(&self) -> u32 {
         count(self.backoff_limit.unwrap_or(if self.backoff_limit_per_index.is_some() { i32::MAX } else { 6 }))
     }
 
-    /// Indexes are below this.
+    /// All indexes are below this.
     pub fn index_bound(&self) -> u32 {
         self.completions().unwrap_or(0)
     }
@@ -100,7 +94,6 @@ fn count(value: i32) -> u32 {
     u32::try_from(value).unwrap_or(0)
 }
 
-/// The completion mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CompletionMode {
     /// Any success counts.
@@ -108,12 +101,12 @@ pub enum CompletionMode {
     NonIndexed,
     /// Every index must succeed.
     Indexed,
-    /// A mode that came after this program.
+    /// A mode that this version does not know.
     Unknown(String),
 }
 
 impl CompletionMode {
-    /// The API's word for it.
+    /// The value in the API.
     pub fn as_str(&self) -> &str {
         match self {
             Self::NonIndexed => "NonIndexed",
@@ -133,7 +126,6 @@ impl<'de> Deserialize<'de> for CompletionMode {
     }
 }
 
-/// When a pod may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum PodReplacementPolicy {
     /// As soon as it is being deleted or has failed.
@@ -150,7 +142,7 @@ pub struct PodFailurePolicy {
     pub rules: Vec<PodFailureRule>,
 }
 
-/// One rule; the first that matches counts.
+/// The first rule that matches counts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -161,16 +153,15 @@ pub struct PodFailureRule {
     pub on_pod_conditions: Vec<OnPodCondition>,
 }
 
-/// The action on a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum FailureAction {
-    /// The whole Job has failed.
+    /// The whole Job fails.
     FailJob,
-    /// Its index has failed.
+    /// The pod's index fails.
     FailIndex,
-    /// Does not count.
+    /// The failure does not count.
     Ignore,
-    /// Counts as without a policy.
+    /// The failure counts as without a policy.
     Count,
 }
 
@@ -180,7 +171,6 @@ impl fmt::Display for FailureAction {
     }
 }
 
-/// Matches by exit code.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[allow(missing_docs)]
@@ -191,7 +181,6 @@ pub struct OnExitCodes {
     pub values: Vec<i32>,
 }
 
-/// The operator that compares exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
 pub enum ExitCodeOperator {
@@ -199,7 +188,6 @@ pub enum ExitCodeOperator {
     NotIn,
 }
 
-/// Matches by pod condition.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[allow(missing_docs)]
 pub struct OnPodCondition {
@@ -221,7 +209,7 @@ pub struct SuccessPolicy {
     pub rules: Vec<SuccessRule>,
 }
 
-/// One rule; the first that matches counts.
+/// The first rule that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
@@ -230,7 +218,7 @@ pub struct SuccessRule {
     pub succeeded_count: Option<i32>,
 }
 
-/// The pod template, kept as the text that it came as: only a new pod needs to read it.
+/// The pod template as unparsed JSON: only the creation of a pod needs to parse it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template(pub Arc<str>);
 
@@ -264,7 +252,7 @@ impl<'de> Deserialize<'de> for Template {
     }
 }
 
-/// A Job's status. Written whole: what is none is taken away.
+/// A Job's status. Written whole: `None` removes a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
@@ -295,13 +283,13 @@ impl JobStatus {
         self.conditions.iter().find(|c| c.kind == kind && c.status == "True")
     }
 
-    /// The condition of the end, if the Job is finished.
+    /// The `Complete` or `Failed` condition, if the Job is finished.
     pub fn finished(&self) -> Option<&JobCondition> {
         self.holds("Complete").or_else(|| self.holds("Failed"))
     }
 }
 
-/// Pods that have ended, are written down, and still have their finalizer.
+/// Pods that have ended, are listed in the status, and still have their finalizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs)]
@@ -312,29 +300,26 @@ pub struct Uncounted {
     pub failed: BTreeSet<Uid>,
 }
 
-/// A patch of an empty list leaves an empty list; only null takes it away.
+/// Patching with an empty list leaves an empty list; only null removes it.
 fn none_if_empty<S: Serializer>(uids: &BTreeSet<Uid>, serializer: S) -> Result<S::Ok, S::Error> {
     if uids.is_empty() { serializer.serialize_none() } else { uids.serialize(serializer) }
 }
 
 impl Uncounted {
-    /// True if nothing waits to be counted.
     pub fn is_empty(&self) -> bool {
         self.succeeded.is_empty() && self.failed.is_empty()
     }
 
-    /// True if this pod waits to be counted, one way or the other.
     pub fn contains(&self, uid: &Uid) -> bool {
         self.succeeded.contains(uid) || self.failed.contains(uid)
     }
 
-    /// The number that wait.
     pub fn len(&self) -> usize {
         self.succeeded.len() + self.failed.len()
     }
 }
 
-/// One condition of a Job, whoever wrote it.
+/// A condition of a Job, which any controller may have written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]
@@ -350,69 +335,60 @@ pub struct JobCondition {
     pub last_transition_time: Option<Timestamp>,
 }
 
-/// A pod of a Job, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// Which pod.
     pub pod: PodRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// The match of its labels with its Job's selector.
+    /// Whether its labels match its Job's selector.
     pub selected: Selected,
-    /// Where it is in its life.
     pub phase: PodPhase,
-    /// When it was created.
     pub created: Timestamp,
-    /// Whether it is being deleted: until when it has, and the grace that this includes.
     pub deletion: Option<Deletion>,
-    /// The finalizer that keeps it until it is counted for good; none after that.
+    /// The finalizer that keeps the pod until it is counted for good; none after that.
     pub tracking: Option<Tracking>,
-    /// Its `Ready` condition.
     pub ready: Option<Ready>,
     /// The node to which it is bound.
     pub node: Option<NodeName>,
-    /// The completion index in its annotation.
+    /// From its annotation.
     pub index: Option<u32>,
-    /// The number of failures of its index before it.
+    /// The number of failures of its index before this pod.
     pub earlier_failures: IndexFailures,
-    /// The annotation that should tell that and cannot be read.
+    /// The annotation with that number, if it cannot be read.
     pub unreadable: Option<Box<Unreadable>>,
-    /// The number of restarts of its containers.
+    /// Restarts of all its containers.
     pub restarts: u32,
     /// When its last container ended, if all have.
     pub finished: Option<Timestamp>,
-    /// Containers that ended badly, then init containers, with their exit codes.
+    /// Containers that failed, then init containers, with their exit codes.
     pub exit_codes: Vec<(String, i32)>,
-    /// The status of each of its conditions; kept of pods that have failed or are being deleted.
+    /// The status of each condition; stored only for pods that have failed or are being deleted.
     pub conditions: Vec<(String, String)>,
 }
 
 impl PodView {
-    /// True if it is not counted for good.
+    /// True if it is not yet counted for good.
     pub fn is_tracked(&self) -> bool {
         self.tracking.is_some()
     }
 
-    /// The pod and how it is tracked, if it is.
     pub fn tracked(&self) -> Option<(&PodRef, Tracking)> {
         self.tracking.map(|tracking| (&self.pod, tracking))
     }
 }
 
-/// Whether a selector matches a pod's labels. A selector never changes, so of a pod whose Job is known the labels need not
-/// be kept: they may be long.
+/// Whether a selector matches a pod's labels. A selector never changes, so once a pod's Job is known, its labels, which
+/// may be long, are dropped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
     /// Not checked yet.
     Unasked(Labels),
-    /// The selector matches.
     Yes,
-    /// The selector does not match.
     No,
 }
 
 impl Selected {
-    /// True if this selector does, if it was not asked before.
+    /// The stored result, or the result for this selector if there is none yet.
     pub fn by(&self, selector: &LabelSelector) -> bool {
         match self {
             Self::Unasked(labels) => selector.matches(labels),
@@ -421,45 +397,43 @@ impl Selected {
         }
     }
 
-    /// Asks this selector for good, and forgets the labels.
+    /// Stores the result for this selector, and drops the labels.
     pub fn ask(&mut self, selector: &LabelSelector) {
         *self = if self.by(selector) { Self::Yes } else { Self::No };
     }
 }
 
-/// A pod that no Job controls and that one may adopt, or that must lose our finalizer: a reference to it.
+/// A pod that no Job controls: one may adopt it, or it must lose our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stray {
-    /// Which pod.
     pub pod: PodRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
     /// Its labels, by which a Job claims it.
     pub labels: Labels,
-    /// The finalizer that keeps it until it is counted for good.
+    /// The finalizer that keeps the pod until it is counted for good.
     pub tracking: Option<Tracking>,
-    /// True if a Job may adopt it: nobody else controls it, and it is not being deleted.
+    /// True if a Job may adopt it: it has no controller and is not being deleted.
     pub adoptable: bool,
 }
 
 impl Stray {
-    /// The pod and how it is tracked, if it is.
     pub fn tracked(&self) -> Option<(&PodRef, Tracking)> {
         self.tracking.map(|tracking| (&self.pod, tracking))
     }
 }
 
-/// Which finalizer keeps a pod until it is counted.
+/// The finalizer that keeps a pod until it is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracking {
-    /// Our own.
     Ours,
-    /// That of the built-in controller, for which we stand in. Others that take its place may use it too.
+    /// The finalizer of the built-in controller, where Salvor replaces it. Other replacements may use it too.
     BuiltIn,
 }
 
 impl Tracking {
-    /// The tracking of a pod with these finalizers. The built-in controller's finalizer counts only where we replace it.
+    /// The tracking of a pod with these finalizers. The built-in controller's finalizer counts only where Salvor
+    /// replaces it.
     pub fn of(finalizers: &[String], stands_in: bool) -> Option<Self> {
         let has = |tracking: &Self| finalizers.iter().any(|name| name == tracking.finalizer());
         [Self::Ours, Self::BuiltIn]
@@ -468,7 +442,6 @@ impl Tracking {
             .find(has)
     }
 
-    /// The finalizer's name.
     pub fn finalizer(self) -> &'static str {
         match self {
             Self::Ours => TRACKING_FINALIZER,
@@ -477,10 +450,9 @@ impl Tracking {
     }
 }
 
-/// A pod's deletion mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// `metadata.deletionTimestamp`: the end of the grace.
+    /// `metadata.deletionTimestamp`: the end of the grace period.
     pub timestamp: Timestamp,
     /// `metadata.deletionGracePeriodSeconds`.
     pub grace_seconds: i64,
@@ -489,13 +461,11 @@ pub struct Deletion {
 /// A pod's `Ready` condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// True if it is `True`.
     pub is_true: bool,
-    /// When it last changed.
     pub since: Option<Timestamp>,
 }
 
-/// The number of failures of an index before a pod of it was created, as the pod's annotations say.
+/// The failures of an index before a pod of it was created, from the pod's annotations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct IndexFailures {
     /// Failures that count against `backoffLimitPerIndex`.
@@ -505,30 +475,28 @@ pub struct IndexFailures {
 }
 
 impl IndexFailures {
-    /// All of them.
     pub fn total(self) -> u32 {
         self.counted.saturating_add(self.ignored)
     }
 }
 
-/// What is remembered of a Job between two judgements. None of it is needed for the counts: all that a lost memory
-/// costs is a little less, or a little more, patience.
+/// What is remembered of a Job between two decisions. The counts do not need it: losing it only makes Salvor wait a
+/// little less or more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Failures since the last success.
     pub backoff: BackoffRecord,
-    /// When the status was last written.
     pub status_written: Option<Timestamp>,
-    /// True if pods were made since then.
+    /// True if pods were created since then.
     pub made_pods: bool,
-    /// Until when no pod is made after the API refused one.
+    /// Until when no pod is created, after the API refused one.
     pub creation_paused_until: Option<Timestamp>,
-    /// Until when no pod is deleted after the API refused to delete one.
+    /// Until when no pod is deleted, after the API refused to delete one.
     pub deletion_paused_until: Option<Timestamp>,
-    /// Names of pods that somebody else has.
+    /// Names that foreign pods have.
     pub taken_names: BTreeSet<String>,
-    /// Names of its pods that were seen: also of those that are gone before that was written down.
+    /// Names of its pods that were seen, also of pods that disappeared before their name was recorded.
     pub names: UsedNames,
-    /// The event that told why nothing is done, so that it is not told at every look.
+    /// The last event that said why nothing is done, so that it is not repeated at every decision.
     pub told: Option<String>,
 }

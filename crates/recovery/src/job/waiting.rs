@@ -1,4 +1,4 @@
-//! The wait of each index of a Job, from the same facts by which [`decide`](super::decide()) judges.
+//! What each index of a Job waits for, from the same facts that [`decide`](super::decide()) uses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,43 +17,40 @@ use super::views::{CompletionMode, JobView, Memory, PodView};
 use crate::ids::NodeName;
 use crate::objects::PodPhase;
 
-/// Indexes that wait for the same, or pods of a Job without indexes that do.
+/// Indexes that wait for the same thing, or pods of a Job without indexes that do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Waiting {
     /// The indexes, as a status writes them; none in a Job without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub indexes: Option<String>,
-    /// The thing that they wait for.
     #[serde(flatten)]
     pub waits_for: WaitsFor,
 }
 
-/// The thing that an index waits for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "waitsFor", rename_all_fields = "camelCase")]
 #[allow(missing_docs)]
 pub enum WaitsFor {
-    /// A pod that is being deleted to end: its replacement, or the end of the Job, comes after it.
+    /// A pod that is being deleted must end: its replacement, or the end of the Job, comes after it.
     Termination { pod: String, node: Option<NodeName> },
-    /// A pod to start, on a node or first of all to be given one.
+    /// A pod must start; without a node it must first be scheduled.
     Start { pod: String, node: Option<NodeName> },
-    /// The time after a failure to pass.
+    /// The backoff after a failure.
     Backoff { until: Timestamp },
-    /// The time after a pod that the API refused to pass.
+    /// The delay after the API refused a pod.
     Refusal { until: Timestamp },
-    /// A pod that is to be made now.
+    /// A pod is created now.
     Creation,
-    /// Others to make room: as many pods are there as may be.
+    /// Other indexes must make room: as many pods exist as are allowed.
     Turn,
-    /// Its owner to let the Job go on.
+    /// The owner must resume the Job.
     Resumption,
-    /// Nothing but its pod, which runs.
+    /// Only for its pod, which runs.
     Work,
 }
 
 impl WaitsFor {
-    /// Until when, if that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::Backoff { until } | Self::Refusal { until } => Some(*until),
@@ -79,8 +76,7 @@ impl fmt::Display for WaitsFor {
     }
 }
 
-/// What each index of a Job waits for, lowest first; empty of a Job that is not ours, is held or has come to its
-/// end.
+/// What each index of a Job waits for, lowest first; empty for a Job that is not ours, is blocked or has finished.
 pub fn waiting(
     job: &JobView,
     pods: &[PodView],
@@ -101,7 +97,7 @@ pub fn waiting(
         let starts = WaitsFor::Start { pod: pod.pod.name.clone(), node: pod.node.clone() };
         all.add(pod.index, if pod.phase == PodPhase::Pending { starts } else { WaitsFor::Work });
     }
-    // Otherwise nobody waits for them: their places are filled already.
+    // Otherwise nothing waits for them: their places are already filled.
     if tally.only_failed || ends {
         for pod in &tally.terminating {
             let termination = WaitsFor::Termination { pod: pod.pod.name.clone(), node: pod.node.clone() };
@@ -114,7 +110,7 @@ pub fn waiting(
     all.into_waiting()
 }
 
-/// Places of pods by what they wait for: their indexes, or none in a Job without.
+/// Indexes grouped by what they wait for; no indexes in a Job without.
 #[derive(Default)]
 struct Places(BTreeMap<WaitsFor, Vec<u32>>);
 
