@@ -14,7 +14,7 @@ pub(crate) fn cases(cases: u32) -> Config {
     Config { cases, rng_seed: RngSeed::Fixed(6757), failure_persistence: None, ..Config::default() }
 }
 
-/// Any JSON, in which these words are keys and values more often than others.
+/// Any JSON that prefers these words as keys and values.
 pub(crate) fn json(words: &'static [&'static str]) -> impl Strategy<Value = Value> {
     let word = proptest::sample::select(words).prop_map(str::to_owned);
     let text = prop_oneof![4 => word.clone(), 1 => "\\PC{0,20}"];
@@ -34,7 +34,7 @@ pub(crate) fn json(words: &'static [&'static str]) -> impl Strategy<Value = Valu
     })
 }
 
-/// A text of which a part was cut out or replaced.
+/// A text with one part removed or replaced.
 pub(crate) fn damaged(text: &'static str) -> impl Strategy<Value = String> {
     let change =
         prop_oneof!["\\PC{0,4}", "[\\[\\]{}\":,0-9eE.-]{0,4}", Just("9".repeat(400)), Just("[".repeat(300))];

@@ -1,4 +1,4 @@
-//! The budget of any minute.
+//! Limits how many actions are admitted in any minute.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::moments::after;
 
-/// An admission counts for this long: a minute, and one second because whole seconds are counted.
+/// How long an admission counts: a minute, plus a second because admissions are counted by whole seconds.
 pub(super) const WINDOW: SignedDuration = SignedDuration::from_secs(61);
 
 /// The admissions, by the second (Unix time) in which they happened.
@@ -16,9 +16,9 @@ pub(super) const WINDOW: SignedDuration = SignedDuration::from_secs(61);
 pub(super) struct Admitted(pub(super) BTreeMap<i64, u32>);
 
 impl Admitted {
-    /// Until when there is no room for so many more; none if there is. A limit of 0 is no limit.
+    /// Until when there is no room for so many more; none if there is. A limit of 0 means no limit.
     ///
-    /// More at once than the whole limit pass when none were admitted in the last minute: they cannot be split.
+    /// A request larger than the whole limit passes if nothing was admitted in the last minute: it cannot be split.
     pub(super) fn full_until(&self, limit: u32, now: Timestamp, more: u32) -> Option<Timestamp> {
         if limit == 0 || more == 0 {
             return None;
@@ -36,7 +36,6 @@ impl Admitted {
         until
     }
 
-    /// So many more count from now on.
     pub(super) fn add(&mut self, limit: u32, now: Timestamp, more: u32) {
         if limit == 0 || more == 0 {
             return;
@@ -46,7 +45,7 @@ impl Admitted {
         *count = count.saturating_add(more);
     }
 
-    /// So many that were admitted then were carried out only now: they count from now on. Whether that changes anything.
+    /// Moves admissions that are carried out only now to the present second. True if that changes anything.
     pub(super) fn carried_out(&mut self, limit: u32, admitted: Timestamp, now: Timestamp, some: u32) -> bool {
         if limit == 0 || some == 0 || admitted.as_second() >= now.as_second() {
             return false;
@@ -58,8 +57,8 @@ impl Admitted {
         true
     }
 
-    /// Drops what no longer counts. What is yet to come, by a clock that was ahead or by somebody's hand, counts as if it
-    /// were admitted now: it holds nothing for longer than a minute.
+    /// Drops what no longer counts. A time in the future, from a fast clock or a manual edit, counts as now, so it
+    /// blocks nothing for longer than a minute.
     pub(super) fn forget(&mut self, now: Timestamp) {
         let mut kept = BTreeMap::new();
         for (second, count) in self.counting(now) {

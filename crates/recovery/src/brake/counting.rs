@@ -1,7 +1,7 @@
-//! Which nodes count: those that somebody may miss.
+//! Decides which nodes count for the share of unreachable nodes.
 //!
-//! A machine that was parked weeks ago is unreachable as well, and says nothing about the network of today. So a node
-//! counts while it is Ready and for a while after it was, and not if its owner excludes it from counting.
+//! A machine that was parked weeks ago is unreachable as well, and shows nothing about the network of today. So a node
+//! counts while it is Ready and for a while afterwards, and not if its owner excludes it.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,8 @@ use crate::moments::after;
 /// The fields of a node that decide whether it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeStanding {
-    /// True if the control plane has lost it.
+    /// True if the node has the unreachable taint.
     pub unreachable: bool,
-    /// Its Ready state, now or before.
     pub ready: WasReady,
     /// True if its owner excludes it.
     pub excluded: bool,
@@ -25,18 +24,17 @@ pub struct NodeStanding {
 /// The Ready state of a node, now or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WasReady {
-    /// The node is Ready.
     Now,
     /// The node was Ready until then.
     Until(Timestamp),
-    /// The node is not Ready, and nothing says since when.
+    /// The node is not Ready, and the time of the change is unknown.
     Sometime,
-    /// Its kubelet has never said a word.
+    /// Its kubelet has never reported.
     Never,
 }
 
 impl NodeStanding {
-    /// The time until which the node counts, with all else equal; none if it does not count. A time of 0 counts every node.
+    /// Until when the node counts, with all else equal; none if it does not count. A period of 0 counts every node.
     fn counts(&self, now: Timestamp, ready_within: SignedDuration) -> Option<Option<Timestamp>> {
         if self.excluded {
             return None;
@@ -55,7 +53,6 @@ impl NodeStanding {
     }
 }
 
-/// Counts nodes.
 #[derive(Clone, Debug)]
 pub struct Census {
     now: Timestamp,
@@ -66,15 +63,14 @@ pub struct Census {
 }
 
 impl Census {
-    /// Begins to count: nodes that are Ready, or were within this time.
+    /// Counts nodes that are Ready, or were within this period.
     pub fn new(now: Timestamp, ready_within: SignedDuration) -> Self {
         let (cluster, zones) = (NodeCounts::default(), BTreeMap::new());
         Self { now, ready_within, cluster, zones, changes_at: None }
     }
 
-    /// Counts a node of a zone.
     pub fn add(&mut self, zone: &str, node: &NodeStanding) {
-        // A zone is known by any of its nodes.
+        // Any node makes its zone known, even if it does not count.
         if !self.zones.contains_key(zone) {
             self.zones.insert(zone.to_owned(), NodeCounts::default());
         }
@@ -90,12 +86,11 @@ impl Census {
         };
     }
 
-    /// Those of the cluster and of each zone, and when that changes by itself.
+    /// The counts of the cluster and of each zone, and when they change without a change of a node.
     pub fn all(self) -> Tally {
         Tally { cluster: Some(self.cluster), zones: Some(self.zones), changes_at: self.changes_at }
     }
 
-    /// Those of one zone.
     pub fn zone(&self, zone: &str) -> NodeCounts {
         self.zones.get(zone).copied().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! The reason why an action is blocked.
+//! The limits that block an action, with their sentences.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::share::{Engaged, NodeCounts};
 use crate::pause::Pause;
 
-/// The reason why an action is blocked.
+/// The limit that blocks an action.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
 #[serde(tag = "limit", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Held {
@@ -18,7 +18,6 @@ pub enum Held {
     MaxUnreachablePercent {
         /// Since when, and the last count.
         engaged: Engaged,
-        /// The limit.
         max_unreachable_percent: u8,
     },
     /// Too large a share of a zone's nodes is unreachable.
@@ -27,11 +26,9 @@ pub enum Held {
         nodes.unreachable, nodes.total
     )]
     ZoneDown {
-        /// The zone.
         zone: String,
-        /// Its nodes.
+        /// The counts of the zone.
         nodes: NodeCounts,
-        /// The limit.
         max_unreachable_percent: u8,
     },
     /// Too large a share of nodes was unreachable a moment ago, and more of them may come back.
@@ -41,40 +38,40 @@ pub enum Held {
         of_zone(zone)
     )]
     Settling {
-        /// The zone, if it is only about that.
+        /// None for the whole cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         zone: Option<String>,
         /// The number of nodes that are still unreachable.
         lost: u32,
-        /// When it is let through if no more nodes come back.
+        /// When it passes if no more nodes come back.
         until: Timestamp,
     },
-    /// After too many nodes were unreachable, recoveries go on little by little.
+    /// After an outage, recoveries resume gradually.
     #[error(
         "too many nodes{} were unreachable before. Recoveries go on gradually, and this one may go on at {until}",
         of_zone(zone)
     )]
     Gradual {
-        /// The zone, if it is only about that.
+        /// None for the whole cluster.
         #[serde(skip_serializing_if = "Option::is_none")]
         zone: Option<String>,
         /// The first instant at which there is room.
         until: Timestamp,
     },
-    /// A person has stopped everything.
+    /// A person has paused everything.
     #[error("{pause}")]
     Paused {
         /// The person, the time and the reason.
         pause: Box<Pause>,
     },
-    /// The number of recent recoveries is not known.
+    /// The number of recent recoveries is unknown.
     #[error(
         "Salvor does not know what was recovered lately ({why}), so the whole budget counts as spent. It waits until {until}"
     )]
     MemoryLost {
         /// The defect of the saved state.
         why: String,
-        /// When it is over.
+        /// When a full budget period has passed.
         until: Timestamp,
     },
     /// The API servers' clocks disagree.
@@ -83,39 +80,37 @@ pub enum Held {
          until {until}"
     )]
     ClockUnsettled {
-        /// The number of different clocks answers told lately.
+        /// The number of different clocks that recent responses showed.
         clocks: usize,
-        /// When it is let through if no other time is told.
+        /// When it passes if no other clock shows up.
         until: Timestamp,
     },
-    /// The API went back to a backup a moment ago.
+    /// The API server was restored from a backup a moment ago.
     #[error(
         "the API server went back to an earlier state. Leases in it are old, also those of kubelets that live, so actions that \
          cannot be undone wait until {until}"
     )]
     JustRestored {
-        /// By then every kubelet that lives has renewed its Lease.
+        /// By then every living kubelet has renewed its Lease.
         until: Timestamp,
     },
     /// A limit of a node's repair policy.
     #[error("{}: {}", .0.cause, .0.what)]
     RepairPolicy(Box<RepairLimit>),
-    /// The budget of this minute is spent.
+    /// The node budget of this minute is spent.
     #[error(
         "brake.maxNodesPerMinute={max_nodes_per_minute} evictions and repairs of nodes began within a minute; the next may begin at {until}"
     )]
     MaxNodesPerMinute {
-        /// The limit.
         max_nodes_per_minute: u32,
         /// The first instant at which there is room.
         until: Timestamp,
     },
-    /// The budget of this minute is spent.
+    /// The pod budget of this minute is spent.
     #[error(
         "brake.maxPodsPerMinute={max_pods_per_minute} pods were recovered within a minute; the next may be recovered at {until}"
     )]
     MaxPodsPerMinute {
-        /// The limit.
         max_pods_per_minute: u32,
         /// The first instant at which there is room.
         until: Timestamp,
@@ -128,9 +123,9 @@ pub enum Held {
 pub struct RepairLimit {
     /// The limit, as metrics name it.
     pub cause: &'static str,
-    /// What it says.
+    /// The sentence for people.
     pub what: String,
-    /// When it is over by itself, if that is known.
+    /// When it ends on its own, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
 }
@@ -157,7 +152,7 @@ impl Held {
         }
     }
 
-    /// The question that is answered with no.
+    /// The question that has the answer no.
     pub(crate) fn question(&self) -> &'static str {
         match self {
             Self::Paused { .. } => "Is Salvor not paused?",
@@ -176,7 +171,7 @@ impl Held {
         }
     }
 
-    /// When it is over by itself; none if that depends on nodes coming back, or on a person.
+    /// When it ends on its own; none if that depends on nodes coming back, or on a person.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::MaxUnreachablePercent { .. } | Self::ZoneDown { .. } | Self::Paused { .. } => None,

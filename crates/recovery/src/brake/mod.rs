@@ -1,7 +1,8 @@
-//! The brake: what holds all recoveries back when too much fails at once.
+//! The brake blocks all recoveries when too much fails at once.
 //!
-//! A cluster that seems to lose half its nodes has more likely lost sight of them. So nothing is recovered while too
-//! large a share of nodes is unreachable, nor right after it, and never more than a budget of pods in any minute.
+//! A cluster that seems to lose half its nodes has more likely lost the connection to them. So nothing is recovered
+//! while too large a share of nodes is unreachable, nor right afterwards, and never more than a budget of pods in any
+//! minute.
 
 mod budget;
 mod counting;
@@ -30,31 +31,31 @@ pub use counting::{Census, NodeStanding, WasReady};
 pub use held::{Held, RepairLimit};
 pub use share::{Engaged, NodeCounts, Transition};
 
-/// The number of pods a node holds at most by default; how many it really holds is not watched.
+/// The most pods on a node by default; the real number is not watched.
 const PODS_OF_A_NODE: u32 = 110;
 
-/// Zones that are remembered at once. What is remembered goes into an annotation, and a Lease that is too large cannot be
+/// The most zones that are saved. They are saved in an annotation of the Lease, and a Lease that is too large cannot be
 /// renewed.
 const MOST_ZONES: usize = 64;
 
 /// A zone is named by two labels, of 63 characters each at most.
 const LONGEST_ZONE: usize = 127;
 
-/// Of what is wrong with a memory, so much is kept.
+/// How much of the error about an unreadable saved state is kept.
 const LONGEST_WHY: usize = 200;
 
 fn shortened(text: &str) -> String {
     text[..text.floor_char_boundary(LONGEST_WHY)].to_owned()
 }
 
-/// The nodes as they are counted now.
+/// The current counts of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Those of the cluster; none if somebody else counts them.
+    /// None if the caller does not count the cluster.
     pub cluster: Option<NodeCounts>,
-    /// Those of each zone; none if somebody else counts them.
+    /// By zone; none if the caller does not count zones.
     pub zones: Option<BTreeMap<String, NodeCounts>>,
-    /// When the counts change although no node does.
+    /// When the counts change without a change of a node.
     pub changes_at: Option<Timestamp>,
 }
 
@@ -64,22 +65,21 @@ impl From<NodeCounts> for Tally {
     }
 }
 
-/// All that the brake remembers. Kept outside the process, it survives a restart and a change of leader.
+/// The saved state of the brake. It is stored outside the process, so it survives a restart and a change of leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BrakeState {
-    /// Pods admitted. Always written: without it, it is not what a brake has kept.
+    /// Admitted pods. Always written: a text without it was not written by a brake.
     admitted: Admitted,
-    /// Nodes admitted.
     #[serde(default)]
     admitted_nodes: Admitted,
     /// The share of the cluster's nodes that is unreachable.
     #[serde(flatten)]
     cluster: Share,
-    /// The same of each zone in which it matters.
+    /// The same for each zone in which it matters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     zones: BTreeMap<String, Share>,
-    /// When an earlier memory was found to be lost, if that still holds everything.
+    /// When the saved state was found to be lost, while that still blocks everything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost: Option<Lost>,
 }
@@ -90,17 +90,16 @@ pub struct BrakeState {
 pub struct Lost {
     /// When that was found.
     pub since: Timestamp,
-    /// The defect.
     pub why: String,
 }
 
 impl Lost {
-    /// When as much time has passed as a whole budget lasts.
+    /// When a full budget period has passed.
     fn until(&self, limits: &BrakeLimits) -> Timestamp {
         after(self.since, WINDOW.max(limits.settle_period.into()))
     }
 
-    /// The event that says so, once.
+    /// The event that reports it, once.
     pub fn event(&self, regarding: ObjectRef) -> EventNote {
         EventNote {
             name: format!("salvor-brake-memory-lost.{}", self.since.as_second()),
@@ -119,7 +118,7 @@ impl Lost {
 }
 
 impl BrakeState {
-    /// Reads what an earlier process has kept.
+    /// Reads the state that an earlier process saved.
     ///
     /// # Errors
     /// The defect.
@@ -127,7 +126,7 @@ impl BrakeState {
         if !kept.trim_start().starts_with('{') {
             return Err("it is not a JSON object".into());
         }
-        // An error may repeat all that it found, and is kept beside it.
+        // The error may quote the whole input, and it is saved too.
         serde_json::from_str(kept).map_err(|error| shortened(&error.to_string()))
     }
 }
@@ -140,12 +139,12 @@ pub struct Brake {
 }
 
 impl Brake {
-    /// A brake that goes on where an earlier one stopped.
+    /// A brake that continues from a saved state.
     pub fn new(limits: BrakeLimits, state: BrakeState) -> Self {
         Self { limits, state }
     }
 
-    /// Goes on from what another process remembered. What holds here and now is not forgotten for it.
+    /// Continues from the state of another process, but keeps what blocks here and now.
     pub fn restore(&mut self, now: Timestamp, state: BrakeState) {
         let BrakeState { admitted, admitted_nodes, cluster, zones, lost } = state;
         let ours = &mut self.state;
@@ -159,12 +158,12 @@ impl Brake {
         ours.admitted_nodes.forget(now);
     }
 
-    /// The memory of another process is lost: it may have spent the whole budget a moment ago.
+    /// The state of another process is lost: it may have spent the whole budget a moment ago.
     pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
         self.state.lost = Some(Lost { since: now, why: why.into() });
     }
 
-    /// The loss of an earlier memory, while it blocks everything.
+    /// The loss of an earlier state, while it blocks everything.
     pub fn lost(&self, now: Timestamp) -> Option<&Lost> {
         let BrakeLimits { max_pods_per_minute, max_nodes_per_minute, max_unreachable_percent, .. } =
             self.limits;
@@ -172,12 +171,11 @@ impl Brake {
         self.state.lost.as_ref().filter(|lost| limited && now < lost.until(&self.limits))
     }
 
-    /// Its memory.
     pub fn state(&self) -> &BrakeState {
         &self.state
     }
 
-    /// The state to save for the next process. Of very many zones, those that engaged last.
+    /// The state to save for the next process. If there are too many zones, it keeps those that engaged last.
     pub fn keepsake(&self) -> BrakeState {
         let mut state = self.state.clone();
         if state.zones.len() > MOST_ZONES {
@@ -200,14 +198,14 @@ impl Brake {
         down.map(|(zone, _)| zone.clone()).collect()
     }
 
-    /// True if nothing is recovered because of how many nodes are, or were a moment ago, unreachable.
+    /// True if nothing is recovered because too many nodes are, or were a moment ago, unreachable.
     pub fn holds_all(&self, now: Timestamp) -> bool {
         matches!(self.state.cluster.stage(now, &self.limits), Stage::Engaged(_) | Stage::Settling { .. })
     }
 
-    /// Takes note of how many nodes are unreachable, and tells when that changes what is allowed in the whole cluster.
+    /// Records the counts of nodes, and returns a change of what is allowed in the whole cluster.
     ///
-    /// Every count must be told: what is not told cannot be seen to fall.
+    /// Call it for every count: a skipped count cannot show that the number of lost nodes fell.
     pub fn observe(&mut self, now: Timestamp, tally: impl Into<Tally>) -> Option<Transition> {
         let tally = tally.into();
         if let Some(counts) = &tally.zones {
@@ -225,17 +223,17 @@ impl Brake {
         self.state.cluster.observe(now, tally.cluster?, &self.limits)
     }
 
-    /// When what is allowed in the whole cluster changes although no node comes or goes.
+    /// When what is allowed in the whole cluster changes without a change of a node.
     pub fn changes_at(&self, now: Timestamp) -> Option<Timestamp> {
         self.state.cluster.changes_at(now, &self.limits)
     }
 
     /// Checks whether this many more pods may be recovered now, without counting them.
     ///
-    /// More pods at once than the whole budget pass when none were admitted in the last minute: they cannot be split.
+    /// A request larger than the whole budget passes if nothing was admitted in the last minute: it cannot be split.
     ///
     /// # Errors
-    /// The reason why they are blocked.
+    /// The limit that blocks them.
     pub fn check(&self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.check_all(now, &Disruption { pods, ..Disruption::default() })
     }
@@ -243,7 +241,7 @@ impl Brake {
     /// Admits this many more pods if they may be recovered now; they count from now on.
     ///
     /// # Errors
-    /// The reason why they are blocked.
+    /// The limit that blocks them.
     pub fn admit(&mut self, now: Timestamp, pods: u32) -> Result<(), Held> {
         self.admit_all(now, &Disruption { pods, ..Disruption::default() })
     }
@@ -306,9 +304,9 @@ impl Brake {
         Ok(())
     }
 
-    /// Takes note that steps that were let through at a time are carried out now. Whatever lay between, a failed request or a wait that
-    /// the live objects asked for: otherwise they would be recovered in the same minute as those that are let through when their
-    /// admission counts no more. Whether that changes what is remembered.
+    /// Records that steps admitted earlier are carried out now, after a failed request or a wait that the live objects
+    /// required. Otherwise they would share a minute with the steps that are admitted once their own admission has
+    /// expired. True if the state changes.
     pub fn carried_out<S: Step>(&mut self, admitted: Timestamp, now: Timestamp, steps: &[S]) -> bool {
         let Some(Disruption { pods, nodes, .. }) = disruption(steps, Outage::Holds) else { return false };
         let (limits, state) = (&self.limits, &mut self.state);
@@ -317,17 +315,16 @@ impl Brake {
         pods || nodes
     }
 
-    /// Whether steps that were let through, and counted, may still be carried out.
+    /// Whether steps that were admitted, and counted, may still be carried out.
     ///
     /// # Errors
-    /// The reason why they are blocked.
+    /// The limit that blocks them.
     pub fn check_again<S: Step>(&self, now: Timestamp, steps: &[S], outage: Outage) -> Result<(), Held> {
         let nothing_more = disruption(steps, outage).map(|much| Disruption { pods: 0, nodes: 0, ..much });
         nothing_more.map_or(Ok(()), |much| self.check_all(now, &much))
     }
 }
 
-/// The admission of a share that is not too large.
 fn let_through(
     stage: Stage,
     now: Timestamp,
@@ -345,7 +342,7 @@ fn let_through(
     }
 }
 
-/// The pods and nodes that a judgement disrupts.
+/// The pods and nodes that a decision disrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Disruption<'a> {
     pods: u32,
@@ -355,7 +352,7 @@ struct Disruption<'a> {
     outage: Outage,
 }
 
-/// Says whether an outage blocks a judgement.
+/// Whether an outage blocks a decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Outage {
     /// An outage blocks it: if many nodes are unreachable, the network has probably failed.
@@ -365,12 +362,12 @@ pub enum Outage {
     Ignored,
 }
 
-/// Until when something that was let through at a time counts.
+/// Until when an admission counts.
 pub fn counts_until(admitted: Timestamp) -> Timestamp {
     end_of_window(admitted.as_second())
 }
 
-/// The number of pods and nodes the steps begin to recover; none if nothing is taken away from anyone.
+/// The pods and nodes whose recovery the steps begin; none if the steps disrupt nothing.
 fn disruption<S: Step>(steps: &[S], outage: Outage) -> Option<Disruption<'_>> {
     steps.iter().any(Step::is_disruptive).then(|| {
         let mut much = Disruption { outage, ..Disruption::default() };

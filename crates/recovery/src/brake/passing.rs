@@ -1,4 +1,4 @@
-//! Judgements as the brake leaves them.
+//! Applies the brake to decisions.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::step::Step;
 use crate::verdict::Judgement;
 
 impl Brake {
-    /// A judgement as the brake leaves it, for showing: nothing is counted.
+    /// Applies the brake for display: nothing is counted.
     #[must_use]
     pub fn review<Why, S: Step>(
         &self,
@@ -22,7 +22,7 @@ impl Brake {
         }
     }
 
-    /// A judgement as the brake leaves it, for carrying out: what passes is counted.
+    /// Applies the brake for execution: what passes is counted.
     #[must_use]
     pub fn pass<Why, S: Step>(
         &mut self,
@@ -37,7 +37,8 @@ impl Brake {
         }
     }
 
-    /// A judgement that was let through a moment ago, and is tried again: nothing is counted, but what holds all holds it.
+    /// Applies the brake to a retry of an admitted decision: nothing is counted, but an outage or a pause still blocks
+    /// it.
     #[must_use]
     pub fn pass_again<Why, S: Step>(
         &self,

@@ -1,8 +1,8 @@
 //! The share of unreachable nodes, and how the brake releases after it was too large.
 //!
-//! Nodes that were lost together mostly come back together, one after the other. So when the share is small enough again,
-//! nothing is let through until the number of lost nodes has not fallen for a while (*settling*), and then little at first
-//! and twice as much in each step (*gradually*). If more nodes come back meanwhile, it settles again.
+//! Nodes that were lost together mostly come back together, one after the other. So when the share is small enough
+//! again, nothing passes until the number of lost nodes has not fallen for a while (*settling*). Then a little passes,
+//! and twice as much in each step (*gradual*). If more nodes come back meanwhile, it settles again.
 
 use std::fmt;
 
@@ -15,32 +15,31 @@ use crate::event::{EventNote, EventType};
 use crate::moments::after;
 use crate::objects::ObjectRef;
 
-/// In a small cluster two lost nodes are easily more than half of it, and yet an everyday failure.
+/// In a small cluster two lost nodes are easily more than half of it, and still a routine failure.
 const NODES_ALWAYS_ALLOWED: u32 = 2;
 
-/// How long a step of letting go takes: node lifecycle looks at a node every five seconds, so a node that came back within
-/// a step is known at its end.
+/// The length of a step of the gradual release. The node lifecycle controller checks nodes every five seconds, so a
+/// node that came back within a step is known at its end.
 const STEP: SignedDuration = SignedDuration::from_secs(5);
 
-/// After so many steps only the budget of a minute counts: 1023 pods have passed by then, more than the default budget.
+/// After this many steps only the budget per minute counts: 1023 pods have passed by then, more than the default
+/// budget.
 const STEPS: u32 = 10;
 
-/// A node that comes and goes makes the number of lost nodes fall again and again. Without a new lowest number, that counts
-/// for no longer than so many settle periods.
+/// A flapping node makes the number of lost nodes fall again and again. Without a new minimum, that delays the release
+/// for at most this many settle periods.
 const PATIENCE: i32 = 10;
 
-/// The number of nodes, and how many of them are unreachable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
     /// Nodes with the unreachable taint.
     pub unreachable: u32,
-    /// All nodes.
     pub total: u32,
 }
 
 impl NodeCounts {
-    /// True if so many are unreachable that the nodes are not to be blamed. A limit of 0 is no limit.
+    /// True if so many are unreachable that the nodes are not the likely cause. A limit of 0 means no limit.
     pub fn exceed(self, max_unreachable_percent: u8) -> bool {
         max_unreachable_percent > 0
             && self.unreachable > NODES_ALWAYS_ALLOWED
@@ -48,35 +47,34 @@ impl NodeCounts {
     }
 }
 
-/// Since when too many nodes are unreachable, and how many they were when last counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Engaged {
-    /// When the brake took hold.
+    /// When the brake engaged.
     pub since: Timestamp,
     /// The last count.
     pub nodes: NodeCounts,
 }
 
-/// The memory from when the share is small enough again until everything is admitted.
+/// The state from when the share is small enough again until everything is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Settling {
     /// The state that blocked before.
     after: Engaged,
-    /// The number of lost nodes as last counted.
+    /// The number of lost nodes at the last count.
     lost: u32,
     /// When that number last fell.
     fell: Timestamp,
-    /// The lowest number since then.
+    /// The lowest number since the share became small enough.
     lowest: u32,
-    /// When that was first seen.
+    /// When that minimum was first seen.
     lowest_since: Timestamp,
-    /// Pods that were let through since it settled.
+    /// Pods admitted since it settled.
     pods: u32,
-    /// Nodes that were let through since it settled.
+    /// Nodes admitted since it settled.
     nodes: u32,
-    /// True if it was said that recoveries go on.
+    /// True if the release was reported.
     told: bool,
 }
 
@@ -117,16 +115,16 @@ pub(super) struct Share {
     settling: Option<Settling>,
 }
 
-/// The admission of a share.
+/// What a share allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Everything.
     Free,
-    /// Nothing, because it is too large.
+    /// Nothing: the share is too large.
     Engaged(Engaged),
-    /// Nothing before this time, because it was too large a moment ago.
+    /// Nothing before this time: the share was too large a moment ago.
     Settling { lost: u32, until: Timestamp },
-    /// So many pods and nodes, and more from step to step.
+    /// So many pods and nodes, and more with each step.
     Gradual(Gradual),
 }
 
@@ -159,7 +157,7 @@ impl Share {
         *self == Self::default()
     }
 
-    /// Since when it has held, or held a moment ago: for choosing between several.
+    /// Since when it blocks, or blocked a moment ago: for choosing between several.
     pub(super) fn since(&self) -> Option<Timestamp> {
         self.engaged.or(self.settling.map(|settling| settling.after)).map(|engaged| engaged.since)
     }
@@ -180,7 +178,7 @@ impl Share {
         Stage::Gradual(Gradual { since: until, pods: settling.pods, nodes: settling.nodes })
     }
 
-    /// Takes note of a count, and tells when that changes what is allowed.
+    /// Records a count, and returns a change of what is allowed.
     pub(super) fn observe(
         &mut self,
         now: Timestamp,
@@ -210,7 +208,7 @@ impl Share {
                 Some(Transition::Settling { after: before, nodes, until })
             }
             (None, false) => {
-                // An incident that is over is not taken up again by a node that comes back later.
+                // A node that comes back later does not reopen an incident that is over.
                 if self.stage(now, limits) != Stage::Free
                     && let Some(settling) = &mut self.settling
                 {
@@ -235,7 +233,7 @@ impl Share {
         is_news.then_some(released)
     }
 
-    /// When it lets through another kind of thing although no node comes or goes.
+    /// When what is allowed changes without a change of a node.
     pub(super) fn changes_at(&self, now: Timestamp, limits: &BrakeLimits) -> Option<Timestamp> {
         match self.stage(now, limits) {
             Stage::Settling { until, .. } => Some(until),
@@ -243,7 +241,6 @@ impl Share {
         }
     }
 
-    /// Counts an admission.
     pub(super) fn passed(&mut self, now: Timestamp, limits: &BrakeLimits, pods: u32, nodes: u32) {
         if let Stage::Gradual(_) = self.stage(now, limits)
             && let Some(settling) = &mut self.settling
@@ -253,7 +250,7 @@ impl Share {
         }
     }
 
-    /// Goes on from what another process remembered. What holds here and now is not forgotten for it.
+    /// Continues from the state of another process, but keeps what blocks here and now.
     pub(super) fn restore(&mut self, now: Timestamp, other: Self) {
         let engaged = other.engaged.or(self.engaged);
         let later = match (self.settling, other.settling) {
@@ -264,8 +261,8 @@ impl Share {
         self.forget_the_future(now);
     }
 
-    /// A time that is yet to come, by a clock that was ahead or by somebody's hand, counts as now: nothing holds for longer
-    /// than it should.
+    /// Treats times in the future, from a fast clock or a manual edit, as now: nothing blocks for longer than it
+    /// should.
     pub(super) fn forget_the_future(&mut self, now: Timestamp) {
         if let Some(engaged) = &mut self.engaged {
             engaged.since = engaged.since.min(now);
@@ -278,7 +275,7 @@ impl Share {
     }
 }
 
-/// The brake engaged or released: the moment to say so once.
+/// The brake engaged or released: the moment to report it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transition {
     /// Too many nodes are unreachable from now on.
@@ -287,17 +284,16 @@ pub enum Transition {
     Settling {
         /// The state that blocked before.
         after: Engaged,
-        /// The count now.
         nodes: NodeCounts,
         /// When it releases if no more nodes come back.
         until: Timestamp,
     },
-    /// Recoveries go on, after this.
+    /// Recoveries continue after this outage.
     Released(Engaged),
 }
 
 impl Transition {
-    /// The event that says so, once: its name follows from when the brake took hold.
+    /// The event that reports it once: its name follows from the time when the brake engaged.
     pub fn event(&self, regarding: ObjectRef) -> Option<EventNote> {
         let (kind, reason, since, verb) = match self {
             Self::Engaged(Engaged { since, .. }) => {
@@ -306,7 +302,7 @@ impl Transition {
             Self::Released(Engaged { since, .. }) => {
                 (EventType::Normal, reasons::BRAKE_RELEASED, since, "released")
             }
-            // The brake still blocks: waiting subjects say until when.
+            // The brake still blocks: waiting subjects report until when.
             Self::Settling { .. } => return None,
         };
         Some(EventNote {

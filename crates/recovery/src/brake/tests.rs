@@ -111,7 +111,7 @@ fn what_is_carried_out_late_counts_from_then() {
     assert!(brake.carried_out(at(0), at(40_000), &steps));
     assert!(!passes(&brake, at(61_000)) && !passes(&brake, at(100_999)));
     assert!(passes(&brake, at(101_000)), "it counts once, and not for longer than a minute");
-    // Also after its admission counts no more.
+    // Also after its admission has expired.
     assert!(brake.carried_out(at(0), at(200_000), &steps));
     assert!(!passes(&brake, at(260_999)) && passes(&brake, at(261_000)));
     let mut unlimited = Brake::new(BrakeLimits::default(), BrakeState::default());
@@ -119,7 +119,7 @@ fn what_is_carried_out_late_counts_from_then() {
     assert!(!unlimited.carried_out(at(0), at(40_000), &steps), "without a limit nothing is remembered");
 }
 
-/// The configuration changes while pods that were let through still count.
+/// The configuration changes while admitted pods still count.
 #[test]
 fn a_limit_that_is_lowered_or_taken_away_holds_no_more_than_it_says() {
     let mut before = brake(5, 50);
@@ -194,7 +194,7 @@ fn what_is_not_a_brakes_memory_is_refused() {
     assert_eq!(BrakeState::read("{\"admitted\":{},\"someday\":1}"), Ok(BrakeState::default()));
 }
 
-/// A Lease that is too large cannot be renewed: nobody can end a tenure by what he writes there.
+/// A Lease that is too large cannot be renewed: a manual edit there must not end a leader's term.
 #[test]
 fn what_is_kept_does_not_grow_by_what_somebody_wrote() {
     let long = "é".repeat(100_000);
@@ -234,7 +234,7 @@ fn a_lost_memory_counts_as_a_whole_budget_spent() {
     assert!(!serde_json::to_string(&next.keepsake()).unwrap().contains("garbage"), "and is forgotten");
 }
 
-/// Times that are yet to come and huge counts, by somebody's hand: what holds is over after a window or a settle period.
+/// Times in the future and huge counts, from a manual edit: the block ends after a window or a settle period.
 #[test]
 fn an_absurd_memory_holds_no_longer_than_a_true_one() {
     let ever = "9999-01-01T00:00:00Z";
@@ -360,7 +360,7 @@ fn no_settling_where_there_is_no_limit_or_no_wait_is_wished() {
     assert_eq!(at_once.check(at(2), 1000), Ok(()));
 }
 
-/// A judgement that begins to empty a node of a zone.
+/// A decision that begins the eviction of a node in a zone.
 fn start_in(zone: &str) -> Judgement<(), Step> {
     let node = crate::objects::NodeRef { name: "n".into(), uid: "u".into() };
     let progress = crate::eviction::Progress {
@@ -422,7 +422,7 @@ fn a_zone_whose_nodes_come_back_is_let_go_in_the_same_way() {
     assert!(brake.state().zones.is_empty(), "{:?}", brake.state());
 }
 
-/// A person who stands in front of the rack knows better than the brake, about that node: budgets count all the same.
+/// A person in front of the rack knows that node better than the brake. Budgets still count.
 #[test]
 fn a_persons_word_passes_an_outage_but_no_budget() {
     let limits = BrakeLimits { max_nodes_per_minute: 2, ..BrakeLimits::default() };
@@ -491,10 +491,10 @@ proptest! {
         const PERIOD: i64 = 50_000;
         let mut brake = brake(0, 50);
         let (mut now, mut before) = (0, 0);
-        // When it last held, when the number last fell since, and the lowest number since.
+        // When it last blocked, when the number last fell since, and the lowest number since.
         let (mut held, mut fell, mut lowest) = (None, -1_000_000_000, (u32::MAX, -1_000_000_000));
         for ((pause, lost), restart) in steps.into_iter().zip(restarts) {
-            // Looked at in between as well: at the last moment before the next count.
+            // Also checked in between: at the last moment before the next count.
             for moment in [now + pause / 2, now + pause - 1] {
                 let passes = moment >= now && brake.check(at(moment), 0).is_ok();
                 let fell_lately = moment - fell < PERIOD && moment - lowest.1 < 10 * PERIOD;
@@ -527,7 +527,7 @@ proptest! {
         brake.observe(at(now), counts(before.min(5), 10));
         let end = at(now + PERIOD + 50_000);
         prop_assert_eq!(brake.check(end, u32::MAX), Ok(()), "with no more news it is let go");
-        // With a node that comes and goes for ever, too.
+        // Also with a node that flaps forever.
         brake.observe(at(now), counts(6, 10));
         for second in 0..1_000 {
             brake.observe(at(now + second * 1_000), counts(4 + u32::from(second % 2 == 0), 10));

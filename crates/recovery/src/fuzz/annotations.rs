@@ -1,4 +1,4 @@
-//! Everything that is read back from annotations and statuses: whoever may write to an object may have written it.
+//! Fuzzes everything that Salvor reads back from annotations and statuses: other writers may have changed it.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::job::UsedNames;
 use crate::pause::{Pause, pause_token};
 use crate::repair::{self, Amount, Head, NODE_REPAIR_POLICY, Policy, PolicyStatus};
 
-/// No message about a value is longer, however long the value is.
+/// The longest message about a value, however long the value is.
 const LONGEST: usize = 700;
 
 const WORDS: &[&str] = &[

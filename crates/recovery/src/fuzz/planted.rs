@@ -1,10 +1,9 @@
-//! The bugs that `tools/planted-bugs` plants have each exactly one place in the code, and tests that notice them are named by their table.
+//! Each bug that `tools/planted-bugs` plants has exactly one place in the code, and their table names tests that exist.
 
 use std::fs;
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// The value of a line of the list, by its key.
 fn value<'a>(bug: &'a str, key: &str) -> &'a str {
     let of_line = |line: &'a str| line.strip_prefix(key)?.strip_prefix(": ");
     bug.lines().find_map(of_line).unwrap_or_else(|| panic!("{key} is missing:\n{bug}"))

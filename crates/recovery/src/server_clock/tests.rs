@@ -1,4 +1,4 @@
-//! Bounds of the server's clock from its answers, as tables and as properties.
+//! Bounds of the server's clock from its responses, as tables and as properties.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn further_responses_narrow_it_down() {
 const HOUR: i64 = 3_600_000;
 const MINUTE: i64 = 60_000;
 
-/// A clock that learned from answers at these local times, each with the server's offset, all in milliseconds.
+/// A clock that learned from responses at these local times, each with the server's offset, all in milliseconds.
 fn taught(answers: &[(i64, i64)]) -> ServerClock {
     let mut clock = ServerClock::default();
     for (local, offset) in answers {
@@ -53,12 +53,12 @@ fn taught(answers: &[(i64, i64)]) -> ServerClock {
     clock
 }
 
-/// The clock that counts is ahead of ours by this many seconds.
+/// By how many seconds the clock that counts is ahead of ours.
 fn ahead(clock: &ServerClock, local: i64) -> i64 {
     (clock.now(at(local)).unwrap().duration_since(at(local)).as_millis() as i64).div_euclid(1_000)
 }
 
-/// For how many more seconds nothing is done that cannot be taken back.
+/// For how many more seconds nothing irreversible is done.
 fn unsettled(clock: &ServerClock, local: i64) -> i64 {
     clock.settles_in(at(local)).map_or(0, |left| left.as_secs())
 }
@@ -119,7 +119,7 @@ fn a_clock_that_was_set_is_adopted_in_bounded_time() {
     }
 }
 
-/// Of API servers that are kept in step, however many, nobody hears anything.
+/// API servers in step, however many, cause no change.
 #[test]
 fn clocks_that_are_in_step_are_one() {
     let mut clock = ServerClock::default();
@@ -138,7 +138,7 @@ fn while_nobody_answers_nothing_is_forgotten() {
     let mut clock = taught(&[(0, 0), (1_000, 2 * HOUR)]);
     assert_eq!(clock.clocks(), 2);
     assert_eq!(ahead(&clock, 12 * HOUR), -22, "only the drift is allowed for");
-    // The first one that answers again does not have the last word by that.
+    // The first server to respond again does not decide alone.
     clock.learn(at(12 * HOUR), at(12 * HOUR + 10), at(14 * HOUR));
     assert_eq!(unsettled(&clock, 12 * HOUR + 10), 90);
 }
@@ -212,7 +212,7 @@ proptest! {
         let (mut local, mut honest) = (0, None);
         for (pause, there, back, who) in responses {
             local += pause;
-            // The honest one answers in time.
+            // The correct server responds in time.
             let lie = lies.get(who).filter(|_| honest.is_none_or(|at| local - at < 240_000));
             let date = cut_to_seconds(at(local + there + offset + lie.copied().unwrap_or(0)));
             clock.learn(at(local), at(local + there + back), date);

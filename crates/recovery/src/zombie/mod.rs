@@ -1,8 +1,7 @@
 //! Zombie recovery: pods stuck terminating on a node that the control plane cannot reach (KEP-6757).
 //!
-//! [`decide_pod`] and [`decide_node`] are the rules; read them top to bottom. The rest is what they look at
-//! ([`PodView`], [`NodeView`]), what the administrator allows ([`ZombiePolicy`]) and what they say ([`PodWhy`],
-//! [`NodeWhy`]).
+//! [`decide_pod`] and [`decide_node`] have the rules; read them top to bottom. Their input is [`PodView`], [`NodeView`]
+//! and the administrator's [`ZombiePolicy`], and their reasons are [`PodWhy`] and [`NodeWhy`].
 
 mod jobs;
 mod node;

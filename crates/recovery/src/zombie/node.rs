@@ -1,4 +1,4 @@
-//! May this node be tainted out-of-service, or taken back? The rule `taintNodeOutOfService`.
+//! Decides whether a node is tainted out-of-service, or the taint is removed: the rule `taintNodeOutOfService`.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TaintNodeOutOfService;
@@ -16,9 +16,9 @@ use crate::one_actor::{NodeActor, see_actor};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 
-/// Judges one node. `now` is the API server's time.
+/// Decides on one node. `now` is the API server's time.
 ///
-/// A Lease that was not read stands in nobody's way here: it is read live, and the node judged by it, before anything is done.
+/// An unread Lease does not block here: it is read live, and the node decided on again, before anything is done.
 pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
@@ -67,8 +67,8 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Ju
     })
 }
 
-/// The node must be lost for long enough, and its kubelet silent. What ends later is what is waited for, so one
-/// wake-up is enough.
+/// The node must be lost for long enough, and its kubelet silent. Waits for the later of the two, so one wake-up is
+/// enough.
 fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Timestamp, NodeWhy) {
     let timeout = SignedDuration::from(rule.unreachable_node_timeout);
     let due = after(lost.since, timeout);
@@ -78,7 +78,7 @@ fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Ti
     }
 }
 
-/// We took the node out of service: is it back? Its volumes were detached by force, so its machine must have been rebooted.
+/// Our taint is on the node: is it back? Its volumes were detached by force, so its machine must have rebooted.
 fn take_back(
     node: &NodeView,
     mark: &OutOfServiceMark,

@@ -1,4 +1,4 @@
-//! May this pod be marked Failed? The rules of KEP-6757, in the order in which a person would ask them.
+//! Decides whether a pod is marked Failed: the rules of KEP-6757, in the order in which a person would ask them.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TerminateAction;
@@ -18,9 +18,9 @@ use crate::objects::{Deletion, PodPhase, Ready};
 use crate::verdict::Verdict::{self, Ignore};
 use crate::verdict::{Judgement, judge};
 
-/// Judges one pod. `node` is the Node that the pod names, if there is one; `now` is the API server's time.
+/// Decides on one pod. `node` is the Node that the pod names, if it exists; `now` is the API server's time.
 ///
-/// A Lease that was not read stands in nobody's way here: it is read live, and the pod judged by it, before anything is done.
+/// An unread Lease does not block here: it is read live, and the pod decided on again, before anything is done.
 pub fn decide_pod(
     pod: &PodView,
     node: Option<&NodeView>,
@@ -38,8 +38,8 @@ pub fn decide_pod(
             .some("Has its owner consented?", see_consent(consent, pod), consent)
             .ok_or_else(|| Ignore(PodWhy::NotOptedIn { near_miss: near_miss(pod) }))?;
 
-        // Before any clock is asked: a force delete moves the deletionTimestamp of a pod that a finalizer holds, so
-        // that without our own mark it would come due again and again.
+        // Checked before any clock: a force delete moves the deletionTimestamp of a pod with a finalizer, so that
+        // without our own mark it would come due again and again.
         let missing = MissingSteps::of(pod, deletion, consent, now);
         ask.that("Is anything left to do to it?", see_mark(pod, missing), missing.on_the_pod())
             .ok_or_else(|| already_recovered(pod, deletion, consent, missing))?;
@@ -59,7 +59,7 @@ pub fn decide_pod(
             .some("Is the node unreachable?", see_taint(node), node.unreachable)
             .ok_or_else(|| Ignore(PodWhy::NodeReachable { node: name.clone() }))?;
 
-        // The taint stays for seconds after the node's return; its kubelet says sooner that it is there.
+        // The taint stays for seconds after the node's return; the kubelet reports Ready earlier.
         ask.that(
             "Is the node not Ready?",
             format_args!("Ready is {:?}", node.ready),
@@ -92,7 +92,7 @@ pub fn decide_pod(
             pod: pod.pod.clone(),
             resource_version: pod.resource_version.clone(),
         });
-        // A pod that is marked is not asked about again, so what is still to be recorded about its Job comes first.
+        // A marked pod is not decided on again, so the event about its Job must be recorded first.
         Ok(Verdict::Act {
             actions: [job_event, patch, event, delete].into_iter().flatten().collect(),
             why: if missing.mark { PodWhy::Zombie(facts) } else { PodWhy::HalfRecovered(facts) },
@@ -100,7 +100,7 @@ pub fn decide_pod(
     })
 }
 
-/// Nothing is left to do to the pod; perhaps the telling is.
+/// Nothing is left to do to the pod; perhaps its event is still missing.
 fn already_recovered(
     pod: &PodView,
     deletion: Deletion,
@@ -115,8 +115,8 @@ fn already_recovered(
     }
 }
 
-/// The pod must have had its time, and the node must be lost for long enough. What ends later is what is waited for,
-/// so one wake-up is enough.
+/// The pod must have had its time, and the node must be lost for long enough. Waits for the later of the two, so one
+/// wake-up is enough.
 fn wait(
     node: &NodeName,
     pod: &PodView,
@@ -135,7 +135,7 @@ fn wait(
     }
 }
 
-/// When the pod has had its time, and from when on its node counts as lost.
+/// When the pod has had its time, and from when its node counts as lost.
 fn waits(
     pod: &PodView,
     deletion: Deletion,
@@ -144,12 +144,12 @@ fn waits(
     policy: &ZombiePolicy,
 ) -> (Timestamp, Timestamp) {
     let due = after(deletion.timestamp, consent.wait);
-    // A force delete that was cut short has moved the deletionTimestamp; but the pod had had its time when it was marked.
+    // An interrupted force delete has moved the deletionTimestamp; but the pod had had its time when it was marked.
     let due = earlier_recovery(pod, consent).and_then(|mark| mark.since).map_or(due, |since| due.min(since));
     (due, policy.trusts_taint_from(lost.since))
 }
 
-/// True if a pod that has not ended is given up now. The same as [`decide_pod`] asks up to its Job, of which many pods are asked at once.
+/// True if a pod that has not ended is given up now: the checks of [`decide_pod`] up to its Job, for many pods at once.
 pub fn is_due(pod: &PodView, node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> bool {
     let consent = policy.consent(&pod.consent, &pod.labels);
     let (Some(deletion), Some(consent), Some(lost)) = (pod.deletion, consent, node.unreachable) else {
@@ -163,7 +163,8 @@ pub fn is_due(pod: &PodView, node: &NodeView, policy: &ZombiePolicy, now: Timest
         && node.pulse.alive_until(now).is_none()
 }
 
-/// Says once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for the telling.
+/// Records once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for
+/// this event.
 fn tell_of_wait(pod: &PodView, terms: Box<Terms>) -> Verdict<PodWhy, Step> {
     let mut hash = Fnv::default();
     if let AskedWait::Unreadable { value, .. } = &pod.consent.wait {
@@ -182,13 +183,12 @@ fn tell_of_wait(pod: &PodView, terms: Box<Terms>) -> Verdict<PodWhy, Step> {
     Verdict::Act { actions: vec![event], why }
 }
 
-/// The mark of a recovery that has begun. We write phase and mark together, so a mark on a living pod is somebody else's
-/// doing and proves nothing.
+/// The mark of a recovery that has begun. Salvor writes phase and mark together, so a mark on a living pod was written
+/// by others and proves nothing.
 fn earlier_recovery(pod: &PodView, consent: Consent) -> Option<Mark> {
     pod.mark.filter(|mark| pod.phase.is_terminal() && mark.covers(consent.action))
 }
 
-/// The steps of a recovery that were not done yet.
 #[derive(Clone, Copy)]
 struct MissingSteps {
     mark: bool,
@@ -203,7 +203,8 @@ impl MissingSteps {
         Self {
             mark: done.is_none(),
             event: done.is_none_or(|mark| !mark.since.is_none_or(told)),
-            // With a grace of 0 the API server has removed all but what finalizers hold: another delete changes nothing.
+            // With a grace period of 0 the API server has removed everything except finalizers: another delete changes
+            // nothing.
             delete: consent.action == TerminateAction::FailAndDelete && deletion.grace_seconds != Some(0),
         }
     }
@@ -231,7 +232,7 @@ fn mark_failed(pod: &PodView, consent: Consent, facts: &ZombieFacts, now: Timest
     };
     let mut conditions = vec![condition(conditions::KUEUE_FAILURE_RECOVERY, reason(consent.action))];
     let fails_now = !pod.phase.is_terminal();
-    // A pod that ended by itself was not disrupted, and one that was disrupted by others should keep their reason.
+    // A pod that ended on its own was not disrupted, and one that others disrupted should keep their reason.
     if fails_now && !pod.disruption_target {
         conditions.push(condition(conditions::DISRUPTION_TARGET, reasons::TERMINATION_BY_SALVOR));
     }
@@ -266,7 +267,7 @@ fn reason(action: TerminateAction) -> &'static str {
     }
 }
 
-/// An annotation that is there, but with a value that does not consent.
+/// An annotation that exists, but with a value that does not consent.
 fn near_miss(pod: &PodView) -> Option<(&'static str, String)> {
     let delete = pod.consent.delete.clone();
     let terminate = pod.consent.terminate.clone();

@@ -1,4 +1,4 @@
-//! The administrator's settings, and the consent of a pod's owner.
+//! The configuration of zombie recovery, and the consent of a pod's owner.
 
 use std::fmt;
 
@@ -15,16 +15,15 @@ use crate::job::JobPolicy;
 use crate::moments::after;
 use crate::one_actor::NodeActors;
 
-/// The configuration as zombie recovery needs it.
+/// The part of the configuration that zombie recovery needs.
 #[derive(Clone, Debug)]
 pub struct ZombiePolicy {
-    /// Why nothing is recovered at all, if that is so.
+    /// Why nothing is recovered at all, if so.
     pub disabled: Option<Disabled>,
     /// A node must have been unreachable for this long before a pod on it is recovered.
     pub minimum_unreachable: SignedDuration,
-    /// True if nothing is written at all.
     pub dry_run: bool,
-    /// The treatment of Jobs that would fail because of their lost pods.
+    /// What to do about Jobs that would fail because of their lost pods.
     pub lost_pods: LostPods,
     /// The settings of our own Job controller.
     job: JobPolicy,
@@ -32,7 +31,7 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
-    /// True if our taint comes off a node only after a reboot of its machine.
+    /// True if our taint is removed from a node only after its machine rebooted.
     pub(super) wants_reboot: bool,
     /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
@@ -40,47 +39,41 @@ pub struct ZombiePolicy {
     node_rules: Vec<(usize, TaintNodeOutOfService)>,
 }
 
-/// The setting that switches zombie recovery off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disabled {
-    /// The feature gate is off.
     Gate,
-    /// The list of controllers leaves it out.
+    /// The list of controllers omits it.
     Controllers,
 }
 
-/// That a pod may be recovered, by whose word, how, and after which wait.
+/// Permission to recover a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Consent {
-    /// By whose word.
     pub source: ConsentSource,
-    /// The action.
     pub action: TerminateAction,
     /// The wait after the pod's own grace period.
     pub wait: SignedDuration,
-    /// The source of that wait.
     pub wait_by: WaitBy,
 }
 
 /// The source of a pod's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitBy {
-    /// The rule by which it may be recovered.
+    /// The rule that permits the recovery.
     Rule,
     /// The administrator's setting for annotated pods.
     Setting,
-    /// The pod's own annotation.
     Annotation,
-    /// The administrator's floor, because the pod's annotation asks for less.
+    /// The administrator's minimum, because the pod's annotation asks for less.
     Floor {
         /// The requested wait.
         asked: SignedDuration,
     },
-    /// The administrator's setting, because nobody can read the pod's annotation.
+    /// The administrator's setting, because the pod's annotation cannot be read.
     SettingInstead,
 }
 
-/// By whose word a pod may be recovered. Prints as the trigger named in conditions and events.
+/// The source of a permission. `Display` gives the trigger named in conditions and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConsentSource {
     /// An annotation on the pod.
@@ -99,7 +92,6 @@ impl fmt::Display for ConsentSource {
 }
 
 impl ZombiePolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let policy = &configuration.failure_recovery_policy;
         let mut pod_rules = Vec::new();
@@ -136,9 +128,9 @@ impl ZombiePolicy {
 
     /// The consent for a pod with these annotations and labels.
     ///
-    /// An annotation is the word of the pod's own owner and beats every rule, even a stricter one. Of the two, `-delete`
-    /// asks for more and wins. Of the rules the first that matches counts. How long the pod is waited for is the rule's word, or
-    /// for annotated pods their own, but not less than the administrator's floor.
+    /// An annotation comes from the pod's own owner and beats every rule, even a stricter one. Of the two annotations,
+    /// `-delete` asks for more and wins. Of the rules, the first that matches counts. The wait comes from the rule, or
+    /// for annotated pods from their annotation, but is never below the administrator's minimum.
     pub fn consent(&self, marks: &ConsentAnnotations, labels: &Labels) -> Option<Consent> {
         let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
         let by_annotation = |key, action| {
@@ -185,8 +177,8 @@ impl ZombiePolicy {
         self.job.enabled && self.job.manages(managed_by) && self.job.disrupted_pods == DisruptedPods::Ignore
     }
 
-    /// From when on the taint of a node lost since then counts. Without a minimum it counts at once, whatever the clock of
-    /// the controller that set it.
+    /// When the taint of a node lost since then begins to count. Without a minimum it counts at once, whatever the
+    /// clock of the controller that set it.
     pub(super) fn trusts_taint_from(&self, since: Timestamp) -> Timestamp {
         if self.minimum_unreachable.is_zero() {
             Timestamp::MIN
@@ -195,12 +187,12 @@ impl ZombiePolicy {
         }
     }
 
-    /// True if pods are also chosen by their labels, so that annotations alone do not tell which ones matter.
+    /// True if rules also select pods by their labels, so that annotations alone do not show which pods matter.
     pub fn has_pod_rules(&self) -> bool {
         !self.pod_rules.is_empty()
     }
 
-    /// The observation of the rule that asks whether the recovery is on.
+    /// What the rule about the switch observes.
     pub(super) fn switch(&self) -> &'static str {
         match self.disabled {
             None => "feature gate FailureRecoveryPolicy is on, controller zombie is enabled",

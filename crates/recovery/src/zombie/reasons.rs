@@ -1,4 +1,4 @@
-//! Why zombie recovery does what it does. All its sentences are in here.
+//! The reasons of zombie recovery, with all their sentences.
 
 use std::fmt;
 
@@ -16,105 +16,82 @@ use crate::objects::{JobRef, PodPhase};
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
-/// Why a pod is, or is not, recovered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodWhy {
-    /// Zombie recovery is switched off.
     Disabled(Disabled),
-    /// Nobody has asked for the pod to be deleted.
+    /// The pod is not being deleted.
     NotTerminating,
-    /// Neither annotation nor rule allows it.
+    /// Neither annotation nor rule permits it.
     NotOptedIn {
-        /// An annotation that is there with a value that does not consent.
+        /// An annotation that exists with a value that does not consent.
         near_miss: Option<(&'static str, String)>,
     },
-    /// All was done before.
+    /// Everything was done before.
     AlreadyRecovered {
-        /// The action.
         action: TerminateAction,
     },
-    /// All was done before except telling.
+    /// Everything was done before except the event.
     Unannounced,
-    /// The pod has ended and only its deletion would be left, which nobody consented to.
+    /// The pod has ended, and only its deletion would be left, for which there is no consent.
     AlreadyTerminal {
-        /// Its final phase.
         phase: PodPhase,
     },
-    /// The pod never had a node.
     NotScheduled,
     /// The pod's Node is gone.
     NodeMissing {
-        /// Its name.
         node: NodeName,
     },
-    /// The control plane has not lost the node.
+    /// The node does not have the unreachable taint.
     NodeReachable {
-        /// Its name.
         node: NodeName,
     },
-    /// The node is Ready, whatever its taint says.
+    /// The node is Ready, despite its taint.
     NodeReady {
-        /// Its name.
         node: NodeName,
     },
-    /// The pod's own annotation about its wait cannot be read, and that was not told yet.
+    /// The pod's own annotation about its wait cannot be read, and that was not reported yet.
     UnreadableWait(Box<Terms>),
-    /// The pod may still end by itself.
+    /// The pod may still end on its own.
     GraceRunning {
-        /// From when on it is stuck.
+        /// When it counts as stuck.
         due: Timestamp,
-        /// By whose word.
         consent: ConsentSource,
-        /// The wait, and who set it.
         terms: Box<Terms>,
     },
     /// The node has not been lost for long enough.
     UnreachableTooBriefly {
-        /// Its name.
         node: NodeName,
-        /// Since when.
         since: Timestamp,
         /// The required time.
         minimum: SignedDuration,
     },
     /// The node's kubelet renews its Lease, or may, so it can end the pod.
     KubeletAlive {
-        /// Its name.
         node: NodeName,
-        /// The pulse of its Lease.
         pulse: Box<Pulse>,
     },
-    /// What the pod's Job makes of its failure is not known yet.
+    /// The effect of the failure on the pod's Job is not known yet.
     JobUnread {
-        /// The Job.
         job: Box<JobRef>,
     },
-    /// What the pod's Job makes of its failure cannot be known.
+    /// The effect of the failure on the pod's Job cannot be known.
     JobUnreadable {
-        /// The Job.
         job: Box<JobRef>,
-        /// Why.
         error: Box<str>,
     },
     /// The pod's Job would fail for good.
     JobWouldFail {
-        /// The Job.
         job: Box<JobRef>,
-        /// Why it would.
         doom: Doom,
     },
     /// The limit of the pod's Job is raised first, because the Job would fail otherwise.
     RaisesBackoffLimit {
-        /// The Job.
         job: Box<JobRef>,
-        /// Its limit.
         from: u32,
-        /// Its limit afterwards.
         to: u32,
     },
-    /// Another pod has the limit of their Job raised first.
+    /// The decision on another pod raises the limit of their Job first.
     AwaitsBackoffLimit {
-        /// The Job.
         job: Box<JobRef>,
     },
     /// The pod is stuck.
@@ -123,7 +100,7 @@ pub enum PodWhy {
     HalfRecovered(ZombieFacts),
 }
 
-/// The wait after a pod's own grace period, and who set it.
+/// The wait after a pod's own grace period, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
     wait: SignedDuration,
@@ -167,18 +144,16 @@ impl fmt::Display for Terms {
     }
 }
 
-/// The facts that make a pod a zombie. Prints as the message of its condition and event.
+/// The facts that make a pod a zombie. `Display` gives the message of its condition and event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZombieFacts {
-    /// The lost node.
     pub node: NodeName,
-    /// The pod's own grace period and the wait after it.
+    /// The pod's own grace period plus the wait after it.
     pub grace: SignedDuration,
-    /// By whose word.
     pub consent: ConsentSource,
 }
 
-/// The form is KEP-6757's to the letter, back-ticks included; only the grace period and the trigger vary.
+/// The text follows KEP-6757 to the letter, backticks included; only the grace period and the trigger vary.
 impl fmt::Display for ZombieFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { node, grace, consent } = self;
@@ -190,7 +165,7 @@ impl fmt::Display for ZombieFacts {
     }
 }
 
-/// `90s` and not `1m30s`, as KEP-6757 prints it; parts of a second only if there are any.
+/// `90s` and not `1m30s`, as KEP-6757 prints it; fractions of a second only if there are any.
 fn in_seconds(span: SignedDuration) -> String {
     if span.subsec_nanos() == 0 { format!("{}s", span.as_secs()) } else { in_words(span) }
 }
@@ -362,55 +337,44 @@ impl Reason for PodWhy {
     }
 }
 
-/// Why a node is, or is not, tainted out-of-service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
-    /// Zombie recovery is switched off.
     Disabled(Disabled),
-    /// We declared it so before, and it is not back.
+    /// Salvor tainted it before, and it is not back.
     OutOfService {
-        /// Since when.
         since: Option<Timestamp>,
     },
-    /// We declared it so before, but the event may be missing.
+    /// Salvor tainted it before, but the event may be missing.
     Unannounced,
-    /// We declared it so before, and it is back.
+    /// Salvor tainted it before, and it is back.
     BackInService,
-    /// We declared it so before, and it is back without a reboot.
+    /// Salvor tainted it before, and it is back without a reboot.
     NotRebooted {
-        /// The node.
         node: NodeName,
     },
-    /// No rule is about it.
+    /// No rule matches it.
     NoRule,
-    /// The control plane has not lost it.
     NodeReachable,
-    /// Somebody else declared it so.
+    /// The out-of-service taint of others is on it.
     TaintedByOthers,
-    /// Another recovery acts on it.
     AnotherRecoveryActs {
-        /// Which one.
         who: NodeActor,
     },
-    /// The node is Ready, whatever its taint says.
+    /// The node is Ready, despite its taint.
     NodeReady,
     /// The node has not been unreachable for long enough.
     UnreachableTooBriefly {
-        /// Since when.
         since: Timestamp,
         /// The required time.
         timeout: SignedDuration,
     },
     /// Its kubelet renews its Lease, or may.
     LeaseFresh {
-        /// The pulse of its Lease.
         pulse: Pulse,
     },
-    /// The node is lost.
     NodeLost {
-        /// Since when.
         since: Timestamp,
-        /// By which rule.
+        /// The position of the rule.
         rule: usize,
     },
 }

@@ -17,67 +17,58 @@ use crate::step::{
 };
 use crate::taints::Taints;
 
-/// One guarded write of zombie recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Changes a pod's status, if the pod is still exactly as it was judged.
+    /// Patches a pod's status, if the pod is still in the state that the decision rests on.
     PatchPodStatus {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The new phase, or none to keep it.
+        /// None keeps the phase.
         phase: Option<PodPhase>,
-        /// The conditions to set.
         conditions: Vec<Condition>,
     },
-    /// Raises the `backoffLimit` of a Job and records for which pods, if the Job is still exactly as it was judged.
+    /// Raises the `backoffLimit` of a Job and records for which pods, if the Job is still in the state that was read.
     RaiseBackoffLimit {
-        /// The Job.
         job: JobRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The new limit.
         backoff_limit: u32,
-        /// The record.
         raised: Raised,
     },
-    /// Records an event.
     EmitEvent(EventNote),
-    /// Records an event in passing: nothing waits for it.
+    /// Records an event on a best-effort basis: nothing waits for it.
     Mention(EventNote),
-    /// Deletes a pod at once, with no grace, if it is still exactly as it was judged.
+    /// Deletes a pod with grace period zero, if it is still in the state that the decision rests on.
     ForceDeletePod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
     },
-    /// Adds a taint to a node, and an annotation that says who did, if the node is still exactly as it was judged.
+    /// Adds a taint to a node, and an annotation that marks it as ours, if the node is still in the state that the
+    /// decision rests on.
     TaintNode {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The taint to add.
         taint: Taint,
-        /// The annotation's key.
+        /// The key of the annotation.
         mark: &'static str,
-        /// The annotation's value.
+        /// The value of the annotation.
         since: Timestamp,
-        /// The boot of the node's machine, if it is known: another annotation.
+        /// The machine's boot ID, if it is known: another annotation.
         boot: Option<String>,
     },
-    /// Takes a taint that we added off a node, and the annotation with it, if the node is still exactly as it was judged.
+    /// Removes a taint that Salvor added to a node, and the annotation with it, if the node is still in the state that
+    /// the decision rests on.
     UntaintNode {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The taint to take off, if it is there.
+        /// The taint to remove, if it is there.
         taint: Taint,
-        /// The annotation's key.
+        /// The key of the annotation.
         mark: &'static str,
     },
 }
@@ -106,12 +97,12 @@ impl crate::step::Step for Step {
 
     fn effect(&self) -> Effect<'_> {
         match self {
-            // A phase of Failed is never taken back, and the node that it rests on may have healed unseen.
+            // Phase Failed is never undone, and the node may have recovered unnoticed.
             Self::PatchPodStatus { .. } => {
                 Effect { second_look: SecondLook::AllButTheObject, ..Effect::takes(Disrupts::Pods(1)) }
             }
-            // The limit is never lowered again, so an outage that holds the pods holds this too. They count with their status patches.
-            // What was judged is the pod, and not the Job.
+            // The limit is never lowered again, so an outage that blocks the pods blocks this too. The pods count with
+            // their status patches. The decision is about the pod, not the Job.
             Self::RaiseBackoffLimit { .. } => {
                 Effect { changes_what_was_judged: false, ..Effect::takes(Disrupts::WhatWasBegun) }
             }
@@ -127,7 +118,7 @@ impl crate::step::Step for Step {
 
     fn detail(&self) -> Cow<'_, str> {
         match self {
-            // Its name may hold a time that another judgement puts differently.
+            // The name of the event may contain a time that another decision computes differently.
             Self::EmitEvent(note) | Self::Mention(note) => Cow::Borrowed(&note.reason),
             Self::PatchPodStatus { .. }
             | Self::RaiseBackoffLimit { .. }

@@ -16,7 +16,7 @@ use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready};
 use crate::one_actor::EvictionSign;
 
-/// A moment to which the tables count in seconds.
+/// The tables count seconds from a fixed instant.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -25,7 +25,7 @@ fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().copied().collect()
 }
 
-/// Zombie recovery switched on, with what else the file says.
+/// Zombie recovery switched on, with the rest of the configuration file.
 fn policy(rest: &str) -> ZombiePolicy {
     ZombiePolicy::new(&configuration(rest))
 }
@@ -44,18 +44,17 @@ fn delete() -> ConsentAnnotations {
     ConsentAnnotations { delete: Some("true".into()), ..ConsentAnnotations::default() }
 }
 
-/// A kubelet that was last heard of at that time, in a Lease of 40s that is watched for long.
+/// A kubelet that last renewed its Lease at that time. The Lease lasts 40s and has been watched for long.
 fn heard(seconds: i64) -> Pulse {
     let lease = NodeLease::new(at(seconds), SignedDuration::from_secs(40));
     Pulse::at_a_glance(Some(lease), at(seconds))
 }
 
-/// There is no Lease.
 fn no_lease() -> Pulse {
     Pulse::at_a_glance(None, at(0))
 }
 
-/// An opted-in pod that runs on `node-a` and whose grace of 30s was over at time 0.
+/// A pod with consent that runs on `node-a`, and whose grace period of 30s ended at time 0.
 fn pod() -> PodView {
     PodView {
         pod: PodRef { namespace: "ns".into(), name: "pod-a".into(), uid: "uid-a".into() },
@@ -73,7 +72,7 @@ fn pod() -> PodView {
     }
 }
 
-/// A node that the control plane lost long before time 0.
+/// A node that became unreachable long before time 0.
 fn node() -> NodeView {
     NodeView {
         node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },

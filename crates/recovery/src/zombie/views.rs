@@ -1,4 +1,4 @@
-//! The views of zombie recovery: only the fields by which it judges.
+//! The input of zombie recovery: only the fields that it decides by.
 
 use std::collections::BTreeMap;
 
@@ -13,23 +13,19 @@ use crate::liveness::{NodeLease, Pulse};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint, boot_to_remember};
 use crate::one_actor::{EvictionSign, NodeSigns};
 
-/// So much of a value that nobody can read is kept: enough to recognise it.
+/// How much of an unreadable value is kept: enough to recognize it.
 const LONGEST_SHOWN: usize = 64;
 
-/// A pod, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// Which pod.
     pub pod: PodRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// Its labels, which rules select by.
+    /// Rules select by them.
     pub labels: Labels,
     /// The annotations by which its owner consents, and on which terms.
     pub consent: ConsentAnnotations,
-    /// Where it is in its life.
     pub phase: PodPhase,
-    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
     /// The node to which it is bound.
     pub node_name: Option<NodeName>,
@@ -39,13 +35,13 @@ pub struct PodView {
     pub disruption_target: bool,
     /// True if the event about its recovery is known to be recorded.
     pub announced: bool,
-    /// True if it was told, or need not be, that its wait cannot be read.
+    /// True if the event about its unreadable wait is recorded, or not needed.
     pub wait_told: bool,
-    /// The Job that controls it, if one does.
+    /// The Job that controls it.
     pub job: Option<Box<OfJob>>,
 }
 
-/// The values of the annotations, as far as they matter.
+/// The relevant annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConsentAnnotations {
     /// `kueue.x-k8s.io/safe-to-forcefully-terminate`.
@@ -57,7 +53,6 @@ pub struct ConsentAnnotations {
 }
 
 impl ConsentAnnotations {
-    /// Picks them out of all annotations.
     pub fn from_annotations(all: &BTreeMap<String, String>) -> Self {
         let value = |key| all.get(key).map(|value| cut(value));
         Self {
@@ -73,31 +68,25 @@ impl ConsentAnnotations {
 /// The wait after its grace period that a pod's own annotation asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AskedWait {
-    /// There is no annotation.
     #[default]
     Unset,
-    /// This long. What is too long for a duration is the longest there is.
+    /// A value too long for the type becomes the longest duration.
     For(SignedDuration),
-    /// Nobody can tell how long.
     Unreadable {
         /// The value, or its beginning.
         value: String,
-        /// The defect.
         defect: WaitDefect,
     },
 }
 
-/// A defect of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitDefect {
-    /// The value is not a duration.
+    /// Not a duration.
     Malformed,
-    /// The value is negative.
     Negative,
 }
 
 impl AskedWait {
-    /// Reads the annotation.
     pub fn of(value: &str) -> Self {
         let unreadable = |defect| Self::Unreadable { value: cut(value), defect };
         match value.parse::<GoDuration>() {
@@ -112,7 +101,7 @@ impl AskedWait {
     }
 }
 
-/// The beginning of a value. Whoever may write annotations may write long ones, and pods are kept by the thousand.
+/// The beginning of a value: annotations may be long, and thousands of pods are kept in memory.
 fn cut(value: &str) -> String {
     value.chars().take(LONGEST_SHOWN).collect()
 }
@@ -120,14 +109,13 @@ fn cut(value: &str) -> String {
 /// The condition that a recovery leaves on a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The action of that recovery.
     pub action: TerminateAction,
-    /// When it was written. Kueue's own controller does not say.
+    /// When it was written. Kueue's own controller does not record this.
     pub since: Option<Timestamp>,
 }
 
 impl Mark {
-    /// Reads a condition of type `KueueFailureRecovery`, whoever wrote it.
+    /// Reads a condition of type `KueueFailureRecovery`, from Salvor or another controller.
     pub fn from_condition(status: &str, reason: &str, since: Option<Timestamp>) -> Option<Self> {
         let action = match reason {
             reasons::KUEUE_FORCEFULLY_TERMINATED => TerminateAction::Fail,
@@ -137,38 +125,34 @@ impl Mark {
         (status == "True").then_some(Self { action, since })
     }
 
-    /// True if what is asked for now was already begun then.
+    /// True if that recovery already began the action that is requested now.
     pub(super) fn covers(self, action: TerminateAction) -> bool {
         self.action == action || self.action == TerminateAction::FailAndDelete
     }
 }
 
-/// A node, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
-    /// Which node.
     pub node: NodeRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// Its labels, which rules select by.
+    /// Rules select by them.
     pub labels: Labels,
     /// The unreachable taint, if the node has it.
     pub unreachable: Option<Unreachable>,
-    /// Its `Ready` condition.
     pub ready: Ready,
-    /// The boot that its kubelet reports; empty if it reports none.
+    /// The boot ID that its kubelet reports; empty if it reports none.
     pub boot_id: Box<str>,
-    /// The heartbeat of its `Ready` condition, which stands in for a Lease where there is none.
+    /// The heartbeat of its `Ready` condition, which takes the place of a missing Lease.
     pub heartbeat: Option<NodeLease>,
-    /// The pulse of its kubelet, by its Lease. Leases are not watched, so it may be unread. It is read before anything is done.
+    /// The pulse of its kubelet's Lease. Leases are not watched, so it may be unread; it is read before anything is
+    /// done.
     pub pulse: Pulse,
     /// Its taints with the key `node.kubernetes.io/out-of-service`.
     pub out_of_service: Vec<Taint>,
-    /// Our annotation that says that we put the taint there.
+    /// Our annotation that marks the out-of-service taint as ours.
     pub out_of_service_mark: Option<OutOfServiceMark>,
-    /// All its taints.
     pub taints: Vec<Taint>,
-    /// The progress of its eviction, from our annotations.
     pub eviction: EvictionSign,
     /// True if the event about our taint is known to be recorded.
     pub announced: bool,
@@ -177,26 +161,26 @@ pub struct NodeView {
 }
 
 impl NodeView {
-    /// The boot to be remembered with our taint; none if it is not known.
+    /// The boot ID to store with our taint; none if it is unknown.
     pub(super) fn boot_to_remember(&self) -> Option<String> {
         boot_to_remember(&self.boot_id)
     }
 
-    /// True if our taint is on it, and its machine has not been rebooted since: its volumes were detached by force, and its
-    /// old containers may still run. A boot that is not reported is no other boot.
+    /// True if our taint is on it, and its machine has not rebooted since: its volumes were detached by force, and its
+    /// old containers may still run. A missing boot ID counts as the same boot.
     pub(super) fn may_still_use_volumes(&self, mark: &OutOfServiceMark) -> bool {
         let same_boot = |boot: &String| self.boot_id.is_empty() || *self.boot_id == **boot;
         self.out_of_service.contains(&out_of_service_taint()) && mark.boot_id.as_ref().is_some_and(same_boot)
     }
 
-    /// The signs on it that tell which recovery acts on it.
+    /// What on the node shows which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let out_of_service = self.out_of_service_mark.is_some();
         NodeSigns { taints: &self.taints, eviction: self.eviction, out_of_service }
     }
 }
 
-/// Since when a node has the taint `node.kubernetes.io/unreachable`.
+/// The taint `node.kubernetes.io/unreachable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable {
     /// The earliest time that is certain.
@@ -204,7 +188,7 @@ pub struct Unreachable {
 }
 
 impl Unreachable {
-    /// From the `timeAdded` of each unreachable taint that the node has now, or since when we have seen one.
+    /// From the `timeAdded` of each unreachable taint that the node has now, or since when one was observed.
     ///
     /// The node lifecycle controller sets two such taints one after the other, so the earliest counts.
     pub fn from_taints(
@@ -217,23 +201,21 @@ impl Unreachable {
     }
 }
 
-/// That we put the out-of-service taint on a node.
+/// The mark that the out-of-service taint on a node is ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfServiceMark {
-    /// When; none if somebody made the annotation unreadable.
+    /// None if the annotation became unreadable.
     pub since: Option<Timestamp>,
-    /// The boot of its machine then; none if it was not known, or if an older version put it there.
+    /// The boot ID at that time; none if it was unknown, or an older version set the taint.
     pub boot_id: Option<String>,
 }
 
 impl OutOfServiceMark {
-    /// Reads the annotations.
     pub fn from_annotations(since: &str, boot: Option<&str>) -> Self {
         Self { since: since.parse().ok(), boot_id: boot.and_then(boot_to_remember) }
     }
 }
 
-/// The taint that we put on nodes.
 pub(super) fn out_of_service_taint() -> Taint {
     Taint {
         key: taints::OUT_OF_SERVICE.into(),

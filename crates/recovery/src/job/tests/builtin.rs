@@ -1,4 +1,4 @@
-//! The tables of the built-in controller's own tests: pods as given, one sync, and what came of it.
+//! The tables of the built-in controller's own tests: given pods, one sync, and the result.
 
 use serde_json::{Value, json};
 
@@ -93,7 +93,7 @@ fn one_sync() {
             writes: (0, 0, 2),
             conditions: "",
         },
-        // Deleted pods go at once in this world, so they are not seen terminating.
+        // Here deleted pods disappear at once, so they are not seen terminating.
         Case {
             name: "more terminating than parallelism, under Failed",
             spec: spec(1, 1, 6, failed_only()),
@@ -306,7 +306,7 @@ fn one_sync() {
     for case in cases {
         let mut world = World::new(case.spec).with(case.pods);
         world.settle();
-        // Status writes that were put off for a moment.
+        // Lets batched status writes happen.
         world.later(2);
         let writes = (world.count("CreatePod"), world.count("DeletePod"), world.count("RemoveFinalizer"));
         assert_eq!(world.counts(), case.counts, "{}", case.name);

@@ -1,4 +1,4 @@
-//! Names of pods: none comes back, and no pod is made twice, whatever is lost, late or unseen.
+//! Names of pods: none is reused, and no pod is created twice, whatever is lost, late or unseen.
 
 use super::super::Step;
 use crate::ids::Uid;
@@ -20,35 +20,34 @@ use crate::job::{
 };
 use crate::objects::PodPhase;
 
-/// The outcome of a request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Answered,
-    /// Carried out, but the answer is lost.
+    /// Carried out, but the response is lost.
     AnswerLost,
     /// Never carried out.
     Lost,
-    /// A new pod is made only later, whoever leads by then.
+    /// A new pod is created only later, under any leader.
     Late,
 }
 
 #[derive(Clone, Debug)]
 enum Happening {
-    /// The controller looks at the Job once, and this becomes of its requests, over and over.
+    /// The controller decides on the Job once. The outcomes apply to its requests in turn, cyclically.
     Look(Vec<Request>),
-    /// Its watch brings all that has happened to pods, or to the Job.
+    /// The watch delivers all changes of pods, or of the Job.
     SeePods,
     SeeJob,
     /// The process ends. The next one lists everything and remembers nothing.
     Crash,
-    /// A request that was under way arrives.
+    /// A delayed request arrives.
     Arrives,
     Succeed(usize),
     Fail(usize, i32),
     Delete(usize),
-    /// A pod that nothing holds any more is gone.
+    /// A pod without finalizers is gone.
     Collect(usize),
-    /// The selector matches it no more, or again.
+    /// The selector stops matching it, or matches it again.
     Relabel(usize),
     Suspend(bool),
     Size(i32),
@@ -88,13 +87,13 @@ fn labels(matching: bool) -> Selected {
     Selected::Unasked([("mine", if matching { "yes" } else { "no" })].into_iter().collect())
 }
 
-/// A server with its pods, a controller that sees some of it, and requests between them.
+/// A server with its pods, a controller that sees a part of it, and the requests between them.
 struct Cluster {
     /// The objects, and the time.
     world: World,
-    /// Pods that the Job let out, or that somebody else made.
+    /// Pods that the Job released, or that others created.
     strays: Vec<PodView>,
-    /// The view of the controller.
+    /// What the controller sees.
     job: JobView,
     seen: BTreeMap<Uid, PodView>,
     seen_strays: Vec<PodView>,
@@ -147,7 +146,7 @@ impl Cluster {
         self.world.touch_job();
     }
 
-    /// One look, and all that it asks for, until a request fails.
+    /// One decision and its steps, until a request fails.
     fn look(&mut self, requests: &[Request]) {
         let pods: Vec<PodView> = self.seen.values().cloned().collect();
         let stray = |pod: &PodView| Stray {
@@ -174,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// True if the request was answered, and well.
+    /// True if the request was answered with success.
     fn send(&mut self, step: &Step, request: Request) -> bool {
         match (request, step) {
             (Request::Lost, _) => return false,
@@ -263,7 +262,7 @@ impl Cluster {
         }
     }
 
-    /// Makes a pod unless there is one of that name; the Job's own pod of that name, if it is one.
+    /// Creates a pod unless the name exists; else returns the Job's own pod of that name, if there is one.
     fn create(&mut self, name: &str, body: &str) -> Option<PodView> {
         let known = self.world.pods.iter().find(|pod| pod.pod.name == name);
         if known.is_some() || self.strays.iter().any(|pod| pod.pod.name == name) {
@@ -300,7 +299,7 @@ impl Cluster {
     }
 
     fn active(&self) -> Vec<&PodView> {
-        // Those that were let out are nobody's, and those that were taken in count as surplus.
+        // Released pods belong to no Job, and adopted pods count as surplus.
         let ours = self.world.pods.iter().filter(|pod| self.ever.contains(&pod.pod.name));
         ours.filter(|pod| !pod.phase.is_terminal() && pod.deletion.is_none()).collect()
     }
@@ -323,7 +322,7 @@ impl Cluster {
             }
             Happening::Arrives => {
                 if let Some(Step::CreatePod { name, body, .. }) = self.under_way.pop()
-                    // One that comes after its pod was made, counted and taken away is beyond anybody's reach.
+                    // A request that arrives after its pod was created, counted and removed cannot be prevented.
                     && !self.ever.contains(&name)
                 {
                     self.create(&name, &body);
@@ -490,7 +489,7 @@ fn what_is_used_is_written_down_with_the_status_and_before_a_pod_is_let_go() {
     world.end(zero, PodPhase::Failed);
     world.later(20).later(2);
     assert_eq!(written(&world), r#"{"counts":{"1":"0,1","2":"0"}}"#);
-    // A pod that nobody knew of when the status was last written.
+    // A pod that was unknown when the status was last written.
     world.job.spec.parallelism = Some(3);
     let judgement = world.judge();
     for action in judgement.verdict.actions() {
@@ -533,7 +532,7 @@ fn a_pod_that_is_gone_without_our_doing_does_not_bring_its_name_back() {
     assert_eq!(written(&world), r#"{"numbers":"0-3"}"#);
 }
 
-/// Whoever takes the annotation off while nobody is there who remembers has the failures in the status.
+/// If the annotation is removed while no process remembers the names, the failures in the status remain.
 #[test]
 fn without_anything_else_the_counters_tell_how_many_names_are_used() {
     for (mode, expected) in
@@ -552,7 +551,7 @@ fn without_anything_else_the_counters_tell_how_many_names_are_used() {
     }
 }
 
-/// A hole is a name that was asked for and whose pod was never seen.
+/// A hole is a name that was requested and whose pod was never seen.
 #[test]
 fn a_name_whose_pod_was_not_seen_is_asked_for_again_first() {
     for mode in ["NonIndexed", "Indexed"] {
@@ -570,7 +569,7 @@ fn a_name_whose_pod_was_not_seen_is_asked_for_again_first() {
         }
         let unseen = world.pods.remove(0);
         assert_eq!(unseen.pod.name, asked[0]);
-        // All others fail, are counted and are gone before anybody asks for a pod again.
+        // All others fail, are counted and are gone before another pod is requested.
         world.memory = Memory { creation_paused_until: Some(at(1000)), ..Memory::default() };
         for position in world.open() {
             world.end(position, PodPhase::Failed);

@@ -171,7 +171,7 @@ fn disrupted_pods_neither_count_nor_delay_unless_the_administrator_or_a_rule_say
     assert_eq!(lost(World::new(by_index), DisruptedPods::Ignore), ("A9 R0 S0 F0 T0".into(), String::new()));
 }
 
-/// What was written down as failed stays so, whatever the setting becomes.
+/// A failure in the status stays, whatever the setting becomes.
 #[test]
 fn what_was_counted_stays_counted_when_the_setting_changes() {
     let mut world = World::new(json!({"parallelism": 2, "completions": 2, "podReplacementPolicy": "Failed"}));

@@ -1,5 +1,5 @@
-//! Whatever happens to a Job and its pods, in whatever order: every status write keeps the API server's rules, every pod is
-//! written down at most once, and in the end the counters are the truth.
+//! Whatever happens to a Job and its pods, in any order: every status write follows the API server's rules, every pod
+//! is recorded at most once, and in the end the counters are right.
 
 use super::super::Step;
 use crate::step::Step as _;
@@ -20,14 +20,13 @@ enum Happening {
     Succeed(usize),
     Fail(usize),
     Delete(usize),
-    /// A pod that nothing else holds goes away, as after a force delete.
     Suspend,
     Resume,
     Parallelism(i32),
     Resize(i32),
     SwitchPolicy,
     SwitchGate,
-    /// The process ends after so many writes of the next step, and begins again without its memory.
+    /// The process ends after so many writes of the next decision, and restarts without its memory.
     CrashAfter(usize),
     Wait(i64),
     Settle,
@@ -108,7 +107,7 @@ impl Start {
     }
 }
 
-/// Carries out so many single steps of the next judgement and stops, as a crash would.
+/// Carries out so many single steps of the next decision and stops, like a crash.
 fn crash_after(world: &mut World, writes: usize) {
     if let Verdict::Act { actions, .. } = world.judge().verdict {
         let steps: Vec<Step> = actions.iter().flat_map(|a| a.steps().to_vec()).collect();
@@ -176,7 +175,7 @@ fn happen(world: &mut World, what: &Happening) {
     world.touch_job();
 }
 
-/// Lets everything that is under way come to its end: held pods lose their finalizer, and enough time passes.
+/// Lets everything finish: blocked pods lose their finalizer, and enough time passes.
 fn come_to_rest(world: &mut World) {
     world.policy.replacement_policy = true;
     for _ in 0..4 {
@@ -199,7 +198,7 @@ proptest! {
             }
         }
         come_to_rest(&mut world);
-        // The world checks the rules of every status write by itself.
+        // The world checks every status write against the API server's rules.
         let status = &world.job.status;
         prop_assert!(world.listed.values().all(|n| *n == 1), "a pod was written down twice: {:?}", world.listed);
         let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();

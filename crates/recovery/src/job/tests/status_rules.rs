@@ -1,4 +1,4 @@
-//! The rules of kube-apiserver (1.32 and later) for a write to `jobs/status`.
+//! The validation rules of kube-apiserver (1.32 and later) for a write to `jobs/status`.
 
 use crate::ids::Uid;
 use crate::job::indexes::Indexes;

@@ -1,4 +1,4 @@
-//! Longer stories: what happens in which order, and what it costs.
+//! Longer scenarios: the order of steps, and their cost.
 
 use super::super::Step;
 use crate::step::Step as _;
@@ -55,7 +55,7 @@ fn pods_are_deleted_and_then_fail() {
     }
 }
 
-/// A terminating pod that counted as failed stays failed, also when it then ends well.
+/// A terminating pod that counted as failed stays failed, even if it then succeeds.
 #[test]
 fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
     for (policy, counts) in [("TerminatingOrFailed", "A1 R0 S0 F1 T0"), ("Failed", "A0 R0 S1 F0 T0")] {
@@ -72,8 +72,7 @@ fn a_terminating_pod_that_ends_well_counts_by_the_policy() {
     }
 }
 
-/// The seed's disable and re-enable case.
-/// The last pod of a work queue is deleted by somebody: it counts as the policy says, although that ends the Job well.
+/// The last pod of a work queue is deleted: it counts as the policy says, although that ends the Job with success.
 #[test]
 fn a_pod_that_was_ending_when_the_goal_was_reached_counts_by_the_policy() {
     for (policy, counts) in [("TerminatingOrFailed", "A0 R0 S1 F1 T1"), ("Failed", "A0 R0 S1 F0 T1")] {
@@ -89,6 +88,7 @@ fn a_pod_that_was_ending_when_the_goal_was_reached_counts_by_the_policy() {
     }
 }
 
+/// The disable and re-enable case of the seed document.
 #[test]
 fn the_gate_goes_off_and_on_again() {
     let mut world = World::new(json!({"parallelism": 2, "completions": 4, "podReplacementPolicy": "Failed"}));
@@ -117,7 +117,7 @@ fn the_gate_goes_off_and_on_again() {
     assert_eq!(world.counts(), "A2 R0 S0 F2 T0");
 }
 
-/// While it is settled how a Job ends, the deaths of its pods are told together; its end is told at once.
+/// Once the end of a Job is decided, the ends of its pods share a status write; the end of the Job is written at once.
 #[test]
 fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
     let success = json!({"rules": [{"succeededCount": 1}]});
@@ -154,7 +154,7 @@ fn pods_that_die_after_the_fate_is_settled_share_a_status_write() {
     }
 }
 
-/// Whoever wrote down that the Job is to fail has said why, and its end is told with that.
+/// The condition that announces the failure has a reason, and the final event repeats it.
 #[test]
 fn the_end_is_told_with_the_reason_that_somebody_gave() {
     for (reason, told) in [("Mine", "Mine"), ("BackoffLimitExceeded", "BackoffLimitExceeded"), ("", "Failed")]
@@ -253,7 +253,7 @@ fn suspend_and_resume() {
     assert_eq!((suspended.status.as_str(), suspended.reason.as_str()), ("False", "JobResumed"));
 }
 
-/// The defect of the built-in controller in 1.37.1: its last write is refused because the start time is gone.
+/// The bug of the built-in controller in 1.37.1: its last write is refused because the start time is gone.
 #[test]
 fn a_suspended_job_that_reaches_its_end_has_a_start_time() {
     let mut world = World::new(
@@ -424,7 +424,7 @@ fn pods_are_made_in_growing_groups() {
     assert_eq!(sizes(&world), [1, 2, 4, 8, 1], "and then one was refused");
 }
 
-/// Whoever writes a template also says how many pods there are to be: together they must not be more than fits into memory.
+/// The author of a template also sets the number of pods: together they must fit into memory.
 #[test]
 fn of_large_pods_few_are_made_in_one_round() {
     let template = |bytes: usize| {
@@ -439,12 +439,12 @@ fn of_large_pods_few_are_made_in_one_round() {
     }
 }
 
-/// The number of steps that are taken at once, one after the other.
+/// The sizes of the groups of concurrent steps, in order.
 fn sizes(world: &World) -> Vec<usize> {
     world.judge().verdict.actions().iter().map(|a| a.steps().len()).collect()
 }
 
-/// The writes of one look, as name and number.
+/// The writes of one decision, as name and number.
 fn look(world: &mut World) -> Vec<(&'static str, usize)> {
     world.writes.clear();
     for action in world.judge().verdict.actions() {
@@ -471,7 +471,7 @@ fn a_job_of_many_pods_tells_of_its_start_after_the_first_of_them() {
     assert_eq!(world.counts(), "A25 R0 S0 F0 T0");
 }
 
-/// At every look all pods have ended that the look before it made.
+/// At every decision, all pods of the previous decision have ended.
 #[test]
 fn a_job_whose_pods_end_as_fast_as_they_are_made_is_counted_all_the_same() {
     for mode in ["NonIndexed", "Indexed"] {
@@ -528,7 +528,7 @@ fn a_view_that_has_not_seen_our_pods_asks_for_the_same_names() {
     assert_ne!(names(&taken)[0], first[0], "nor one that somebody else has");
 }
 
-/// If every name were looked for from the first number on, this would take minutes.
+/// Searching every name from the first number on would take minutes.
 #[test]
 fn many_pods_are_given_names_as_quickly_as_few() {
     let mut world = World::new(json!({"parallelism": 50_000, "completions": 50_000}));
@@ -738,7 +738,7 @@ fn jobs_of_others_are_left_alone() {
     }
 }
 
-/// Each of these was dropped once, and with it the work that it tells of.
+/// Each of these was once dropped, and with it the record of finished work.
 #[test]
 fn a_job_of_which_something_cannot_be_read_is_held_until_it_is_put_right() {
     let garbage = [
@@ -822,7 +822,7 @@ fn annotations_that_cannot_be_read_hold_a_job_too() {
     );
 }
 
-/// Whatever cannot be read of a Job that goes: its pods do not wait for it.
+/// Unreadable data of a Job that is being deleted does not block its pods.
 #[test]
 fn a_job_that_is_held_can_be_deleted() {
     let mut world =

@@ -1,4 +1,4 @@
-//! The wait of each index.
+//! What each index waits for.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,6 @@ const ENDS: &str = "pod j-given-0 on node node-a to end";
 const TURN: &str = "its turn: the Job runs as many pods as it may";
 const WORK: &str = "its work to be done";
 
-/// Each index and what it waits for, as text.
 fn told(world: &World) -> Vec<String> {
     let World { job, pods, memory, policy, now, .. } = world;
     let line = |Waiting { indexes, waits_for }: Waiting| {

@@ -1,4 +1,4 @@
-//! A Job, its pods, and an API server's answers to what is decided about them.
+//! A simulated Job with its pods, and an API server that carries out the decisions.
 
 use super::super::Step;
 use crate::ids::Uid;
@@ -25,7 +25,6 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-/// Everything there is.
 #[derive(Clone)]
 pub(super) struct World {
     pub(super) job: JobView,
@@ -34,18 +33,18 @@ pub(super) struct World {
     pub(super) memory: Memory,
     pub(super) policy: JobPolicy,
     pub(super) now: Timestamp,
-    /// Pods that something else keeps from going away.
+    /// Pods that a foreign finalizer blocks.
     pub(super) blocked: BTreeSet<Uid>,
     pub(super) blocks_new_pods: bool,
-    /// Names of the writes made, in order.
+    /// Names of the writes, in order.
     pub(super) writes: Vec<&'static str>,
-    /// Reasons and messages of the events told.
+    /// Reasons and messages of the recorded events.
     pub(super) told: Vec<(String, String)>,
-    /// Bodies of the pods created.
+    /// Bodies of the created pods.
     pub(super) created: Vec<Value>,
-    /// The number of times each pod was recorded as ended, by UID: never more than once.
+    /// How often each pod was recorded as ended, by UID: never more than once.
     pub(super) listed: BTreeMap<Uid, u32>,
-    /// Names of all pods that were ever made: no name comes back.
+    /// Names of all pods ever created: no name is reused.
     pub(super) names: BTreeSet<String>,
     revision: u64,
 }
@@ -85,8 +84,8 @@ impl World {
         }
     }
 
-    /// With pods of these kinds, made an hour ago: `a`ctive, `r`eady, `s`ucceeded, `f`ailed, `t`erminating; a digit after
-    /// a letter is the pod's index.
+    /// Adds pods of these kinds, created an hour ago: `a`ctive, `r`eady, `s`ucceeded, `f`ailed, `t`erminating; a digit
+    /// after a letter is the pod's index.
     pub(super) fn with(mut self, kinds: &str) -> Self {
         for kind in kinds.split_whitespace() {
             let (letter, index) = kind.split_at(1);
@@ -95,7 +94,7 @@ impl World {
         self
     }
 
-    /// A Job that ends counts its last pods in the same write: those that are still tracked and were not written down.
+    /// A Job that finishes counts its last pods in the same write: those still tracked and not yet listed.
     fn count_the_last(&mut self, before: &Uncounted, status: &JobStatus) {
         let number = |n: usize| i32::try_from(n).unwrap();
         let failed = status.failed - self.job.status.failed - number(before.failed.len());
@@ -178,13 +177,13 @@ impl World {
         self.strays.iter().map(stray).collect()
     }
 
-    /// The judgement of somebody who comes by and has only the objects.
+    /// The decision of a process that has only the objects and no memory.
     pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy, Step> {
         let memory = recollect(&self.job, &self.pods, &self.policy);
         decide(&self.job, &self.pods, &self.references(), &memory, &self.policy, self.now)
     }
 
-    /// Judges and carries out until there is nothing to do now: what the built-in controller calls a sync.
+    /// Decides and carries out until there is nothing to do: what the built-in controller calls a sync.
     pub(super) fn settle(&mut self) -> &mut Self {
         for _ in 0..200 {
             let judgement = self.judge();
@@ -196,7 +195,6 @@ impl World {
         panic!("it never comes to rest: {:?}", self.judge());
     }
 
-    /// Lets time pass, and settles.
     pub(super) fn later(&mut self, seconds: i64) -> &mut Self {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         self.settle()
@@ -309,7 +307,7 @@ impl World {
         self.created.push(body);
     }
 
-    /// Pods that are being deleted and that nothing holds go away. Here kubelets end pods at once.
+    /// Removes pods that are being deleted and have no finalizer. Here kubelets end pods at once.
     pub(super) fn sweep(&mut self) {
         let blocked = self.blocked.clone();
         self.pods.retain(|p| p.deletion.is_none() || p.is_tracked() || blocked.contains(&p.pod.uid));
@@ -321,7 +319,7 @@ impl World {
         &mut self.pods[position]
     }
 
-    /// The pods with nothing to end them yet.
+    /// The pods that have not ended.
     pub(super) fn open(&self) -> Vec<usize> {
         (0..self.pods.len()).filter(|i| !self.pods[*i].phase.is_terminal()).collect()
     }
@@ -363,7 +361,7 @@ impl World {
 
     // ---- what is seen --------------------------------------------------------------------------
 
-    /// `A1 R0 S2 F0 T0`, as the catalogue writes it.
+    /// `A1 R0 S2 F0 T0`, the notation of the tables.
     pub(super) fn counts(&self) -> String {
         let JobStatus { active, ready, succeeded, failed, terminating, .. } = &self.job.status;
         let or_dash = |n: &Option<i32>| n.map_or("-".into(), |n| n.to_string());

@@ -229,7 +229,7 @@ fn a_mark_that_somebody_damaged_is_still_ours() {
     assert_eq!(outline(&verdict(&damaged, at(1_000))), "Ignore OutOfService");
 }
 
-/// Volumes were detached by force: a machine that was only cut off may still write to them.
+/// Volumes were detached by force: a machine that only lost its network may still write to them.
 #[test]
 fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     let cut_off = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
@@ -258,7 +258,7 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     }
     let when_ready = policy(&format!("{RULES}eviction: {{removeTaint: WhenReady}}\n"));
     assert_eq!(outline(&decide_node(&cut_off(), &when_ready, at(1_001)).verdict), untainted);
-    // What a person can do is said where they look.
+    // The event on the node says what a person can do.
     let verdict = verdict(&cut_off(), at(1_001));
     let [Step::EmitEvent(event)] = verdict.actions() else { panic!("{verdict:?}") };
     assert_eq!((event.kind, &*event.reason), (EventType::Warning, "NodeNotRebooted"));

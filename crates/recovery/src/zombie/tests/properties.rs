@@ -15,7 +15,7 @@ use crate::verdict::{Judgement, Reason, Verdict};
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
-/// Times close to each other, so that deadlines are met and missed, and now and then the ends of time.
+/// Times close to each other, so that deadlines are met and missed, and sometimes the limits of the type.
 fn time() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         12 => present(),
@@ -23,7 +23,7 @@ fn time() -> impl Strategy<Value = Timestamp> {
     ]
 }
 
-/// Times at which somebody may ask.
+/// Times at which a decision may be made.
 pub(super) fn present() -> impl Strategy<Value = Timestamp> {
     prop_oneof![
         8 => (-300i64..300).prop_map(at),
@@ -97,7 +97,7 @@ pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
         )
 }
 
-/// A Lease that was read any number of times, and renewed, deleted and made anew meanwhile.
+/// A Lease that was read any number of times, and was renewed, deleted and recreated meanwhile.
 fn any_pulse() -> impl Strategy<Value = Pulse> {
     let lasts = prop_oneof![Just(40i64), 1i64..60];
     let renewed = option::weighted(0.8, (time(), lasts));
@@ -163,7 +163,7 @@ fn touches_the_pod<Why>(judgement: &Judgement<Why, Step>) -> bool {
     judgement.verdict.actions().iter().any(Step::is_disruptive)
 }
 
-/// The pod as an API server changes it. A pod without finalizers is gone after a force delete.
+/// Changes the pod like an API server. A pod without finalizers is gone after a force delete.
 fn apply(
     pod: PodView,
     action: &Step,
@@ -212,7 +212,8 @@ fn apply(
     }
 }
 
-/// Waits and acts until nothing is left. The process dies once, after `crash` writes, and forgets what it told.
+/// Waits and acts until nothing is left. The process crashes once, after `crash` writes, and forgets which events it
+/// recorded.
 fn run_to_the_end(
     mut pod: PodView,
     node: &NodeView,
@@ -341,7 +342,7 @@ proptest! {
         let (calm, calm_log) = run_to_the_end(pod.clone(), &node, &policy, now, finalizer, usize::MAX);
         let (end, log) = run_to_the_end(pod, &node, &policy, now, finalizer, crash);
         prop_assert_eq!(end.map(|pod| (pod.phase, pod.mark)), calm.map(|pod| (pod.phase, pod.mark)));
-        // An event may be sent again, but by its name the API server knows that it has it.
+        // An event may be sent again, but the API server recognizes it by its name.
         let distinct: BTreeSet<_> = log.iter().collect();
         prop_assert_eq!(&distinct, &calm_log.iter().collect());
         for write in log.iter().filter(|write| !write.starts_with("event")) {
