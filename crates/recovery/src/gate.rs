@@ -1,9 +1,9 @@
-//! May this pod be ended without its kubelet's word? The one question that every recovery asks before it marks a pod Failed,
-//! deletes it without grace, deletes its Node, takes the node out of service or releases its volumes.
+//! Decides whether a pod may be ended without a report from its kubelet. Every recovery asks this before it marks a pod
+//! Failed, deletes it without grace, deletes its Node, takes the node out of service or releases its volumes.
 //!
-//! A node that does not answer may be off, or only cut off. If it is only cut off, its containers run on, and a replacement
-//! runs beside them. So the answer is yes only by consent, by the kubelet's own word, by proof that the machine is off, or
-//! because two of the pod may run.
+//! A node that does not answer may be off, or may only have lost its network. Then its containers still run, and a
+//! replacement runs beside them. So the answer is yes only by consent, by the kubelet's own report, by proof that the
+//! machine is off, or because two copies of the pod may run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,14 +25,14 @@ pub const MACHINE_MAY_RUN: &str = "MachineMayRun";
 pub const LEADER_WORKER_SET: &str = "leaderworkerset.sigs.k8s.io/name";
 const STATEFUL_SET: &str = "StatefulSet.apps";
 
-/// What a pod is, as far as it decides whether two of it may run.
+/// The facts about a pod that decide whether two copies of it may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Its owners.
     pub owners: Vec<Owner>,
-    /// True if it belongs to a LeaderWorkerSet. The set restarts a group as a whole, so a StatefulSet owner means nothing.
+    /// True if it belongs to a LeaderWorkerSet. The set restarts a group as a whole, so a StatefulSet owner does not
+    /// matter.
     pub in_leader_worker_set: bool,
-    /// The claims that it uses, and that outlive it.
+    /// The claims that it uses and that outlive it.
     pub claims: Vec<Claim>,
     /// The Job that controls it. Its `podReplacementPolicy` is read with the claims.
     pub job: Option<JobRef>,
@@ -42,12 +42,11 @@ pub struct Work {
     pub consent: Option<ConsentSource>,
 }
 
-/// An owner of a pod. Prints as in `atMostOne.owners`.
+/// An owner of a pod. `Display` gives the form of `atMostOne.owners`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its kind.
     pub kind: String,
-    /// Its API group; empty for the core one.
+    /// Empty for the core group.
     pub group: String,
     /// True if it is the pod's controller.
     pub controls: bool,
@@ -60,12 +59,9 @@ impl fmt::Display for Owner {
     }
 }
 
-/// A claim to a volume, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Claim {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
 }
 
@@ -78,9 +74,9 @@ impl fmt::Display for Claim {
 /// What a pod's volumes and its Job say about a second copy of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Two may run: no claim is for one node, and no Job waits for the end of its pods.
+    /// Two copies may run: no claim is for one node, and no Job waits for the end of its pods.
     Allowed,
-    /// Two must not run, for this reason.
+    /// Two copies must not run, for this reason.
     Forbidden(String),
     /// Its claims and its Job were not read yet. Counts as forbidden.
     Unread,
@@ -98,30 +94,26 @@ impl Copies {
     }
 }
 
-/// What is known of the kubelet that runs a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kubelet {
-    /// It renews its Lease: it carries a deletion out itself.
+    /// It renews its Lease: it carries out a deletion itself.
     Alive,
-    /// It is silent, or nothing is known of it.
+    /// It is silent, or its state is unknown.
     Silent,
 }
 
-/// What is known of the machine under a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Machine {
     /// Nothing proves that it is off.
     MayRun,
-    /// It is off.
     Off(Proof),
 }
 
-/// Proof that a machine is off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
     /// A taint by which a person, or a trigger with `proof`, says so; the out-of-service taint is one.
     Taint(String),
-    /// Salvor ended the machine. Its Node and this NodeClaim or Machine are gone by a live read.
+    /// Salvor ended the machine. A live read confirms that its Node and this NodeClaim or Machine are gone.
     MachineGone(ObjectRef),
 }
 
@@ -134,27 +126,23 @@ impl fmt::Display for Proof {
     }
 }
 
-/// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// The pod may be forced.
     Yes(By),
-    /// It may not: its machine may run, and two of it must not. With the reason why two must not.
+    /// It may not: its machine may run, and two copies must not. With the reason why two must not.
     No(String),
 }
 
-/// Why a pod may be forced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// Its owner or the administrator consents to a double run.
     Consent(ConsentSource),
-    /// It has ended, by its kubelet's report, or never started.
+    /// It has ended, as its kubelet reports, or never started.
     NothingRuns,
-    /// Its kubelet is alive and carries the deletion out itself.
+    /// Its kubelet is alive and carries out the deletion itself.
     Kubelet,
-    /// The machine is off.
     Proof(Proof),
-    /// Two of it may run.
+    /// Two copies of it may run.
     MayRunTwice,
 }
 
@@ -173,13 +161,12 @@ impl fmt::Display for By {
 /// The settings that decide about a second copy.
 #[derive(Clone, Debug)]
 pub struct GatePolicy {
-    /// Kinds of owners of whose pods two must never run, as they print.
+    /// Kinds of owners whose pods must never run twice, in the form of their `Display`.
     at_most_one_owners: BTreeSet<String>,
     zombie: ZombiePolicy,
 }
 
 impl GatePolicy {
-    /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         Self {
             at_most_one_owners: configuration.at_most_one_owners().iter().cloned().collect(),
@@ -187,8 +174,8 @@ impl GatePolicy {
         }
     }
 
-    /// The consent to a double run of a pod with these annotations and labels. The annotation is the owner's word and always
-    /// counts; a rule is one of zombie recovery, and counts while that is on.
+    /// The consent to a double run of a pod with these annotations and labels. The annotation comes from the owner and
+    /// always counts; a rule belongs to zombie recovery, and counts while that is on.
     pub fn consent(&self, annotations: &ConsentAnnotations, labels: &Labels) -> Option<ConsentSource> {
         let source = self.zombie.consent(annotations, labels)?.source;
         match source {
@@ -197,7 +184,7 @@ impl GatePolicy {
         }
     }
 
-    /// Why two of a pod must never run at once; none if they may.
+    /// Why two copies of a pod must never run at once; none if they may.
     pub fn at_most_one(&self, work: &Work) -> Option<String> {
         if let Some(owner) = self.at_most_one_owner(work) {
             return Some(format!("it belongs to a {owner}"));
@@ -209,7 +196,7 @@ impl GatePolicy {
         }
     }
 
-    /// True if claims and Job decide about a pod, and are not known for sure.
+    /// True if the decision about a pod depends on its claims and its Job, and those are not known for sure.
     pub fn must_read(&self, work: &Work) -> bool {
         work.copies.is_unknown() && work.consent.is_none() && self.at_most_one_owner(work).is_none()
     }
@@ -224,8 +211,8 @@ impl GatePolicy {
     }
 }
 
-/// May this pod be ended without its kubelet's word? It is asked when the recovery's own contract asks for force, such as when an
-/// AppWrapper's ForcefulDeletionGracePeriod is over.
+/// Decides whether a pod may be ended without a report from its kubelet. Asked when the recovery's own contract
+/// requires force, for example when an AppWrapper's ForcefulDeletionGracePeriod is over.
 pub fn may_be_forced(
     work: &Work,
     phase: PodPhase,
@@ -248,16 +235,14 @@ pub fn may_be_forced(
     policy.at_most_one(work).map_or(Gate::Yes(By::MayRunTwice), Gate::No)
 }
 
-/// A pod that waits because its machine may run. Prints as a sentence with the ways out.
+/// A pod that waits because its machine may run. `Display` gives a sentence with the ways out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineMayRun {
-    /// The pod.
     pub pod: PodRef,
-    /// Its node.
     pub node: NodeName,
-    /// Since when the node does not answer; none if that is not known.
+    /// None if it is not known.
     pub since: Option<Timestamp>,
-    /// Why two of the pod must not run.
+    /// Why two copies of the pod must not run.
     pub because: String,
 }
 

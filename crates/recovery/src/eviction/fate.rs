@@ -1,10 +1,10 @@
-//! The fate of each pod on a node that is being evicted.
+//! What happens to each pod on a node that is being evicted.
 
 use jiff::Timestamp;
 
 use super::views::PodView;
 
-/// The fate of a pod on an unreachable node that is being evicted.
+/// What happens to a pod on an unreachable node that is being evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The pod has ended and is deleted; at most finalizers keep the object.
@@ -13,20 +13,19 @@ pub(super) enum Fate {
     Leaves,
     /// The pod must be evicted then.
     LeavesAt(Timestamp),
-    /// The pod must be evicted, but not before somebody says that the machine is off.
+    /// The pod must be evicted, but not before there is proof that the machine is off.
     NeedsProof,
     /// The pod stays: it tolerates the eviction, is a static pod, or came after the node was Ready again.
     Stays,
 }
 
 impl Fate {
-    /// True if the eviction is not over before this pod has gone, and it cannot go now.
+    /// True if the eviction cannot finish before this pod has gone, and the pod cannot go now.
     pub(super) fn is_waited_for(self) -> bool {
         matches!(self, Self::LeavesAt(_) | Self::NeedsProof)
     }
 }
 
-/// How many pods have such a fate.
 pub(super) fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
     fates.iter().filter(|(_, fate)| is(*fate)).count()
 }

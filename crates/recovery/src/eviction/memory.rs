@@ -1,6 +1,7 @@
 //! Our annotations on a Node about its eviction, and their validation.
 //!
-//! Whoever cannot read it does not know that somebody stopped the eviction, or that it is over. So it is never guessed.
+//! An unreadable annotation may have said that a person stopped the eviction, or that it is over. So its content is
+//! never guessed.
 
 use jiff::Timestamp;
 use salvor_api::config::TaintEffect;
@@ -12,24 +13,22 @@ use serde_json::{Map, Value};
 use super::views::{Asked, Damage, NodeView, Progress};
 use crate::moments::{CLOCKS_DIFFER, after};
 
-/// No taint is longer: a key of 317 characters, a value of 63 and an effect.
+/// The longest possible taint: a key of 317 characters, a value of 63 and an effect.
 const LONGEST_TAINT: usize = 512;
-/// So much is said of what is wrong.
+/// How much of a defect is reported.
 const LONGEST_PROBLEM: usize = 200;
 
 /// The content of our annotations on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// The progress of its eviction.
     pub progress: Option<Progress>,
-    /// A request that was removed.
+    /// A request whose taint was removed.
     pub asked: Option<Asked>,
-    /// Which annotation cannot be read; then nothing is known of the others either.
+    /// The annotation that cannot be read; then the others do not count either.
     pub damage: Option<Damage>,
 }
 
 impl Memory {
-    /// Reads the annotations.
     pub fn read(progress: Option<&str>, asked: Option<&str>) -> Self {
         let damaged = |annotation| move |problem| Damage { annotation, problem, until: None };
         let read = || {
@@ -48,13 +47,13 @@ impl Memory {
 }
 
 impl Progress {
-    /// Reads the annotation. A field that this version does not know may say that all is to stop, so there must be none.
+    /// Reads the annotation. Unknown fields are an error: one of a later version may say that everything must stop.
     ///
     /// # Errors
     /// The defect.
     pub fn from_annotation(text: &str) -> Result<Self, String> {
         let mut fields: Map<String, Value> = from_json(text)?;
-        // Fields of earlier versions on which nothing depends any more.
+        // Fields of earlier versions that nothing uses any more.
         fields.remove("claims");
         if let Some(Value::Object(released)) = fields.get_mut("released") {
             released.remove("kept");
@@ -69,7 +68,7 @@ impl Progress {
         Ok(progress)
     }
 
-    /// A time that cannot be, with what is wrong with it, and until when if it is yet to come.
+    /// An impossible time: the defect, and if it is in the future, when it has passed.
     fn absurd_time(&self, created: Option<Timestamp>, now: Timestamp) -> Option<(String, Option<Timestamp>)> {
         let Self { started, returned, released, finished, stopped, .. } = self;
         let times = [

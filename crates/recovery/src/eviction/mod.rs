@@ -1,8 +1,8 @@
-//! The eviction recovery: a node that is down for sure is evicted now, with no race against its return (KEP-36).
+//! The eviction recovery: a node that is certainly down is evicted now, without a race against its return (KEP-36).
 //!
 //! The rules are in `rules.rs`, [`decide_node`] and [`decide_pod`]; read them top to bottom, beside the seed document.
-//! The rest is what they look at ([`Scene`], [`NodeView`], [`PodView`]), what the administrator allows
-//! ([`EvictionPolicy`]), what they ask to be written, and what they say ([`NodeWhy`], [`PodWhy`]).
+//! Their input is [`Scene`], [`NodeView`], [`PodView`] and the administrator's [`EvictionPolicy`], and their reasons
+//! are [`NodeWhy`] and [`PodWhy`].
 
 mod fate;
 mod memory;

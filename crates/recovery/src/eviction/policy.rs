@@ -1,4 +1,4 @@
-//! The administrator's settings, and the requests for evictions.
+//! The configuration of the eviction recovery, and the requests for evictions.
 
 use jiff::SignedDuration;
 use salvor_api::Controller;
@@ -10,18 +10,17 @@ use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, may_be_forced};
 use crate::objects::Taint;
 use crate::one_actor::NodeActors;
 
-/// The configuration as the eviction recovery needs it.
+/// The part of the configuration that the eviction recovery needs.
 #[derive(Clone, Debug)]
 pub struct EvictionPolicy {
-    /// True if it is switched on.
     pub enabled: bool,
     /// When our taint is removed.
     pub remove_taint: RemoveTaint,
     /// A volume that is not detached after this time is reported.
     pub detach_warning_after: SignedDuration,
-    /// Above which share of a zone's nodes nothing is begun there; 0 sets no limit.
+    /// Above this share of unreachable nodes in a zone nothing is begun there; 0 means no limit.
     pub max_unreachable_percent: u8,
-    /// Nodes count for that which are Ready, or were within this time.
+    /// For that share, nodes count that are Ready, or were within this time.
     pub count_nodes_ready_within: SignedDuration,
     /// The other recoveries that act on nodes.
     pub(super) actors: NodeActors,
@@ -32,21 +31,20 @@ pub struct EvictionPolicy {
 /// A request for an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The taint.
     pub taint: Taint,
     /// True if it proves that the machine is off.
     pub proof: bool,
-    /// True if it was removed, and only we know of it.
+    /// True if the taint was removed, and only our annotation keeps the request.
     pub remembered: bool,
 }
 
 impl Request {
-    /// True if the taint has our key, so that it is ours to take off.
+    /// True if the taint has our key, so that Salvor may remove it.
     pub fn is_ours(&self) -> bool {
         self.taint.key == taints::FORCE_EVICTION
     }
 
-    /// The value of the taint that we add: that of the request, or the name of the key if that is somebody else's.
+    /// The value of the taint that Salvor adds: that of the request, or for a foreign key the name of the key.
     pub(super) fn value(&self) -> &str {
         if self.is_ours() {
             &self.taint.value
@@ -58,12 +56,11 @@ impl Request {
 }
 
 impl EvictionPolicy {
-    /// True if our taint stays on a node that is back: volumes were released, and its machine was not rebooted since.
+    /// True if our taint stays on a node that is back: volumes were released, and its machine has not rebooted since.
     pub(super) fn keeps_taint(&self, node: &NodeView, progress: &Progress) -> bool {
         self.remove_taint == RemoveTaint::BootChanged && progress.may_still_use_volumes(node)
     }
 
-    /// Takes what matters out of the configuration.
     pub fn new(configuration: &Configuration) -> Self {
         let settings = &configuration.eviction;
         Self {
@@ -78,20 +75,20 @@ impl EvictionPolicy {
         }
     }
 
-    /// What is known of a node's machine. Once its kubelet was heard of, no word from before counts; another one begins the
-    /// eviction again.
+    /// What is known of a node's machine. Once its kubelet showed life, no earlier statement counts; a new one starts
+    /// the eviction again.
     pub fn machine(&self, node: &NodeView) -> Machine {
         let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
         let proof = self.request(node).filter(|request| request.proof && !returned);
         proof.map_or(Machine::MayRun, |request| Machine::Off(Proof::Taint(request.taint.to_string())))
     }
 
-    /// May this pod be ended by force, whose kubelet is silent?
+    /// Whether this pod, whose kubelet is silent, may be ended by force.
     pub(super) fn may_be_forced(&self, pod: &PodView, machine: &Machine) -> Gate {
         may_be_forced(&pod.work, pod.phase, Kubelet::Silent, machine, &self.gate)
     }
 
-    /// True if its claims and its Job decide about a pod, and are not known for sure.
+    /// True if the decision about a pod depends on its claims and its Job, and those are not known for sure.
     pub fn must_read_work(&self, pod: &PodView, node: &NodeView) -> bool {
         !pod.is_mirror
             && !pod.phase.is_terminal()
@@ -104,8 +101,8 @@ impl EvictionPolicy {
         &self.gate
     }
 
-    /// The same policy, which also knows the taint by which an eviction that is under way was asked for: whoever began it had
-    /// it among the triggers. Whether it counts as proof there is not known here.
+    /// The same policy, extended by the taint that requested an eviction that is under way: it was a trigger when that
+    /// eviction began. Whether it counts as proof is not known here.
     pub fn trusting(mut self, node: &NodeView) -> Self {
         let begun_by = node.progress.as_ref().map(|progress| progress.request.as_str());
         let unknown =
@@ -123,7 +120,8 @@ impl EvictionPolicy {
     pub fn request(&self, node: &NodeView) -> Option<Request> {
         let foreign = self.foreign_request(node);
         let in_person = asked_in_person(node).filter(|taint| {
-            // Our memory of it was lost: beside another's trigger, what looks like what we add for it is no person's word.
+            // Our annotation was lost. Beside a foreign trigger, a taint like the one that Salvor adds for it does not
+            // count as a person's request.
             let is_like_ours =
                 |request: &Request| taint.effect == taints::NO_EXECUTE && request.value() == taint.value;
             node.progress.is_some() || !foreign.as_ref().is_some_and(is_like_ours)
@@ -136,7 +134,8 @@ impl EvictionPolicy {
         in_person.or(foreign).or_else(remembered)
     }
 
-    /// The request by a trigger, with or without our own key. Salvor never removes that taint, so it asks again and again.
+    /// The request by a trigger, with or without our own key. Salvor never removes that taint, so it requests again and
+    /// again.
     pub(super) fn foreign_request(&self, node: &NodeView) -> Option<Request> {
         let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
         let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));
@@ -150,9 +149,9 @@ impl EvictionPolicy {
     }
 }
 
-/// The taint by which a person asks for the eviction of a node, if there is one.
+/// The taint by which a person requests the eviction of a node, if there is one.
 ///
-/// The `NoExecute` taint that we added ourselves asks for nothing.
+/// The `NoExecute` taint that Salvor added itself is no request.
 pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
     let progress = node.progress.as_ref();
     let is_request = |taint: &&Taint| !progress.is_some_and(|progress| progress.has_added(taint));
@@ -160,7 +159,6 @@ pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
     node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
 }
 
-/// True if a trigger is about a taint.
 pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
     trigger.key == taint.key
         && trigger.value.as_ref().is_none_or(|value| *value == taint.value)

@@ -1,4 +1,4 @@
-//! Why the eviction recovery does what it does. All its sentences are in here.
+//! The reasons of the eviction recovery, with all their sentences.
 
 use std::fmt;
 
@@ -10,119 +10,95 @@ use crate::ids::NodeName;
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
 
-/// Why a node is, or is not, evicted. The codes of a node that is being evicted are the reasons of its condition.
+/// The reasons for a node. Their codes are the reasons of the condition on a node that is being evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeWhy {
-    /// The recovery is switched off.
     Disabled,
-    /// No taint asks for it.
+    /// No taint requests it.
     NotRequested,
-    /// Another recovery acts on the node.
     AnotherRecoveryActs {
-        /// Which one.
         who: NodeActor,
     },
-    /// The node's Lease was not read yet.
     LeaseUnread,
-    /// The node's pods were not read yet.
     PodsUnread,
-    /// The volumes attached to the node were not read yet.
     AttachmentsUnread,
-    /// The node is Ready.
     NodeReady {
-        /// The taint that asks for it.
         request: String,
     },
-    /// The node is Ready, but has not shown for a while that it lives.
+    /// The node is Ready, but has not renewed its Lease for a while.
     StillReady,
-    /// The node's kubelet renews its Lease.
     KubeletAlive {
-        /// The taint that asks for it.
         request: String,
     },
-    /// The node is down, as somebody said.
+    /// The node is down, as the request says.
     NodeDown {
-        /// The taint that asks for it.
         request: String,
     },
     /// Pods are being failed and deleted.
     EvictingPods {
-        /// The number that is left.
         left: usize,
     },
-    /// Volumes are released.
     ReleasingVolumes {
         /// The number of volumes that the node has in use.
         in_use: usize,
         /// Claims whose volumes stay.
         kept: usize,
     },
-    /// Pods are left that go later.
+    /// Some remaining pods go later.
     WaitingForPods {
-        /// Their number.
         left: usize,
     },
-    /// Volumes are being detached.
     DetachingVolumes {
-        /// The number that is left.
         left: usize,
     },
-    /// Volumes are not detached.
+    /// Volumes are not detached in time.
     VolumesHang {
-        /// The number that is left.
         left: usize,
-        /// Their drivers.
         drivers: String,
-        /// Since when they are waited for.
+        /// Since when the eviction waits for them.
         since: Timestamp,
     },
     /// Pods and volumes are gone, and the node is not back.
     Finished {
-        /// Since when.
         since: Timestamp,
     },
-    /// Pods and volumes are gone, and the taint goes at once.
+    /// Pods and volumes are gone, and the taint is removed at once.
     TaintRemoved,
     /// Pods and volumes are gone, and the node is back.
     BackInService,
-    /// The node came back in the middle.
+    /// The node came back before the eviction finished.
     NodeReturned {
         /// Pods that its kubelet has to end.
         left: usize,
     },
     /// The node is back without a reboot, and its volumes were released.
     NotRebooted {
-        /// The node.
         node: NodeName,
     },
-    /// Somebody took a taint away in the middle.
+    /// A taint was removed before the eviction finished.
     Stopped,
-    /// Nobody asks any more.
+    /// The request is gone.
     Forgotten,
-    /// One of our annotations on the node cannot be believed.
+    /// One of our annotations on the node cannot be trusted.
     AnnotationUnreadable {
-        /// The node.
         node: NodeName,
-        /// The annotation.
         annotation: &'static str,
-        /// The defect.
         problem: String,
     },
     /// The API server refuses a write.
     WriteRefused {
-        /// The write.
         what: String,
         /// The server's message.
         words: String,
         /// True if the eviction had begun before.
         begun: bool,
     },
-    /// A trouble that was reported is over, and the eviction has not begun.
+    /// A reported problem is over, and the eviction has not begun.
     NotBegun,
 }
 
 impl NodeWhy {
-    /// True if a node's eviction that has begun is still under way while this holds.
+    /// True if an eviction that has begun is still under way with this reason.
     pub fn is_under_way(&self) -> bool {
         matches!(
             self,
@@ -295,49 +271,38 @@ impl Reason for NodeWhy {
     }
 }
 
-/// Why a pod is, or is not, evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodWhy {
-    /// The recovery is switched off.
     Disabled,
-    /// Its node is not being evicted.
     NodeNotEvicted,
-    /// The pod is the mirror of a static pod.
     StaticPod,
-    /// The pod tolerates the eviction.
     Tolerates,
     /// The pod tolerates the eviction for a while.
     ToleratesUntil {
-        /// Until when.
         until: Timestamp,
     },
-    /// All was done; finalizers hold it.
+    /// Everything was done; finalizers keep the object.
     HeldByFinalizers,
-    /// The node's Lease was not read yet.
     LeaseUnread,
-    /// The node is back: the pod is asked to end.
+    /// The node is back: the pod is deleted with its own grace period.
     NodeReturned {
-        /// The node.
         node: NodeName,
     },
-    /// The node is back, and the kubelet has been told already.
+    /// The node is back, and the pod is already being deleted.
     LeftToKubelet,
-    /// The node's kubelet renews its Lease.
     KubeletAlive,
     /// The pod was created after the eviction began, and its node was Ready since.
     CameLate,
-    /// One of our annotations on its node cannot be believed.
     AnnotationUnreadable,
-    /// Two of it must never run, and nobody has said that the machine is off.
+    /// Two copies of it must never run, and there is no proof that the machine is off.
     NeedsProof {
         /// Why they must not.
         because: String,
     },
-    /// Its node is down. Prints as the message of its condition and event.
+    /// Its node is down. `Display` gives the message of its condition and event.
     NodeDown {
-        /// The node.
         node: NodeName,
-        /// The taint that asked for it.
+        /// The taint that requested it.
         request: String,
     },
 }
@@ -431,7 +396,7 @@ const DISABLED: &str = "The eviction recovery is off: it is not in the list of c
 const ENABLING: &str = "An administrator enables it with eviction or * in --controllers.";
 
 impl EvictionPolicy {
-    /// The observation of the rule that asks whether the recovery is on.
+    /// What the rule about the switch observes.
     pub(super) fn switch(&self) -> &'static str {
         if self.enabled { "controller eviction is enabled" } else { "controller eviction is not enabled" }
     }

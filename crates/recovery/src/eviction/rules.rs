@@ -1,12 +1,13 @@
-//! May this node be evicted, and this pod be marked Failed? The steps of KEP-36, in the order in which a person would
-//! ask them.
+//! Decides whether a node is evicted, and a pod marked Failed: the steps of KEP-36, in the order in which a person
+//! would ask them.
 //!
-//! 1. Somebody says that the machine is off ([`begin`]). We look ourselves: Ready, or a Lease that is renewed, says no.
-//! 2. Each pod that does not tolerate it is failed and deleted ([`decide_pod`]).
-//! 3. Volumes that no pod left there needs are released, and waited for ([`go_on`]).
-//! 4. All gone: the eviction is finished; our taint goes when the node is back, after a reboot if its volumes were released
-//!    ([`take_back`]).
-//! 5. The node comes back in the middle: nothing is forced any more ([`come_back`]).
+//! 1. A taint says that the machine is off ([`begin`]). Salvor checks: if the node is Ready, or renews its Lease, it is
+//!    not.
+//! 2. Each pod that does not tolerate the eviction is failed and deleted ([`decide_pod`]).
+//! 3. Volumes that no remaining pod needs are released, and the eviction waits for their detachment ([`go_on`]).
+//! 4. Everything is gone: the eviction is finished. Our taint is removed when the node is back, and only after a reboot
+//!    if its volumes were released ([`take_back`]).
+//! 5. The node comes back before that: nothing is forced any more ([`come_back`]).
 
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
@@ -35,7 +36,7 @@ use crate::verdict::{Inquiry, Judgement, judge};
 /// Rules that end early with their verdict.
 type Rules<Why> = Result<Verdict<Why, Step>, Verdict<Why, Step>>;
 
-/// Judges one node. `now` is the API server's time.
+/// Decides on one node. `now` is the API server's time.
 pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
     let node = scene.node;
     judge(|ask| {
@@ -45,19 +46,19 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
         ask.none("Are our annotations on it valid?", see_damage(damage.as_ref()), damage)
             .map_err(|damage| writes::unreadable(node, &damage, now))?;
         let request = policy.request(node);
-        // A write that is wanted and was refused is a trouble that is not over.
+        // While a requested write is refused, the reported problem is not over.
         let is_over =
             node.reports_a_trouble() && (request.is_none() || !node.refused.iter().any(Refusal::is_of_work));
         let (Ok(verdict) | Err(verdict)) = match &node.progress {
             None if is_over => Ok(writes::trouble_is_over(node, now)),
             None => begin(ask, scene, request, policy, now),
             Some(progress) if progress.stopped.is_some() => match request {
-                // Somebody asks again, in person.
+                // A person requests it again.
                 Some(request) if request.is_ours() => begin(ask, scene, Some(request), policy, now),
                 request => stay_stopped(ask, node, request.as_ref(), now),
             },
             Some(progress) if progress.finished.is_some() => match request {
-                // Our taint was removed, and a person puts the request on anew.
+                // Our taint was removed, and a person requests the eviction again.
                 Some(request) if asked_in_person(node).is_some() && node.no_execute().is_none() => {
                     begin(ask, scene, Some(request), policy, now)
                 }
@@ -70,7 +71,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
     })
 }
 
-/// A write that the server refused a moment ago is not tried again at once, and the verdict says so.
+/// Waits before retrying a write that the server just refused, and the verdict says so.
 fn unless_refused(
     ask: &mut Inquiry,
     node: &NodeView,
@@ -84,7 +85,7 @@ fn unless_refused(
     writes::refused_by_the_server(node, refusal, now)
 }
 
-/// Step 1: a taint asks for it. Is the node really down?
+/// Step 1: a taint requests it. Is the node really down?
 fn begin(
     ask: &mut Inquiry,
     scene: &Scene<'_>,
@@ -112,15 +113,15 @@ fn begin(
         .map_err(|until| refuse(node, &request, until))?;
     ask.none("Is the rest of its zone up?", see_zone(scene, now), zone_down(scene, policy, now))
         .map_err(|by| hold(node, &request, by))?;
-    // Nothing is known of them that matters here, but what follows must not wait for them.
+    // Nothing about the pods matters here, but the steps that follow must not wait for them.
     ask.that("Are its pods known?", see_pods(scene), scene.pods.is_some())
         .ok_or(Ignore(NodeWhy::PodsUnread))?;
     Ok(writes::start(node, &request, now))
 }
 
-/// Scenario 3: the node is Ready, so nothing is touched, and a request of ours goes if the kubelet keeps its Lease up. A node
-/// that was switched off a moment ago is still called Ready, and its request must not be lost: it is remembered until the
-/// kubelet is heard of.
+/// Scenario 3: the node is Ready, so nothing is touched, and a request of ours is removed if the kubelet keeps renewing
+/// its Lease. A node that was switched off a moment ago still shows Ready, and its request must not be lost: it is
+/// remembered until the kubelet shows life.
 fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let lives = node.pulse().is_kept_up(now) || node.pulse() == Lease::None;
     if lives && request.is_ours() && !request.remembered {
@@ -135,7 +136,7 @@ fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy,
     }
 }
 
-/// A node that renews its Lease is alive, whatever its taint says.
+/// A node that renews its Lease is alive, despite its taint.
 fn refuse(node: &NodeView, request: &Request, until: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
     writes::tell_once(node, writes::refused(node, request, &why), why.clone())
@@ -179,7 +180,7 @@ fn go_on(
     let machine = policy.machine(node);
     let all: Vec<(&PodView, Fate)> =
         pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, &machine, now))).collect();
-    // Anybody may go on putting pods there. They go, but nothing waits for them.
+    // Pods may still be bound to the node. They are evicted, but nothing waits for them.
     let fates: Vec<(&PodView, Fate)> =
         all.iter().copied().filter(|(pod, _)| !is_straggler(pod, progress)).collect();
     let leaving = count(&fates, |fate| matches!(fate, Fate::Leaves));
@@ -227,7 +228,7 @@ fn go_on(
     Ok(writes::finish(node, progress, to_the_second(now)))
 }
 
-/// Step 4: pods and volumes are gone. When is our taint taken off?
+/// Step 4: pods and volumes are gone. When is our taint removed?
 fn take_back(
     ask: &mut Inquiry,
     node: &NodeView,
@@ -241,7 +242,7 @@ fn take_back(
     ask.that("Is there anything to remember?", see_taints(node), tainted || foreign.is_some())
         .ok_or_else(|| writes::forget(node, now))?;
     if policy.remove_taint == RemoveTaint::WhenEvicted && tainted {
-        // Remembered for as long as another taint would ask for the same again.
+        // Kept for as long as another taint would request the same again.
         let rest = foreign.is_some().then(|| progress.clone());
         return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress, now));
     }
@@ -259,7 +260,8 @@ fn take_back(
     Ok(writes::end(node, None, NodeWhy::BackInService, progress, now))
 }
 
-/// Step 5: the node is Ready in the middle. Its kubelet ends what is left; our taint goes when nothing is.
+/// Step 5: the node is Ready before the eviction finished. Its kubelet ends the remaining pods; then our taint is
+/// removed.
 fn come_back(
     node: &NodeView,
     progress: &Progress,
@@ -268,7 +270,7 @@ fn come_back(
     policy: &EvictionPolicy,
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
-    // Time and proof do not matter here: what was there and does not tolerate the taint at all has to go.
+    // Time and proof do not matter here: pods from before that do not tolerate the taint at all have to go.
     let off = Machine::Off(Proof::Taint(request.taint.to_string()));
     let must_go = |pod: &&&PodView| {
         !pod.phase.is_terminal()
@@ -277,7 +279,8 @@ fn come_back(
     };
     let left = pods.iter().filter(must_go).count();
     let is_back = left == 0 && node.pulse().is_fresh(now);
-    // Without proof only volumes were released that several nodes may use: the pods of all others were waited for.
+    // Without proof only volumes were released that several nodes may use: the eviction waited for the pods of all
+    // others.
     if is_back && request.proof && policy.keeps_taint(node, progress) {
         let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
         return writes::return_phase(node, progress, request, why.clone(), now, Ignore(why));
@@ -288,7 +291,7 @@ fn come_back(
     writes::return_phase(node, progress, request, why, now, then)
 }
 
-/// Somebody stopped it by hand; nothing begins again on the word of the taint that asked for it then.
+/// A person stopped it: the taint that requested it then does not start it again.
 fn stay_stopped(
     ask: &mut Inquiry,
     node: &NodeView,
@@ -300,7 +303,7 @@ fn stay_stopped(
     Ok(Ignore(NodeWhy::Stopped))
 }
 
-/// Judges one pod. `node` is the Node that it is bound to, if there is one.
+/// Decides on one pod. `node` is the Node that it is bound to, if it exists.
 pub fn decide_pod(
     pod: &PodView,
     node: Option<&NodeView>,
@@ -389,35 +392,37 @@ fn fate(
     }
 }
 
-/// True if this pod goes when its node is evicted on somebody's word, now or later: for those who ask before.
+/// True if an eviction of its node, with this taint value, would evict this pod now or later: for callers that ask
+/// beforehand.
 pub fn leaves(pod: &PodView, value: &str) -> bool {
     !pod.is_mirror && Tolerance::of(&pod.tolerations, value, Timestamp::UNIX_EPOCH) != Tolerance::Forever
 }
 
-/// A pod that has ended and was deleted with no grace: another delete changes nothing.
+/// A pod that has ended and was deleted with grace period zero: another delete changes nothing.
 pub fn is_gone(pod: &PodView) -> bool {
     pod.phase.is_terminal() && pod.deletion.is_some_and(|deletion| deletion.grace_seconds == Some(0))
 }
 
-/// True if a pod was made after the eviction began, by the API server's clock. Then it may have come after the node was back,
-/// and nothing that was said about the machine before can have meant it.
+/// True if a pod was created after the eviction began, by the API server's clock. Then it may have come after the node
+/// was back, and no earlier statement about the machine applies to it.
 fn came_late(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_none_or(|created| created >= progress.started)
 }
 
-/// True if a pod was made so long after the eviction began that it never can have run there before.
+/// True if a pod was created so long after the eviction began that it cannot have run there before.
 fn is_straggler(pod: &PodView, progress: &Progress) -> bool {
     pod.created.is_some_and(|created| created > after(progress.started, CLOCKS_DIFFER))
 }
 
-/// True if a person calls the machine off anew after its kubelet was heard of: with a taint that was not there then.
+/// True if a person reports the machine off again after its kubelet showed life: with a taint that was not there then.
 fn is_new_word(node: &NodeView, progress: &Progress, now: Timestamp) -> bool {
     let is_silent = node.ready != Ready::True && !node.pulse().is_fresh(now);
     let is_new = |taint: &Taint| taint.to_string() != progress.request;
     progress.returned.is_some() && is_silent && asked_in_person(node).is_some_and(is_new)
 }
 
-/// While the machine stays silent, a pod that comes late goes as well: it cannot run there. Once the kubelet was heard of it can.
+/// While the machine stays silent, a late pod is evicted as well: it cannot run there. Once the kubelet showed life, it
+/// can.
 fn is_left_alone(pod: &PodView, progress: &Progress) -> bool {
     progress.returned.is_some() && came_late(pod, progress)
 }
@@ -435,14 +440,14 @@ fn is_tolerating(tolerance: Tolerance, now: Timestamp) -> bool {
     }
 }
 
-/// An eviction that has begun, was not stopped, and whose taint stands: also when it is finished, for pods that are late.
+/// An eviction that has begun, was not stopped, and still has its taint: also a finished one, for pods that are late.
 fn under_way<'a>(node: &'a NodeView, policy: &EvictionPolicy) -> Option<&'a Progress> {
     let progress = node.progress.as_ref().filter(|progress| progress.stopped.is_none())?;
     node.no_execute()?;
     (progress.finished.is_some() || policy.request(node).is_some()).then_some(progress)
 }
 
-/// A whole zone that is lost, unless a person knows better.
+/// A zone that is down, unless a person overrides it.
 fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Option<Held> {
     if scene.node.despite_outage(now).is_some() {
         return None;
@@ -456,7 +461,7 @@ fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Opti
     })
 }
 
-/// The claims of pods that stay, or are waited for, and have not ended.
+/// The claims of pods that stay, or go later, and have not ended.
 fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
     let rest = fates.iter().filter(|(pod, fate)| !pod.phase.is_terminal() && *fate != Fate::Gone);
     let mut claims: Vec<Claim> = rest.flat_map(|(pod, _)| pod.all_claims().cloned()).collect();
@@ -465,7 +470,7 @@ fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
     claims
 }
 
-/// The outer option: whether there is a pod to wait for. The inner: until when, if that is only a matter of time.
+/// The outer option: whether there is a pod to wait for. The inner: until when, if only time has to pass.
 fn first_to_wait_for(fates: &[(&PodView, Fate)]) -> Option<Option<Timestamp>> {
     let waited_for = fates.iter().any(|(_, fate)| fate.is_waited_for());
     let times = fates.iter().filter_map(|(_, fate)| match fate {

@@ -144,7 +144,6 @@ pub(super) fn see_gate(pod: &PodView, machine: &Machine, gate: &Gate) -> String 
     }
 }
 
-/// The CSI drivers of these attachments.
 pub(super) fn drivers(attached: &[&AttachmentView]) -> String {
     let mut drivers: Vec<&str> = attached.iter().map(|a| a.driver.as_str()).collect();
     drivers.sort_unstable();

@@ -18,95 +18,83 @@ use crate::step::{
 };
 use crate::taints::Taints;
 
-/// Claims whose volumes stay that are named where a step is told.
+/// How many of the kept claims the sentence of a step names.
 const CLAIMS_NAMED: usize = 5;
 
-/// The step that says how it goes.
+/// The step that reports the progress.
 pub(super) const REPORT: &str = "ReportEviction";
 
-/// One guarded write of the eviction recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum Step {
-    /// Changes a pod's status, if the pod is still exactly as it was judged.
+    /// Patches a pod's status, if the pod is still in the state that the decision rests on.
     PatchPodStatus {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The new phase, or none to keep it.
+        /// None keeps the phase.
         phase: Option<PodPhase>,
-        /// The conditions to set.
         conditions: Vec<Condition>,
     },
-    /// Records an event.
     EmitEvent(EventNote),
-    /// Deletes a pod at once, with no grace, if it is still exactly as it was judged.
+    /// Deletes a pod with grace period zero, if it is still in the state that the decision rests on.
     ForceDeletePod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
     },
-    /// Deletes a pod with its own grace because its node is evicted, if the pod is still exactly as it was judged.
+    /// Deletes a pod with its own grace period because its node is evicted, if it is still in the state that the
+    /// decision rests on.
     EvictPod {
-        /// The pod.
         pod: PodRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
     },
-    /// Writes on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is still
-    /// exactly as it was judged.
+    /// Records on a node that its eviction has begun, and taints it so that its kubelet refuses pods, if the node is
+    /// still in the state that the decision rests on.
     StartEviction {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
         /// The taint to add, if it is not there.
         taint: Option<Taint>,
-        /// The new progress.
         progress: Progress,
         /// The node's zone, for the brake.
         zone: String,
     },
-    /// Writes the condition of a node's eviction, and how far it has come, if the node is still exactly as it was judged.
+    /// Writes the condition of a node's eviction, and its progress, if the node is still in the state that the decision
+    /// rests on.
     ReportEviction {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The condition.
         condition: NodeCondition,
-        /// The new progress, if it changes.
+        /// None if it does not change.
         progress: Option<Progress>,
     },
-    /// Takes volumes out of what a node has in use, so that they are detached, if the node is still exactly as it was
-    /// judged.
+    /// Removes volumes from a node's `volumesInUse`, so that they are detached, if the node is still in the state that
+    /// the decision rests on.
     ReleaseVolumes {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
-        /// The volumes in use.
         in_use: Vec<String>,
-        /// The attached volumes.
         attached: Vec<AttachmentView>,
         /// The attached volumes in the node's status.
         attached_names: Vec<String>,
         /// Claims whose volumes stay, in order.
         keep: Vec<Claim>,
-        /// The progress of the eviction; the volumes that stay are added to it.
+        /// The progress of the eviction; the step adds the volumes that stay.
         progress: Progress,
     },
-    /// Takes every taint with our key off a node, if the node is still exactly as it was judged.
+    /// Removes every taint with our key from a node, if the node is still in the state that the decision rests on.
     EndEviction {
-        /// The node.
         node: NodeRef,
-        /// The state that was judged.
+        /// The resourceVersion that the decision rests on.
         resource_version: ResourceVersion,
         /// The part of the progress that is kept.
         progress: Option<Progress>,
-        /// The memory of a request whose taint is removed early.
+        /// The record of a request whose taint is removed early.
         asked: Option<Asked>,
     },
 }
@@ -157,17 +145,18 @@ impl crate::step::Step for Step {
 
     fn effect(&self) -> Effect<'_> {
         match self {
-            // A phase of Failed is never taken back, and a deletion neither. The taint that both rest on may be gone unseen.
+            // Phase Failed and a deletion are never undone, and the taint that both rest on may have been removed
+            // unnoticed.
             Self::PatchPodStatus { .. } | Self::EvictPod { .. } => {
                 Effect { second_look: SecondLook::AllButTheObject, ..Effect::takes(Disrupts::Pods(1)) }
             }
-            // A pod counts with its status patch, and a node's volumes with the node.
+            // A pod counts with its status patch, and a node's volumes count with the node.
             Self::ForceDeletePod { .. } | Self::ReleaseVolumes { .. } => {
                 Effect::takes(Disrupts::WhatWasBegun)
             }
             Self::StartEviction { zone, .. } => Effect::takes(Disrupts::Node { zone }),
             Self::ReportEviction { .. } => Effect::WRITES_DOWN,
-            // Without the taint a kubelet takes pods again.
+            // Without the taint a kubelet accepts pods again.
             Self::EndEviction { .. } => Effect { second_look: SecondLook::Everything, ..Effect::WRITES_DOWN },
             Self::EmitEvent(_) => Effect::TELLS,
         }
@@ -175,11 +164,11 @@ impl crate::step::Step for Step {
 
     fn detail(&self) -> Cow<'_, str> {
         match self {
-            // The claims that stay are what a person agrees to, so another judgement must name the same.
+            // A person approves the claims that stay, so another decision must name the same ones.
             Self::ReleaseVolumes { keep, .. } => {
                 Cow::Owned(keep.iter().map(|claim| format!("{claim} ")).collect())
             }
-            // Its name may hold a time that another judgement puts differently.
+            // The name of the event may contain a time that another decision computes differently.
             Self::EmitEvent(note) => Cow::Borrowed(&note.reason),
             Self::PatchPodStatus { .. }
             | Self::ForceDeletePod { .. }
@@ -259,7 +248,7 @@ impl crate::step::Step for Step {
                 let patch = patch
                     .annotated(annotations::EVICTION, progress.as_ref().map(annotation))
                     .annotated(annotations::EVICTION_ASKED, asked.as_ref().map(annotation))
-                    // A person's word on this eviction is no word on the next one.
+                    // A person's override for this eviction does not apply to the next one.
                     .annotated(annotations::DESPITE_ZONE_OUTAGE, None);
                 (Guard::Judged { uid: &node.uid, resource_version }, patch)
             }
@@ -328,7 +317,7 @@ impl fmt::Display for Step {
             }
             Self::ReleaseVolumes { node, keep, .. } => {
                 write!(f, "release the volumes of evicted pods that node {node} has in use")?;
-                // Anybody may have thousands of claims.
+                // A tenant may have thousands of claims.
                 let (named, more) = keep.split_at(keep.len().min(CLAIMS_NAMED));
                 named.iter().try_for_each(|claim| write!(f, ", but not that of claim {claim}"))?;
                 if more.is_empty() { Ok(()) } else { write!(f, ", nor those of {} more", more.len()) }

@@ -23,7 +23,7 @@ const KEY: &str = "salvor.dev/force-eviction";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 const TRIGGERS: &str = "eviction: {triggers: [{key: example.com/lost}, {key: node.cloudprovider.kubernetes.io/shutdown, proof: true}]}\n";
 
-/// A moment to which the tables count in seconds.
+/// The tables count seconds from a fixed instant.
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -46,7 +46,7 @@ fn lease(renewed: i64) -> Lease {
     }
 }
 
-/// A node that fell silent ten minutes before time 0, and that somebody asks to empty.
+/// A node that fell silent ten minutes before time 0, with a request for its eviction.
 fn node() -> NodeView {
     NodeView {
         node: NodeRef { name: "node-a".into(), uid: "node-uid".into() },
@@ -83,7 +83,7 @@ fn started() -> Progress {
     }
 }
 
-/// The same, after its eviction began at time 0, with all told that is to be told of `phase`.
+/// The same, after its eviction began at time 0, with all events of `phase` recorded.
 fn begun(phase: &str) -> NodeView {
     let told = ["started", "finished", "volumes-hang", "node-returned", "not-rebooted"];
     NodeView {
@@ -98,7 +98,7 @@ fn begun(phase: &str) -> NodeView {
     }
 }
 
-/// A pod of a Deployment that runs on that node, as its kubelet last said.
+/// A pod of a Deployment that runs on that node, as its kubelet last reported.
 fn pod() -> PodView {
     PodView {
         pod: PodRef { namespace: "ns".into(), name: "pod-a".into(), uid: "uid-a".into() },
@@ -114,7 +114,6 @@ fn pod() -> PodView {
     }
 }
 
-/// The work of a Deployment.
 fn work() -> Work {
     Work {
         owners: vec![owner("ReplicaSet", "apps")],
@@ -126,7 +125,6 @@ fn work() -> Work {
     }
 }
 
-/// The work of a Deployment with these claims.
 fn claiming(claims: Vec<Claim>) -> Work {
     Work { claims, ..work() }
 }
@@ -139,7 +137,6 @@ fn owner(kind: &str, group: &str) -> Owner {
     Owner { kind: kind.into(), group: group.into(), controls: true }
 }
 
-/// A pod of a StatefulSet.
 fn stateful() -> PodView {
     PodView { work: owned_by(vec![owner("StatefulSet", "apps")]), ..pod() }
 }
@@ -168,7 +165,7 @@ fn attachment(volume: &str) -> AttachmentView {
     }
 }
 
-/// The names of the events that a judgement asks to be told.
+/// The names of the events that a decision requests.
 fn told_by<Why: Reason>(judgement: &Judgement<Why, Step>) -> BTreeSet<String> {
     let name = |action: &Step| match action {
         Step::EmitEvent(note) => Some(note.name.clone()),
@@ -177,7 +174,7 @@ fn told_by<Why: Reason>(judgement: &Judgement<Why, Step>) -> BTreeSet<String> {
     judgement.verdict.actions().iter().filter_map(name).collect()
 }
 
-/// A judgement as `verdict reason: steps`.
+/// A decision as `verdict reason: steps`.
 fn say<Why: Reason>(judgement: &Judgement<Why, Step>) -> String {
     let verdict = &judgement.verdict;
     let steps: Vec<&str> = verdict.actions().iter().map(Step::name).collect();

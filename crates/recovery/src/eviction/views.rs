@@ -1,4 +1,4 @@
-//! The views of the eviction recovery: only the fields by which it judges.
+//! The input of the eviction recovery: only the fields that it decides by.
 
 use std::collections::BTreeSet;
 
@@ -20,48 +20,41 @@ use crate::one_actor::{EvictionSign, NodeSigns};
 /// Reasons of the condition on a node whose eviction may not even have begun.
 const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
 
-/// An annotation of ours that cannot be believed.
+/// One of our annotations that cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Its key.
     pub annotation: &'static str,
-    /// The defect.
     pub problem: String,
-    /// When it can be believed, if only time has to pass.
+    /// When it can be trusted, if only time has to pass.
     pub until: Option<Timestamp>,
 }
 
-/// A node and all that is on it.
+/// A node and everything on it.
 #[derive(Clone, Debug)]
 pub struct Scene<'a> {
-    /// The node.
     pub node: &'a NodeView,
-    /// Its pods; none before they are all known.
+    /// None until all are known.
     pub pods: Option<Vec<&'a PodView>>,
-    /// Volumes attached to it; none before they are all known.
+    /// Volumes attached to it; none until all are known.
     pub attachments: Option<Vec<&'a AttachmentView>>,
-    /// The nodes of its zone.
+    /// The counts of its zone.
     pub zone: NodeCounts,
 }
 
-/// A node, as far as it matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView {
-    /// Which node.
     pub node: NodeRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// When the Node object was made.
+    /// When the Node object was created.
     pub created: Option<Timestamp>,
-    /// Its zone; empty if it has none.
+    /// Empty if it has none.
     pub zone: String,
-    /// Its taints.
     pub taints: Vec<Taint>,
-    /// Its `Ready` condition.
     pub ready: Ready,
-    /// The boot that its kubelet reports; empty if it reports none.
+    /// The boot ID that its kubelet reports; empty if it reports none.
     pub boot_id: Box<str>,
-    /// Its Lease.
     pub lease: Lease,
     /// The heartbeat of its `Ready` condition, in the form of a Lease. It counts where there is no Lease.
     pub heartbeat: Lease,
@@ -69,13 +62,13 @@ pub struct NodeView {
     pub progress: Option<Progress>,
     /// A request that was removed while the node was Ready; none if there is [`Self::damage`].
     pub asked: Option<Asked>,
-    /// Which of our annotations cannot be read. While there is one, nothing is done.
+    /// The annotation of ours that cannot be read. While there is one, nothing is done.
     pub damage: Option<Damage>,
-    /// The writes to it that the server refused and has not taken since; one of each kind.
+    /// The writes to it that the server refused and has not accepted since; one of each kind.
     pub refused: Vec<Refusal>,
-    /// True if our annotation says that zombie recovery declared it out of service.
+    /// True if our annotation says that zombie recovery tainted it out-of-service.
     pub out_of_service: bool,
-    /// A person's word that an outage around it does not matter.
+    /// A person's override of the outage around it.
     pub despite_outage: Option<DespiteOutage>,
     /// The reason of our condition on it.
     pub condition: Option<String>,
@@ -87,34 +80,32 @@ pub struct NodeView {
     pub told: BTreeSet<String>,
 }
 
-/// A write that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The name of the step.
     pub step: &'static str,
     /// The step in words.
     pub what: String,
     /// The server's message.
     pub words: String,
-    /// The write is not tried again before then.
+    /// The write is not retried before then.
     pub until: Timestamp,
 }
 
 impl Refusal {
-    /// True if more was refused than to say how it goes.
+    /// True if the refused write was more than a progress report.
     pub(super) fn is_of_work(&self) -> bool {
         self.step != REPORT
     }
 }
 
 impl NodeView {
-    /// The time that is written down when an eviction starts. Nobody who reads it believes what is older than the Node, and the clock
-    /// of an API server may be behind.
+    /// The time that is recorded when an eviction starts. A time before the creation of the Node counts as damage, and
+    /// the clock of an API server may be behind.
     pub(super) fn not_before(&self, now: Timestamp) -> Timestamp {
         self.created.map_or(now, |created| now.max(created))
     }
 
-    /// The signs on it that tell which recovery acts on it.
+    /// What on the node shows which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let eviction = match &self.progress {
             _ if self.damage.is_some() => EvictionSign::Unreadable,
@@ -130,7 +121,7 @@ impl NodeView {
         self.taints.iter().filter(|taint| taint.key == taints::FORCE_EVICTION)
     }
 
-    /// A person's word that an outage around it does not matter, if that is not too old.
+    /// A person's override of the outage around it, if it is not too old.
     pub fn despite_outage(&self, now: Timestamp) -> Option<&DespiteOutage> {
         self.despite_outage.as_ref().filter(|word| word.holds(now))
     }
@@ -140,8 +131,8 @@ impl NodeView {
         self.ours().find(|taint| taint.effect == taints::NO_EXECUTE)
     }
 
-    /// What is known of its kubelet: by its Lease, or if it has none, by the heartbeat of its `Ready` condition. A kubelet
-    /// that keeps no Lease renews that one instead, and Kubernetes' own node lifecycle controller looks at it likewise.
+    /// What is known of its kubelet: from its Lease, or without one from the heartbeat of its `Ready` condition. A
+    /// kubelet without a Lease renews that instead, and Kubernetes' own node lifecycle controller uses it likewise.
     pub fn pulse(&self) -> Lease {
         match self.lease {
             Lease::None => self.heartbeat,
@@ -149,7 +140,7 @@ impl NodeView {
         }
     }
 
-    /// The boot to be remembered when its eviction begins; none if it is not known.
+    /// The boot ID to store when its eviction begins; none if it is unknown.
     pub(super) fn boot_to_remember(&self) -> Option<String> {
         boot_to_remember(&self.boot_id)
     }
@@ -159,7 +150,7 @@ impl NodeView {
         self.progress.is_some() || self.asked.is_some() || self.damage.is_some()
     }
 
-    /// True if our condition on it reports a trouble that may be over by now.
+    /// True if our condition on it reports a problem that may be over by now.
     pub fn reports_a_trouble(&self) -> bool {
         self.condition.as_deref().is_some_and(|reason| TROUBLES.contains(&reason))
     }
@@ -169,31 +160,29 @@ impl NodeView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Progress {
-    /// When it began.
     pub started: Timestamp,
-    /// The taint that asked for it; since its kubelet was heard of, the one that did then.
+    /// The taint that requested it; once its kubelet showed life, the one that requested it at that time.
     pub request: String,
-    /// The boot of its machine then; none if it was not known, or if an older version began it.
+    /// The boot ID at the start; none if it was unknown, or an older version began the eviction.
     #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
     pub boot_id: Option<String>,
-    /// When its kubelet was first heard of since then. Whoever said before that the machine is off cannot have meant what
-    /// comes after it.
+    /// When its kubelet first showed life since the start. Earlier statements that the machine is off do not apply to
+    /// what comes after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Timestamp>,
-    /// Which volumes were released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<Released>,
     /// When pods and volumes were gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<Timestamp>,
-    /// When somebody took our taint away in the middle, while another taint still asks for the eviction.
+    /// When our taint was removed before the eviction finished, while another taint still requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped: Option<Timestamp>,
 }
 
 impl Progress {
-    /// True if volumes were released, and the machine has not been rebooted since: the containers of the evicted pods may
-    /// still run there, and may have the volumes mounted. A boot that is not reported is no other boot.
+    /// True if volumes were released, and the machine has not rebooted since: the containers of the evicted pods may
+    /// still run there, and may have the volumes mounted. A missing boot ID counts as the same boot.
     pub(super) fn may_still_use_volumes(&self, node: &NodeView) -> bool {
         let same_boot = |boot: &String| node.boot_id.is_empty() || *node.boot_id == **boot;
         self.released.is_some() && self.boot_id.as_ref().is_some_and(same_boot)
@@ -213,14 +202,14 @@ impl Progress {
 
 /// A person's request that was removed because the node was Ready: our annotation on the Node.
 ///
-/// A machine that was switched off a moment ago is Ready as well. If its kubelet is never heard of again, the person
-/// was right.
+/// A machine that was switched off a moment ago is Ready as well. If its kubelet never shows life again, the person was
+/// right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Asked {
     /// The value of the taint.
     pub value: String,
-    /// When the kubelet had last renewed its Lease by then.
+    /// The renew time in the Lease when the request was removed.
     pub renewed: Timestamp,
 }
 
@@ -235,14 +224,12 @@ impl Asked {
     }
 }
 
-/// A person's word that a node is to be evicted although its zone, or most of the cluster, is lost as well: an annotation on
-/// the Node. It goes with the taint when the eviction ends.
+/// A person's decision to evict a node although its zone, or most of the cluster, is lost as well: an annotation on the
+/// Node. It is removed with the taint when the eviction ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DespiteOutage {
-    /// The person.
     pub by: String,
-    /// When.
     pub at: Timestamp,
 }
 
@@ -252,7 +239,7 @@ impl DespiteOutage {
     /// The writer's clock may be ahead by this much.
     const AHEAD: SignedDuration = SignedDuration::from_mins(5);
 
-    /// Reads the annotation. What cannot be read is nobody's word.
+    /// Reads the annotation. An unreadable value permits nothing.
     pub fn from_annotation(value: &str) -> Option<Self> {
         serde_json::from_str(value).ok().filter(|word: &Self| !word.by.is_empty())
     }
@@ -262,14 +249,13 @@ impl DespiteOutage {
     }
 }
 
-/// Which volumes were released, and which stayed.
+/// The volumes that were released, and those that stayed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Released {
-    /// When.
     pub at: Timestamp,
-    /// A hash of the claims of pods that stayed on the node then; none if there were none. Anybody may have thousands of
-    /// claims, and an annotation has not room for all.
+    /// A hash of the claims of pods that stayed on the node then; none if there were none. A tenant may have thousands
+    /// of claims, more than an annotation can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_hash: Option<String>,
     /// The volumes behind them that are attached to the node.
@@ -278,12 +264,12 @@ pub struct Released {
 }
 
 impl Released {
-    /// Volumes released at a time, but for those of some claims, which are in order.
+    /// Volumes released at a time, except those of some claims, which are in order.
     pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
         Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
     }
 
-    /// True if those that stayed then are the same as these.
+    /// True if the claims that stayed then are the same as these.
     pub(super) fn kept(&self, claims: &[Claim]) -> bool {
         self.kept_hash == hash_of(claims)
     }
@@ -292,7 +278,7 @@ impl Released {
 fn hash_of(claims: &[Claim]) -> Option<String> {
     let mut hash = Fnv::default();
     for Claim { namespace, name } in claims {
-        // Neither can hold what ends it here.
+        // Neither can contain its separator.
         [namespace, "/", name, ","].iter().for_each(|part| hash.add(part.as_bytes()));
     }
     (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))
@@ -301,21 +287,16 @@ fn hash_of(claims: &[Claim]) -> Option<String> {
 /// A pod on such a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// Which pod.
     pub pod: PodRef,
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     pub resource_version: ResourceVersion,
-    /// Where it is in its life.
     pub phase: PodPhase,
-    /// Its deletion, if it is being deleted.
     pub deletion: Option<Deletion>,
-    /// True if it is the API's image of a static pod.
+    /// True if it is the mirror pod of a static pod.
     pub is_mirror: bool,
-    /// When it was made.
     pub created: Option<Timestamp>,
-    /// What it is, as far as it decides whether two of it may run.
+    /// The facts that decide whether two copies of it may run.
     pub work: Work,
-    /// Its tolerations.
     pub tolerations: Vec<Toleration>,
     /// The claims of its ephemeral volumes, which come and go with it.
     pub own_claims: Vec<Claim>,
@@ -324,19 +305,16 @@ pub struct PodView {
 }
 
 impl PodView {
-    /// All claims that it uses.
     pub fn all_claims(&self) -> impl Iterator<Item = &Claim> {
         self.work.claims.iter().chain(&self.own_claims)
     }
 }
 
-/// A volume attached to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AttachmentView {
     /// The VolumeAttachment's name.
     pub name: String,
-    /// The node.
     pub node: NodeName,
     /// The driver that attaches and detaches it.
     pub driver: String,

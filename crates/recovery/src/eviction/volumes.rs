@@ -1,8 +1,8 @@
-//! Which volumes a node that is evicted no longer uses, so that they are detached.
+//! Decides which volumes an evicted node no longer uses, so that they are detached.
 //!
-//! A node calls a volume by its driver and handle (`kubernetes.io/csi/DRIVER^HANDLE`); an attachment names a driver and a
-//! PersistentVolume. The PersistentVolumes are read only where counting is not enough, and never more than what is attached:
-//! anybody may have claims by the thousand.
+//! A node names a volume by its driver and handle (`kubernetes.io/csi/DRIVER^HANDLE`); an attachment names a driver and
+//! a PersistentVolume. The PersistentVolumes are read only where counting is not enough, and never more than are
+//! attached: a tenant may have thousands of claims.
 
 use serde_json::Value;
 
@@ -11,12 +11,10 @@ use crate::gate::Claim;
 use crate::ids::Uid;
 use crate::objects::{Object, PERSISTENT_VOLUME};
 
-/// The known volumes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Volumes<'a> {
     /// The volumes in use, by the node's own names.
     pub(super) in_use: &'a [String],
-    /// The attached volumes.
     pub(super) attached: &'a [AttachmentView],
     /// The attached volumes in the node's status, by the node's own names.
     pub(super) attached_names: &'a [String],
@@ -24,26 +22,24 @@ pub(super) struct Volumes<'a> {
     pub(super) keep: &'a [Claim],
 }
 
-/// The outcome for the volumes of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// The volumes that the node still uses, by its own names.
     pub(super) left: Vec<String>,
-    /// PersistentVolumes that stay, because a pod that stays has claimed them.
+    /// PersistentVolumes that stay, because a remaining pod has claimed them.
     pub(super) kept: Vec<String>,
 }
 
-/// A PersistentVolume.
 struct Volume {
-    /// The node's name for it, if it is of a CSI driver.
+    /// The node's name for it, if it belongs to a CSI driver.
     name: Option<String>,
     /// The claim that it is bound to.
     claim: Option<Claim>,
 }
 
 impl<'a> Volumes<'a> {
-    /// What is left in use by counting alone. If no pod stays that has a claim, a driver's names are those of what it has
-    /// attached, unless there are more.
+    /// The volumes left in use, by counting alone. If no remaining pod has a claim, a driver's names belong to its
+    /// attachments, unless there are more names than attachments.
     fn left_by_counting(&self) -> Vec<String> {
         let mut left = self.in_use.to_vec();
         if self.keep.is_empty() {
@@ -57,7 +53,7 @@ impl<'a> Volumes<'a> {
         self.keep.is_empty() && self.left_by_counting().is_empty()
     }
 
-    /// The PersistentVolumes that must be read to tell what stays: those behind the attachments, in their order.
+    /// The PersistentVolumes that must be read to decide what stays: those behind the attachments, in their order.
     pub(super) fn volumes_to_read(&self) -> Vec<Object<'a>> {
         if self.is_settled_by_counting() {
             return Vec::new();
@@ -68,7 +64,7 @@ impl<'a> Volumes<'a> {
             .collect()
     }
 
-    /// The volumes that stay, by the objects that were read.
+    /// The volumes that stay, given the objects that were read.
     pub(super) fn settle(&self, read: &[Option<Value>]) -> Outcome {
         let mut left = self.left_by_counting();
         if self.is_settled_by_counting() {
@@ -92,7 +88,7 @@ impl<'a> Volumes<'a> {
         };
         let (gone, kept_names) = (names_of(false), names_of(true));
         left.retain(|name| kept_names.contains(&name) || !gone.contains(&name));
-        // A volume whose PersistentVolume is gone, or is of an in-tree kind, has no name that could be looked up.
+        // A volume whose PersistentVolume is gone, or has an in-tree type, has no name to look up.
         if self.keep.is_empty() {
             let is_nameless = |volume: &Option<Volume>| volume.as_ref().is_none_or(|it| it.name.is_none());
             let nameless: Vec<&AttachmentView> =
@@ -122,7 +118,7 @@ fn names_begin(driver: &str) -> String {
     format!("kubernetes.io/csi/{driver}^")
 }
 
-/// Strikes the names of each driver that are not more than what it has attached.
+/// Removes the names of each driver that does not have more names than attachments.
 fn strike_by_count(names: &mut Vec<String>, attached: &[&AttachmentView]) {
     for AttachmentView { driver, .. } in attached {
         let begin = names_begin(driver);

@@ -1,4 +1,4 @@
-//! The writes that the rules ask for, and their events. Every event has one name for all attempts.
+//! The writes that the rules request, and their events. Every event has one name for all attempts.
 
 use jiff::Timestamp;
 use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
@@ -18,7 +18,7 @@ use crate::objects::{PodPhase, Taint};
 use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 
-/// The mark and the taint that makes a returning kubelet refuse pods, in one write.
+/// Writes the progress, and the taint that makes a returning kubelet refuse pods, in one request.
 pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let despite = node.despite_outage(now);
     let taint = node.no_execute().is_none().then(|| Taint {
@@ -49,7 +49,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
-/// Whose word it was that began it in the middle of an outage.
+/// The event that names the person who began the eviction despite an outage.
 fn despite_outage(node: &NodeView, word: &DespiteOutage) -> EventNote {
     let name = format!("node-eviction-despite-outage.{}.{}", node.node.uid, word.at.as_second());
     EventNote {
@@ -62,10 +62,10 @@ fn despite_outage(node: &NodeView, word: &DespiteOutage) -> EventNote {
     }
 }
 
-/// The node is Ready: our taint goes, nothing else is touched.
+/// The node is Ready: removes our taint and touches nothing else.
 pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::NodeReady { request: request.taint.to_string() };
-    // The revision tells this refusal from the next one.
+    // The resourceVersion distinguishes this refusal from the next one.
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
     let told = note(node, name, EventType::Normal, &why);
     let asked = match node.pulse() {
@@ -83,7 +83,7 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy, St
     Verdict::Act { actions: vec![decline, Step::EmitEvent(told)], why }
 }
 
-/// Which volumes the node no longer uses: those that are attached to it, but for those that pods that stay have claimed.
+/// Releases the volumes attached to the node, except those that remaining pods have claimed.
 pub(super) fn release(
     node: &NodeView,
     progress: &Progress,
@@ -105,10 +105,10 @@ pub(super) fn release(
     Verdict::Act { actions: vec![release], why }
 }
 
-/// All gone.
 pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::Finished { since: now };
-    // Pods may all be gone before the node is looked at for the first time, by us or after our predecessor's crash.
+    // All pods may be gone before the first decision on the node, by this process or after a crash of the previous
+    // leader.
     let begun = untold_start(node, progress, now);
     let progress = Progress { finished: Some(now), ..progress.clone() };
     let told = phase_event(node, &progress, &why);
@@ -117,7 +117,7 @@ pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Ve
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
-/// Somebody took a taint away in the middle: the rest of ours goes too, and that is said.
+/// A taint was removed before the eviction finished: removes the rest of ours too, and reports it.
 pub(super) fn stop(
     node: &NodeView,
     progress: &Progress,
@@ -129,7 +129,7 @@ pub(super) fn stop(
     phase(node, progress, NodeWhy::Stopped, now, then)
 }
 
-/// Our taint goes, and with it what we remember, or all but the rest.
+/// Removes our taint, and with it our annotations, except for `rest`.
 pub(super) fn end(
     node: &NodeView,
     rest: Option<Progress>,
@@ -145,7 +145,7 @@ pub(super) fn end(
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
-/// There is nothing to remember any more.
+/// Removes our annotations.
 pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let finished = untold_finish(node, now).map(Step::EmitEvent);
     let actions = finished.into_iter().chain([take_taint_off(node, None)]);
@@ -161,7 +161,7 @@ fn take_taint_off(node: &NodeView, rest: Option<Progress>) -> Step {
     }
 }
 
-/// The node's condition says this phase, and its event is told, before anything else is done in it.
+/// Writes the phase to the node's condition and records its event before anything else is done in that phase.
 pub(super) fn phase(
     node: &NodeView,
     progress: &Progress,
@@ -174,8 +174,8 @@ pub(super) fn phase(
     say_phase(node, progress, why, now, condition, then)
 }
 
-/// The same for a phase in which the node's kubelet is heard of: that it was is written down, and with it that nobody's
-/// word from before proves anything any more.
+/// The same for a phase in which the node's kubelet shows life. Records that it did, so that earlier statements prove
+/// nothing any more.
 pub(super) fn return_phase(
     node: &NodeView,
     progress: &Progress,
@@ -210,7 +210,8 @@ fn say_phase(
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
 
-/// Our own annotation cannot be believed: nothing is done before it is mended or gone, and that is said on the node.
+/// Our own annotation cannot be trusted: nothing is done before it is corrected or gone, and the node's condition says
+/// so.
 pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let Damage { annotation, problem, until } = damage;
     let why =
@@ -222,7 +223,7 @@ pub(super) fn unreadable(node: &NodeView, damage: &Damage, now: Timestamp) -> Ve
     say_trouble(node, "unreadable", why, now, then)
 }
 
-/// The API server refused a write a moment ago: it is tried again later, and until then that is said on the node.
+/// The API server just refused a write: it is retried later, and until then the node's condition says so.
 pub(super) fn refused_by_the_server(
     node: &NodeView,
     refusal: &Refusal,
@@ -235,7 +236,7 @@ pub(super) fn refused_by_the_server(
     say_trouble(node, "write-refused", why, now, then)
 }
 
-/// Says once in the condition and in an event what keeps us from going on.
+/// Reports once, in the condition and in an event, what blocks the eviction.
 fn say_trouble(
     node: &NodeView,
     step: &str,
@@ -259,17 +260,17 @@ pub(super) fn trouble_is_over(node: &NodeView, now: Timestamp) -> Verdict<NodeWh
     Verdict::Act { actions: vec![report(node, &why, to_the_second(now), None)], why }
 }
 
-/// An event that stands by itself, if it was not told.
+/// An event on its own, if it is not recorded yet.
 pub(super) fn tell_once(node: &NodeView, note: EventNote, why: NodeWhy) -> Option<Verdict<NodeWhy, Step>> {
     (!node.told.contains(&note.name)).then(|| Verdict::Act { actions: vec![Step::EmitEvent(note)], why })
 }
 
-/// The request is refused because the kubelet lives.
+/// The request is refused because the kubelet is alive.
 pub(super) fn refused(node: &NodeView, request: &Request, why: &NodeWhy) -> EventNote {
     note(node, of_request(node, request, "refused"), EventType::Warning, why)
 }
 
-/// The request is held because the zone is down.
+/// The request is blocked because the zone is down.
 pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
     let name = of_request(node, request, "held");
     EventNote {
@@ -282,27 +283,27 @@ pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
     }
 }
 
-/// Another request is told of anew. Nothing says when a taint was put on, so the same one again is not.
+/// Another request gets an event of its own. A taint has no reliable time, so the same taint set again gets none.
 fn of_request(node: &NodeView, request: &Request, step: &str) -> String {
     of_text(node, &request.taint.to_string(), step)
 }
 
-/// A name for what is told with this text, which may hold what a name may not.
+/// An event name for this text, which may contain characters that a name may not.
 fn of_text(node: &NodeView, text: &str, step: &str) -> String {
     let mut hash = Fnv::default();
     hash.add(text.as_bytes());
     format!("node-eviction-{step}.{}.{:016x}", node.node.uid, hash.finish())
 }
 
-/// That it began, if that may not have been told: until it is finished, and not for ever.
+/// The event about the start, if it may be missing: until the eviction is finished, and only for `ANNOUNCE_WITHIN`.
 fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
     let recent = now < after(progress.started, ANNOUNCE_WITHIN);
     let note = started(node, progress);
     (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
 }
 
-/// That it is finished, if that may not have been told; not for ever either. Whoever finished it may have died right then,
-/// and the node may be back, or its taint gone, before anybody else looks at it.
+/// The event about the end, if it may be missing, also only for `ANNOUNCE_WITHIN`. The process that finished the
+/// eviction may have crashed right then, and the node may be back, or its taint gone, before the next decision on it.
 fn untold_finish(node: &NodeView, now: Timestamp) -> Option<EventNote> {
     let progress = node.progress.as_ref()?;
     let since = progress.finished.filter(|finished| now < after(*finished, ANNOUNCE_WITHIN))?;
@@ -361,7 +362,7 @@ pub(super) fn node_condition(why: &NodeWhy, now: Timestamp) -> NodeCondition {
     }
 }
 
-/// A pod on a dead node: its status first, then the delete. Never the other way round.
+/// A pod on a dead node: first its status, then the delete. Never the other way round.
 pub(super) fn evict(
     pod: &PodView,
     node: &NodeView,
@@ -399,7 +400,7 @@ pub(super) fn evict(
     Verdict::Act { actions: [patch, event, delete].into_iter().flatten().collect(), why }
 }
 
-/// A pod on a node that is back: the kubelet ends it, with the pod's own grace.
+/// A pod on a node that is back: the kubelet ends it, with the pod's own grace period.
 pub(super) fn ask_to_end(pod: &PodView, node: &NodeView) -> Verdict<PodWhy, Step> {
     let why = PodWhy::NodeReturned { node: node.node.name.clone() };
     let evict = Step::EvictPod { pod: pod.pod.clone(), resource_version: pod.resource_version.clone() };

@@ -1,4 +1,4 @@
-//! Annotations on a node, and evictions whose annotations cannot be read or are refused by the server.
+//! Annotations on a node, and evictions whose annotations cannot be read or whose writes the server refuses.
 
 use super::super::Step;
 use super::*;
@@ -23,7 +23,7 @@ fn only_what_this_version_understands_is_believed() {
         ..started()
     };
     assert_eq!(Progress::from_annotation(&serde_json::to_string(&full).unwrap()), Ok(full));
-    // Annotations of earlier versions: kept claims are not known any more, so volumes are released once more.
+    // Annotations of earlier versions: the kept claims are unknown, so volumes are released once more.
     let before = format!(
         r#"{STARTED},{REQUEST},"claims":[{{"namespace":"ns","name":"a"}}],
            "released":{{"at":"2027-01-15T08:00:06Z","kept":[{{"namespace":"ns","name":"a"}}],"volumes":["v"]}}"#
@@ -86,7 +86,7 @@ fn damage_in_one_annotation_leaves_nothing_of_the_other() {
     assert_eq!(Memory::read(None, None), Memory::default());
 }
 
-/// The clock of an API server is an hour behind for a while: what is written down then is believed afterwards, too.
+/// The clock of an API server is an hour behind for a while: times recorded then are still trusted afterwards.
 #[test]
 fn an_eviction_that_starts_by_a_clock_before_its_node_was_made_is_no_damage() {
     let young = NodeView { created: Some(at(0)), lease: lease(-4200), ..node() };
@@ -108,7 +108,8 @@ fn damaged() -> NodeView {
     NodeView { progress: None, damage: Some(damage), told: BTreeSet::new(), ..begun("EvictingPods") }
 }
 
-/// The eviction may have been stopped: whatever the taints say, nothing is done, and a person is told what to do.
+/// The eviction may have been stopped: whatever the taints say, nothing is done, and an event says what a person can
+/// do.
 #[test]
 fn damage_holds_everything_and_is_said_once_on_the_node() {
     let trigger = taint("example.com/lost", "", "NoSchedule");
@@ -141,7 +142,7 @@ fn damage_holds_everything_and_is_said_once_on_the_node() {
             say(&decide_pod(&pod(), Some(&node), &policy(TRIGGERS), at(1))),
             "Ignore AnnotationUnreadable"
         );
-        // Another damage is told anew.
+        // Another defect gets another event.
         let mut other = said.clone();
         other.damage.as_mut().unwrap().problem = "EOF".into();
         assert_eq!(say(&judge_node(&other, &[], &[], 2)), "Act AnnotationUnreadable: EmitEvent");
@@ -209,7 +210,7 @@ fn times_that_cannot_be_are_not_believed() {
         let of_pod = say(&decide_pod(&pod(), Some(&node), &policy(TRIGGERS), at(1)));
         assert_eq!(of_pod == "Ignore AnnotationUnreadable", expected == hold, "{case}: {of_pod}");
     }
-    // When the time has come it is believed.
+    // Once the time has passed, it is trusted.
     let mut ahead = progress(&|p| p.started = at(100));
     let first = judge_node(&ahead, &[pod()], &[], 1);
     ahead.told.extend(told_by(&first));
@@ -241,13 +242,13 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
     node.condition = Some("WriteRefused".into());
     assert_eq!(say(&judge_node(&node, &[], &[], 1)), "Wait WriteRefused until 60");
     assert_eq!(say(&judge_node(&node, &[], &[], 60)), start, "tried again");
-    // The person gives up, and nobody complains any more.
+    // The person gives up, and the condition is cleared.
     let mut given_up = NodeView { taints: vec![], ..node.clone() };
     assert_eq!(say(&judge_node(&given_up, &[], &[], 2)), "Act NotBegun: ReportEviction");
     given_up.refused.push(refusal("ReportEviction"));
     assert_eq!(say(&judge_node(&given_up, &[], &[], 2)), "Wait WriteRefused until 60");
     assert_eq!(say(&judge_node(&given_up, &[], &[], 60)), "Act NotBegun: ReportEviction", "tried again");
-    // A server that takes no write at all is asked for each of them once in a while, and not for them in turn.
+    // If the server refuses every write, each of them is retried once in a while, not in turn.
     let deaf = NodeView {
         refused: vec![refusal("StartEviction"), refusal("ReportEviction")],
         condition: None,
@@ -255,10 +256,10 @@ fn a_start_that_the_server_refuses_is_said_and_tried_again_later() {
     };
     assert_eq!(say(&judge_node(&deaf, &[], &[], 1)), "Wait WriteRefused until 60");
     assert_eq!(say(&judge_node(&deaf, &[], &[], 60)), start);
-    // A stop does not wait for what was refused.
+    // A stop does not wait for a refused write.
     let stopped = NodeView { refused: vec![refusal("ReleaseVolumes")], taints: vec![], ..begun("Stopped") };
     assert_eq!(say(&judge_node(&stopped, &[], &[], 2)), "Act Stopped: EndEviction, EmitEvent");
-    // A problem that may not be reported in the condition is told by an event alone.
+    // A problem that cannot be written to the condition gets an event only.
     let mute = NodeView { refused: vec![refusal("ReportEviction")], ..begun("x") };
     assert_eq!(say(&judge_node(&mute, &[pod()], &[], 2)), "Act WriteRefused: EmitEvent");
 }
@@ -282,7 +283,7 @@ fn what_is_written_has_a_bound_whatever_tenants_claim() {
     let [release @ Step::ReleaseVolumes { progress, .. }] = release.verdict.actions() else { panic!() };
     assert!(serde_json::to_string(progress).unwrap().len() < 1000);
     assert!(release.to_string().len() < 5000, "{release}");
-    // The hash tells one set of claims from another.
+    // The hash distinguishes sets of claims.
     let kept = Released::keeping(&[claim("ab"), claim("c")], at(0));
     assert!(kept.kept(&[claim("ab"), claim("c")]));
     for other in [vec![], vec![claim("ab")], vec![claim("a"), claim("bc")]] {

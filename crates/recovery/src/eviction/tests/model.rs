@@ -17,7 +17,7 @@ struct Model {
     writes: usize,
     /// The writes before which the node returns, or falls silent again.
     turns: Vec<usize>,
-    /// True if the machine is never rebooted: its network comes and goes.
+    /// True if the machine never reboots: its network comes and goes.
     cut_off: bool,
     /// Writes while the node was alive that must not have happened.
     harm: Vec<String>,
@@ -28,7 +28,7 @@ impl Model {
         let claims = pods.iter().flat_map(|pod| pod.work.claims.clone());
         let volumes: Vec<String> = claims.map(|claim| claim.name).collect();
         Self {
-            // One is nobody's that is known here.
+            // One of the volumes belongs to no known pod.
             node: NodeView {
                 volumes_in_use: volumes.iter().cloned().chain(["nobody's".into()]).collect(),
                 ..node()
@@ -87,7 +87,8 @@ impl Model {
         all
     }
 
-    /// Carries out one verdict as the engine does: each step after a second look, and if its guard still holds.
+    /// Carries out one verdict like the engine: each step after a second look, and only if its precondition still
+    /// holds.
     fn carry_out(&mut self, actions: Vec<Step>) {
         for action in actions {
             if self.turns.contains(&self.writes) {
@@ -107,7 +108,7 @@ impl Model {
         }
     }
 
-    /// True if the server took it.
+    /// True if the server accepted it.
     fn write(&mut self, action: Step) -> bool {
         let alive = self.is_alive();
         match &action {
@@ -198,7 +199,7 @@ impl Model {
         }
     }
 
-    /// Goes on until nothing is asked for any more, whatever time it is.
+    /// Continues until no decision requests anything, however much time that takes.
     fn run(&mut self) {
         let mut idle = 0;
         for _ in 0..500 {
@@ -231,7 +232,7 @@ fn pods(count: usize) -> Vec<PodView> {
     let mut pods: Vec<PodView> = (0..count)
         .map(|i| PodView { pod: named(i), work: claiming(vec![claim(&format!("volume-{i}"))]), ..pod() })
         .collect();
-    // One stays, and one goes later; both keep their volumes meanwhile.
+    // One pod stays, and one goes later; both keep their volumes meanwhile.
     pods.push(PodView {
         pod: named(90),
         tolerations: vec![toleration(None)],
@@ -285,7 +286,7 @@ fn a_machine_that_was_only_cut_off_keeps_the_taint_once_its_volumes_were_release
         if released {
             kept += 1;
             assert_eq!(model.node.condition.as_deref(), Some("NotRebooted"), "returned before write {write}");
-            // The reboot is what it waits for.
+            // It waits for the reboot.
             model.cut_off = false;
             model.turn();
             model.turn();

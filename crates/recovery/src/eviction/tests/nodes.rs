@@ -1,4 +1,4 @@
-//! The eviction of a node: when it begins, goes on, is finished or stopped, and when the node is Ready again.
+//! The eviction of a node: when it begins, continues, finishes or stops, and when the node is Ready again.
 
 use super::super::Step;
 use super::*;
@@ -29,7 +29,7 @@ fn an_eviction_begins_only_on_a_node_that_is_down() {
         ("asked for with NoExecute", asked_by(vec![taint(KEY, "", "NoExecute")]), start),
         ("a trigger", asked_by(vec![taint(SHUTDOWN, "", "NoSchedule")]), start),
         ("Lease not read", NodeView { lease: Lease::Unread, ..node() }, "Ignore LeaseUnread"),
-        // The kubelet says itself that it is not ready, and goes on renewing: it is alive.
+        // The kubelet itself reports that it is not ready, and keeps renewing: it is alive.
         (
             "Lease renewed",
             NodeView { ready: Ready::False, lease: lease(-5), ..node() },
@@ -75,7 +75,7 @@ fn an_eviction_begins_only_on_a_node_that_is_down() {
             NodeView { ready: Ready::True, lease: lease(-19), ..node() },
             "Act NodeReady: EndEviction, EmitEvent",
         ),
-        // Switched off a moment ago: nobody has noticed yet, and the request must not be lost.
+        // Switched off a moment ago: the control plane has not noticed yet, and the request must not be lost.
         (
             "Ready, but its Lease is overdue",
             NodeView { ready: Ready::True, lease: lease(-20), ..node() },
@@ -120,7 +120,7 @@ fn the_taint_that_is_added_keeps_the_value_of_the_request() {
     );
 }
 
-/// The machine was switched off just before it was asked for: nobody has noticed yet.
+/// The machine was switched off just before the request: the control plane has not noticed yet.
 #[test]
 fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_of() {
     let declined = judge_node(&NodeView { ready: Ready::True, lease: lease(-5), ..node() }, &[], &[], 0);
@@ -148,7 +148,7 @@ fn a_request_that_was_taken_off_early_is_remembered_until_the_kubelet_is_heard_o
     for (case, ready, lease, now, expected) in cases {
         assert_eq!(remembered(ready, lease, now), expected, "{case}");
     }
-    // The eviction goes on while nobody removes our taint, and does not begin again afterwards.
+    // The eviction continues while our taint stays, and does not begin again afterwards.
     let progress = Progress { request: "salvor.dev/force-eviction=INC-1:NoSchedule".into(), ..started() };
     let with = |progress: Progress, taints| NodeView {
         progress: Some(progress),
@@ -243,7 +243,7 @@ fn a_person_who_knows_better_may_say_so_for_a_day() {
     {
         assert_eq!(say(&judge(Some(garbage), 0)), held, "{garbage}");
     }
-    // The permission is about the outage, and about nothing else.
+    // The permission covers the outage, and nothing else.
     let alive =
         NodeView { lease: lease(-5), despite_outage: DespiteOutage::from_annotation(&said), ..node() };
     let scene = Scene { node: &alive, pods: Some(vec![]), attachments: None, zone };
@@ -423,7 +423,7 @@ fn a_stateful_pod_without_proof_keeps_the_eviction_open() {
     };
     let pods = [stateful()];
     assert_eq!(say(&judge_node(&node, &pods, &[], 1)), "Ignore WaitingForPods");
-    // A person's word beside it is proof.
+    // A person's request beside it is proof.
     let mut asked = node;
     asked.taints.push(taint(KEY, "INC-1", "NoSchedule"));
     assert_eq!(say(&judge_node(&asked, &pods, &[], 1)), "Act EvictingPods: ReportEviction");
@@ -470,7 +470,7 @@ fn a_node_that_returns_in_the_middle_is_emptied_gently() {
     }
 }
 
-/// Whatever is done afterwards must know of it, after a restart too.
+/// Everything done afterwards must know of it, after a restart too.
 #[test]
 fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
     let heard = [
@@ -492,7 +492,7 @@ fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
     }
 }
 
-/// Nobody's word from before a return is proof, and a person can give another.
+/// No statement from before a return is proof, and a person can make another.
 #[test]
 fn another_word_after_a_return_begins_anew() {
     let trigger = || taint("example.com/lost", "", "NoSchedule");
@@ -524,12 +524,12 @@ fn another_word_after_a_return_begins_anew() {
     assert_eq!(given.request, "salvor.dev/force-eviction=INC-1:NoSchedule");
     assert_eq!(judged(&given, word("INC-1"), lost, silent), wait, "it was said before the return");
     assert_eq!(judged(&given, word("INC-2"), lost, silent), start, "said anew");
-    // Not while the kubelet is heard of.
+    // Not while the kubelet shows life.
     assert!(!judged(&before, word("INC-1"), Ready::True, lease(95)).contains("StartEviction"));
     assert!(!judged(&before, word("INC-1"), Ready::False, lease(95)).contains("StartEviction"));
 }
 
-/// A tenant who goes on binding pods to the node cannot keep the volumes of others there.
+/// A tenant who keeps binding pods to the node cannot keep the volumes of others there.
 #[test]
 fn nothing_waits_for_pods_that_are_put_there_much_later() {
     let in_use = NodeView { volumes_in_use: vec!["v".into()], ..begun("EvictingPods") };
@@ -567,14 +567,14 @@ fn pods_that_came_after_the_return_do_not_keep_the_taint_on() {
     let late = PodView { created: Some(at(0)), work: claiming(vec![claim("late")]), ..pod() };
     let end = "Act NodeReturned: EndEviction, EmitEvent";
     assert_eq!(say(&judge_node(&back(&returned), std::slice::from_ref(&late), &[], 2)), end);
-    // Silent again: they stay with their volumes, and the eviction comes to its end without them.
+    // Silent again: they stay with their volumes, and the eviction finishes without them.
     let silent = NodeView { ready: Ready::Unknown, lease: lease(-600), ..back(&returned) };
     let judged = judge_node(&silent, std::slice::from_ref(&late), &[], 100);
     let [Step::ReleaseVolumes { keep, .. }] = judged.verdict.actions() else { panic!("{judged:?}") };
     assert_eq!(*keep, [claim("late")]);
 }
 
-/// Kubelets that keep no Lease show by the heartbeat of their Ready condition that they live.
+/// Kubelets without a Lease show life by the heartbeat of their Ready condition.
 #[test]
 fn without_a_lease_the_heartbeat_counts() {
     let beats = |seconds: i64, moves: bool| Lease::Renewed {
@@ -668,7 +668,7 @@ fn a_taint_taken_off_in_the_middle_stops_it() {
     assert_eq!(say(&judge_node(&again, &[pod()], &[], 2)), "Act NodeDown: StartEviction, EmitEvent");
 }
 
-/// Volumes were released, and a machine that was only cut off may still use them.
+/// Volumes were released, and a machine that only lost its network may still use them.
 #[test]
 fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     let released = || Some(Released::keeping(&[], at(10)));
@@ -727,7 +727,7 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     };
     assert_eq!(judge(&said(finished()), "WhenReady"), back);
     assert_eq!(judge(&said(finished()), "WhenEvicted"), "Act TaintRemoved: EndEviction, EmitEvent");
-    // It may be back after days, and what a person can do is said where they look.
+    // It may be back after days, and the event on the node says what a person can do.
     let untold = NodeView { told: BTreeSet::new(), ..said(finished()) };
     let scene =
         Scene { node: &untold, pods: Some(vec![]), attachments: Some(vec![]), zone: NodeCounts::default() };
@@ -770,7 +770,7 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let untold = NodeView { told: BTreeSet::new(), ..finished() };
     assert_eq!(judge(&untold, &when_ready), "Act Finished: EmitEvent");
     assert_eq!(judge(&finished(), &at_once), "Act TaintRemoved: EndEviction, EmitEvent");
-    // The trigger is not ours to take off, and would ask for the same again.
+    // Salvor may not remove the trigger, and it would request the same again.
     let mut asked_twice = finished();
     asked_twice.taints.push(taint("example.com/lost", "", "NoSchedule"));
     let scene = Scene {
@@ -782,19 +782,19 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let judgement = decide_node(&scene, &at_once, at(101));
     let Step::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{judgement:?}") };
     assert_eq!(*progress, asked_twice.progress, "it is remembered that it was done");
-    // A person took all off, and asks anew.
+    // A person removed all taints, and requests the eviction again.
     let asked_anew = NodeView { taints: vec![taint(KEY, "INC-2", "NoSchedule")], ..finished() };
     for policy in [&when_ready, &at_once] {
         assert_eq!(judge(&asked_anew, policy), "Act NodeDown: StartEviction, EmitEvent");
     }
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
-    // The process that finished it died before it reported that.
+    // The process that finished it crashed before it reported that.
     let untold = |node: NodeView| NodeView { told: BTreeSet::new(), ..node };
     let said = "Act BackInService: EmitEvent, EndEviction, EmitEvent";
     assert_eq!(judge(&untold(back()), &when_ready), said);
     assert_eq!(judge(&untold(untainted), &when_ready), "Act Forgotten: EmitEvent, EndEviction");
-    // The taint of others stays: what was done on its word is not done again.
+    // The foreign taint stays: what it requested is not done again.
     let others = NodeView { taints: vec![taint(SHUTDOWN, "", "NoSchedule")], ..finished() };
     assert_eq!(judge(&others, &at_once), "Ignore Finished");
     let others_back = NodeView { ready: Ready::True, lease: lease(100), ..others };

@@ -101,7 +101,7 @@ fn tolerations_mean_what_they_mean_to_kubernetes() {
         (vec![t(KEY, "Exists", "", "NoExecute", Some(-5))], EVICT),
         (
             vec![t(KEY, "Exists", "", "NoExecute", Some(30)), t("", "Exists", "", "NoExecute", Some(10))],
-            // Of several that fit, the first in the list.
+            // If several match, the first in the list counts.
             "Wait ToleratesUntil until 30",
         ),
         (
@@ -206,7 +206,7 @@ fn a_pod_of_which_two_must_never_run_goes_only_with_proof() {
     );
 }
 
-/// Whoever called the machine off meant the silence before its return, and the pods that were there.
+/// The statement that the machine is off applies to the silence before its return, and to the pods of that time.
 #[test]
 fn a_return_ends_the_proof_and_protects_what_came_since() {
     let returned = |ready, lease| NodeView {
