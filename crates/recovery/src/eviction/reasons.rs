@@ -288,7 +288,7 @@ pub enum PodWhy {
     NodeReturned {
         node: NodeName,
     },
-    /// The node is back, and the pod is already being deleted.
+    /// The node is back, and the pod has ended or is already being deleted.
     LeftToKubelet,
     KubeletAlive,
     /// The pod was created after the eviction began, and its node was Ready since.

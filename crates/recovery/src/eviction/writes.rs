@@ -145,7 +145,7 @@ pub(super) fn end(
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 
-/// Removes our annotations.
+/// Removes our taint and annotations: there is nothing to remember any more.
 pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
     let finished = untold_finish(node, now).map(Step::EmitEvent);
     let actions = finished.into_iter().chain([take_taint_off(node, None)]);
@@ -283,7 +283,8 @@ pub(super) fn held(node: &NodeView, request: &Request, by: &Held) -> EventNote {
     }
 }
 
-/// Another request gets an event of its own. A taint has no reliable time, so the same taint set again gets none.
+/// Another request gets an event of its own. Nothing records when a taint was set, so the same taint set again gets
+/// none.
 fn of_request(node: &NodeView, request: &Request, step: &str) -> String {
     of_text(node, &request.taint.to_string(), step)
 }

@@ -1,7 +1,7 @@
-//! What a Job makes of its lost pods: whether it fails because they become `Failed`, and what is done about that first.
+//! Decides whether a Job fails because its lost pods become `Failed`, and what is done about that first.
 //!
-//! A Job counts failed pods, and fails for good past its limit, with all of its pods that are well. Without a recovery it would only
-//! have waited.
+//! A Job counts failed pods, and fails for good past its limit, together with all of its healthy pods. Without a
+//! recovery it would only have waited.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,18 +25,18 @@ use crate::moments::after;
 use crate::objects::{JobRef, PodPhase};
 use crate::verdict::{Inquiry, Verdict};
 
-/// A Job that would fail, or that cannot be read, is read again this often.
+/// How often a Job that would fail, or that cannot be read, is read again.
 const READ_EVERY: SignedDuration = SignedDuration::from_secs(60);
-/// A Job that is to be read is waited for this long before that is asked for again.
+/// How long a requested read of a Job may take before it is requested again.
 const READ_WITHIN: SignedDuration = SignedDuration::from_secs(10);
-/// One pod has the limit raised for all. The others look again so soon.
+/// The decision on one pod raises the limit for all. The other pods are decided on again this soon.
 const RAISED_WITHIN: SignedDuration = SignedDuration::from_secs(1);
 /// Pods that the record of a raised limit names at once: all annotations of an object have 256 KiB.
 const RECORDED_AT_ONCE: usize = 500;
-/// So much of what cannot be read is shown.
+/// How much of an unreadable value is shown.
 const LONGEST_SHOWN: usize = 64;
 
-/// The Job that controls a pod, and what it will make of the pod.
+/// The Job that controls a pod, and the facts that show how it counts the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfJob {
     /// Which Job.
@@ -45,7 +45,8 @@ pub struct OfJob {
     pub member: Arc<Member>,
     /// What was read of the Job.
     pub sight: JobSight,
-    /// All pods of that Job that are being deleted and may be recovered, this one included; only looked up when it is due.
+    /// All pods of that Job that are being deleted and may be recovered, including this one; only looked up when it is
+    /// due.
     pub family: Vec<Relative>,
     /// True if the event about a wait for the Job is recorded, or not needed.
     pub told: bool,
@@ -60,7 +61,7 @@ pub struct Member {
     pub earlier_failures: u32,
     /// True if it has the finalizer of its Job's controller: it is not counted for good.
     pub tracked: bool,
-    /// Containers that ended badly, then init containers, with their exit codes.
+    /// Containers that failed, then init containers, with their exit codes.
     pub exit_codes: Vec<(String, i32)>,
     /// The type and status of each of its conditions.
     pub conditions: Vec<(String, String)>,
@@ -77,7 +78,7 @@ pub struct Relative {
     pub stage: Stage,
 }
 
-/// How far the recovery of a pod is.
+/// The progress of a pod's recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// It may still end by itself.
@@ -88,15 +89,15 @@ pub enum Stage {
     Ended(PodPhase),
 }
 
-/// What was read of a Job.
+/// The last read of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum JobSight {
     /// Nothing yet.
     #[default]
     Unread,
-    /// There is no such Job any more.
+    /// The Job does not exist any more.
     Gone,
-    /// It cannot be read, or what it says cannot.
+    /// The Job, or its content, cannot be read.
     Unreadable {
         /// Why.
         error: Box<str>,
@@ -113,7 +114,7 @@ pub enum JobSight {
 }
 
 impl JobSight {
-    /// What matters of a Job. `raised` is its annotation about a raised limit.
+    /// `raised` is the annotation about a raised limit.
     pub fn of(job: &JobView, raised: Option<&str>, at: Timestamp) -> Self {
         match JobFacts::of(job, raised) {
             Ok(job) => Self::Seen { job: Arc::new(job), at },
@@ -121,7 +122,7 @@ impl JobSight {
         }
     }
 
-    /// When to read it again although nothing asks for that now.
+    /// When to read it again although nothing requests that now.
     pub fn outdated_at(&self) -> Option<Timestamp> {
         match self {
             Self::Unreadable { at, .. } | Self::Seen { at, .. } => Some(after(*at, READ_EVERY)),
@@ -133,9 +134,9 @@ impl JobSight {
 /// The fields of a Job that say when it fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFacts {
-    /// The state that is judged.
+    /// The resourceVersion that the decision rests on.
     resource_version: ResourceVersion,
-    /// Why no pod can make it fail any more, if that is so.
+    /// Why no pod can make it fail any more, if so.
     settled: Option<&'static str>,
     managed_by: Option<String>,
     failure_policy: Option<PodFailurePolicy>,
@@ -149,7 +150,7 @@ pub struct JobFacts {
     raised: Raised,
 }
 
-/// The limits of a Job that counts by index.
+/// The limits of a Job with `backoffLimitPerIndex`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct IndexLimits {
     limit: u32,
@@ -164,7 +165,7 @@ struct IndexLimits {
 pub struct Raised {
     /// By how much in all.
     raised_by: u32,
-    /// The pods for which it was raised and that were not seen to have ended. The first one had it raised.
+    /// The pods for which it was raised and that were not seen to have ended. The decision on the first one raised it.
     pods: Vec<Uid>,
 }
 
@@ -268,7 +269,7 @@ impl JobFacts {
 pub enum Doom {
     /// More pods fail than its limit allows.
     Limit {
-        /// The failures with those that are given up now.
+        /// The failures, including the pods that are given up now.
         failures: u32,
         /// Its `backoffLimit`.
         limit: u32,
@@ -308,14 +309,14 @@ impl fmt::Display for Doom {
     }
 }
 
-/// What a Job makes of a pod that is marked now.
+/// What happens to a Job if a pod is marked now.
 enum Outlook {
-    /// It lives on, or ends anyway.
+    /// It continues, or ends anyway.
     Unharmed(String),
     Falls(Doom),
 }
 
-/// What the Job makes of this pod, and of all others that are given up now.
+/// What happens to the Job if this pod, and all others that are given up now, are marked.
 fn outlook(facts: &JobFacts, pod: &PodView, of: &OfJob, policy: &ZombiePolicy) -> Outlook {
     let unharmed = |why: &str| Outlook::Unharmed(why.to_owned());
     if let Some(settled) = facts.settled {
@@ -355,10 +356,10 @@ fn outlook(facts: &JobFacts, pod: &PodView, of: &OfJob, policy: &ZombiePolicy) -
     Outlook::Unharmed(format!("{failures} pods would count as failed, and backoffLimit is {limit}"))
 }
 
-/// Asks what the Job of a pod makes of it; the event about a raised limit that belongs to this pod, if any.
+/// Checks what happens to the pod's Job. Returns the event about a raised limit that belongs to this pod, if any.
 ///
 /// # Errors
-/// What is done first, or waited for.
+/// The step to do first, or the wait.
 pub(super) fn ask_the_job(
     ask: &mut Inquiry,
     pod: &PodView,
@@ -392,7 +393,7 @@ pub(super) fn ask_the_job(
     };
     if raises && facts.raised.pods.contains(&pod.pod.uid) {
         ask.that(QUESTION, format_args!("its backoffLimit was raised to {}", facts.backoff_limit), true);
-        // The process that raised it may have died before it recorded the event.
+        // The process that raised it may have crashed before it recorded the event.
         let first = facts.raised.pods.first() == Some(&pod.pod.uid);
         return Ok(first.then(|| tell_of_raise(name, facts.raised.pods.len(), facts.backoff_limit)));
     }
@@ -403,7 +404,7 @@ pub(super) fn ask_the_job(
         }
         Outlook::Falls(doom) => doom,
     };
-    // The Job's owner has written such a rule for this very case.
+    // The Job's owner wrote such a rule for exactly this case.
     let goes_on = raises && matches!(doom, Doom::Rule(_));
     ask.that(QUESTION, &doom, goes_on);
     match doom {
@@ -416,7 +417,8 @@ pub(super) fn ask_the_job(
     }
 }
 
-/// Raises the Job's limit for all pods that are given up now, and are not recorded yet. One of them does it for all.
+/// Raises the Job's limit for all pods that are given up now and not recorded yet. The decision on one pod does it for
+/// all.
 fn raise(facts: &JobFacts, pod: &PodView, of: &OfJob, now: Timestamp) -> Verdict<PodWhy, Step> {
     let stage = |uid: &Uid| of.family.iter().find(|relative| relative.uid == *uid).map(|it| it.stage);
     let recorded = &facts.raised.pods;
@@ -425,7 +427,7 @@ fn raise(facts: &JobFacts, pod: &PodView, of: &OfJob, now: Timestamp) -> Verdict
     };
     let mut new: BTreeSet<Uid> = of.family.iter().filter(is_new).map(|it| it.uid.clone()).collect();
     new.insert(pod.pod.uid.clone());
-    // A pod that has ended is not judged again, so that nothing is raised for it twice.
+    // A pod that has ended is not decided on again, so nothing is raised for it twice.
     let mut kept: Vec<Uid> =
         recorded.iter().filter(|uid| !matches!(stage(uid), Some(Stage::Ended(_)))).cloned().collect();
     if kept.len() + new.len() > RECORDED_AT_ONCE {

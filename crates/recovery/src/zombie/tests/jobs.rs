@@ -1,4 +1,4 @@
-//! What becomes of Jobs whose pods are given up, by their limits and policies.
+//! What happens to Jobs whose pods are given up, by their limits and policies.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn job_ref() -> JobRef {
     JobRef { namespace: "ns".into(), name: "train".into(), uid: "job-uid".into() }
 }
 
-/// A Job that replaces only pods that have failed, with these fields besides.
+/// A Job that replaces only pods that have failed, with these additional fields.
 #[expect(clippy::needless_pass_by_value, reason = "a table reads better without borrows")]
 fn job(spec: Value, status: Value) -> JobView {
     let mut all = json!({"podReplacementPolicy": "Failed", "parallelism": 20, "completions": 20, "template": {}, "selector": {}});
@@ -56,7 +56,7 @@ fn uid(number: usize) -> Uid {
     format!("uid-{number:04}").into()
 }
 
-/// Pod 0 of a Job, of which so many pods are given up now.
+/// Pod 0 of a Job of which so many pods are given up now.
 fn of_job(sight: JobSight, member: Member, due: usize) -> PodView {
     let all_alike = Arc::new(member.clone());
     let one = |number| Relative { uid: uid(number), member: all_alike.clone(), stage: Stage::Due };
@@ -97,7 +97,7 @@ fn a_job_that_would_fail_is_raised_held_or_let_fail() {
     let at_index = |index, earlier_failures| Member { index: Some(index), earlier_failures, ..member() };
     let exited = Member { exit_codes: vec![("main".into(), 7)], ..member() };
     let counted = Member { tracked: false, ..member() };
-    // Job, status, pod, pods that are given up, and what becomes of it with RaiseLimit, and with Hold.
+    // Job, status, pod, pods that are given up, and the outcomes with RaiseLimit and with Hold.
     let table: Vec<(&str, Value, Value, Member, usize, &str, &str)> = vec![
         ("within the limit", none(), none(), plain(), 6, MARKED, MARKED),
         ("one more", none(), none(), plain(), 7, RAISED, HELD),
@@ -215,7 +215,7 @@ fn pods_that_have_ended_and_are_not_counted_yet_count() {
     assert_eq!(outline_of(waits.collect()), MARKED, "what may still end by itself is not given up");
 }
 
-/// The step that raises, as it is written.
+/// The step that raises the limit, as it is written.
 fn raising(pod: &PodView) -> (u32, Value) {
     let verdict = verdict(pod, RAISE);
     let Some(step @ Step::RaiseBackoffLimit { backoff_limit, .. }) = verdict.actions().first() else {
@@ -251,7 +251,7 @@ fn the_limit_is_raised_by_all_that_are_given_up_once() {
     let with_event = "Act Zombie EmitEvent+PatchPodStatus+EmitEvent";
     assert_eq!((marked(0).as_str(), marked(7).as_str()), (with_event, MARKED));
 
-    // More pods of the same Job: only they are added, and what has ended is forgotten.
+    // More pods of the same Job: only they are added, and pods that have ended are dropped.
     let family = (0..8).map(|number| relative(number, Stage::Ended(PodPhase::Failed)));
     let family = family.chain((8..16).map(|number| relative(number, Stage::Due)));
     let mut more = in_family(sight, member(), family.collect());
