@@ -1,14 +1,15 @@
-//! Declared watches. A recovery says as values what it listens to; the operator runs the tasks, and keeps how they are doing.
+//! Declared watches. A recovery declares its watches as values; the operator runs the tasks and tracks their health.
 //!
-//! A recovery declares all its feeds anew whenever its wishes change. A feed that was declared before goes on undisturbed.
-//! A feed that is declared no more is stopped, and nothing that it has told is heard from then on, even if it was under way:
-//! what was known from it is the recovery's to forget. A feed that is declared later under the same key begins with a list.
+//! A recovery declares all its feeds again whenever they change. A feed that was declared before keeps running. A feed
+//! that is no longer declared is stopped, and its changes are dropped from then on, even those already in flight; the
+//! recovery discards what it knew from it. A feed that is declared later under the same key starts with a list.
 //!
-//! A watch either lasts, and then readiness waits for its first list, or comes and goes. All that come and go under one name are
-//! one entry in the metrics: as old as the oldest of them.
+//! A watch is either lasting, and then readiness waits for its first list, or passing. All passing watches under one
+//! name share one metric: the staleness of the oldest of them.
 //!
-//! A kind that is known only at run time is looked up first. If it is not served, may not be read, or cannot be read for
-//! [`kind::KIND_PATIENCE`], its watch counts no more and the recovery is told: other kinds, and readiness, are not held up by it.
+//! A kind that is known only at run time goes through discovery first. If it is not served, may not be read, or cannot
+//! be read for [`kind::KIND_PATIENCE`], its watch no longer counts and the recovery receives [`OfKind::Lost`]. Other
+//! kinds and readiness do not wait for it.
 
 mod kind;
 
@@ -33,27 +34,27 @@ use crate::{
 };
 pub(crate) use kind::{KindLost, KindTarget, OfKind};
 
-/// News that may wait to be taken in; past that, watches wait.
+/// Changes that may be queued for a recovery; when the queue is full, watches wait.
 const NEWS: usize = 1024;
-/// Changes of one watch that may wait to be passed on.
+/// Changes of one watch that may be queued before they are passed on.
 const CHANGES: usize = 64;
-/// First lists at once of watches that come and go. A list is several times as large while it is read; of many that are begun
-/// at once, all together would be most of the memory that this process ever needs.
+/// Limit on concurrent first lists of passing watches. A list needs several times its size in memory while it is read,
+/// so many concurrent lists would dominate the peak memory of the process.
 const LISTS_AT_ONCE: usize = 4;
-/// A first list that takes longer than this does not keep others waiting.
+/// A first list that takes longer than this gives up its turn, so that others do not wait for it.
 const LIST_TURN: Duration = Duration::from_secs(5);
-/// One thing that a recovery listens to.
+/// One source of changes for a recovery.
 pub(crate) struct Feed<News> {
     key: Key,
     health: Health,
-    /// True if nothing is judged in a new term before it was listed.
+    /// True if a new term decides nothing before this watch is listed in it.
     listed_to_lead: bool,
     start: Start<News>,
 }
 
 type Start<News> = Box<dyn FnOnce(Stage<News>) -> BoxFuture<'static, ()> + Send>;
 
-/// Which feed. Two declarations with one key are the same feed.
+/// Two declarations with the same key are the same feed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Watch(Target, u64),
@@ -63,20 +64,20 @@ enum Key {
     Group(&'static str),
 }
 
-/// The role of a feed for freshness, readiness and metrics.
+/// How a feed counts for freshness, readiness and metrics.
 enum Health {
-    /// From the beginning.
+    /// Counts from the start.
     Lasting(Arc<WatchHealth>),
-    /// As one of those that come and go under this name.
+    /// Counts as one of the passing watches under this name.
     OneOfMany(&'static str),
-    /// As the one watch of nodes.
+    /// Counts as the shared watch of nodes.
     Nodes,
-    /// Not at all: it is no watch.
+    /// Does not count, because it is not a watch.
     None,
 }
 
 impl<News: Send + 'static> Feed<News> {
-    /// A watch for as long as the recovery runs. The recovery may keep a hand on its health.
+    /// A watch that lasts as long as the recovery. The recovery may keep a reference to its health.
     pub(crate) fn watch<P: Project>(
         target: Target,
         projection: P,
@@ -86,7 +87,7 @@ impl<News: Send + 'static> Feed<News> {
         Self::watch_in_parts(target, projection, health, move |change| [wrap(change)])
     }
 
-    /// The same for a watch one change of which is several news.
+    /// A lasting watch whose changes are each split into several messages.
     pub(crate) fn watch_in_parts<P: Project, Parts>(
         target: Target,
         projection: P,
@@ -110,7 +111,7 @@ impl<News: Send + 'static> Feed<News> {
         Self { key, health: Health::Lasting(health.clone()), listed_to_lead: false, start: Box::new(start) }
     }
 
-    /// A watch that comes and goes. The number tells it from an earlier one of the same objects.
+    /// A passing watch. The number distinguishes it from an earlier watch of the same objects.
     pub(crate) fn passing_watch<P: Project>(
         target: Target,
         number: u64,
@@ -131,7 +132,7 @@ impl<News: Send + 'static> Feed<News> {
         Self { key, health: Health::OneOfMany(name), listed_to_lead: false, start: Box::new(start) }
     }
 
-    /// The nodes of the cluster, each in the form that the recovery keeps. All recoveries share one watch of them.
+    /// The nodes of the cluster, each in the form that the recovery keeps. All recoveries share one watch.
     pub(crate) fn nodes<T: Send + 'static>(
         volumes: Option<NeedsVolumes>,
         form: impl Fn(&Node) -> T + Send + Sync + 'static,
@@ -140,7 +141,7 @@ impl<News: Send + 'static> Feed<News> {
         Self::nodes_with(Needs { volumes, conditions: false }, form, wrap)
     }
 
-    /// The same for a recovery that needs more of them.
+    /// As `nodes`, with more of each node's fields.
     pub(crate) fn nodes_with<T: Send + 'static>(
         needs: Needs,
         form: impl Fn(&Node) -> T + Send + Sync + 'static,
@@ -157,7 +158,7 @@ impl<News: Send + 'static> Feed<News> {
         Self { key: Key::Nodes, health: Health::Nodes, listed_to_lead: false, start: Box::new(start) }
     }
 
-    /// Reads that are no watch, for as long as the recovery runs.
+    /// Reads other than a watch, running as long as the recovery.
     pub(crate) fn reads<Run: Future<Output = ()> + Send + 'static>(
         name: &'static str,
         run: impl FnOnce(Client, Outbox<News>) -> Run + Send + 'static,
@@ -166,7 +167,7 @@ impl<News: Send + 'static> Feed<News> {
         Self { key: Key::Reads(name), health: Health::None, listed_to_lead: false, start: Box::new(start) }
     }
 
-    /// Watches under this name may come: metrics show it also while there is none.
+    /// Declares a name for passing watches, so that metrics show it even while there is none.
     pub(crate) fn group(name: &'static str) -> Self {
         let start = |_| std::future::ready(()).boxed();
         Self {
@@ -177,7 +178,7 @@ impl<News: Send + 'static> Feed<News> {
         }
     }
 
-    /// Begins only when something else is over. Its health counts from the beginning.
+    /// Starts the feed when `first` completes. Its health counts from the start.
     pub(crate) fn after(self, first: impl Future<Output = ()> + Send + 'static) -> Self {
         let start = self.start;
         let start = move |stage| {
@@ -190,20 +191,19 @@ impl<News: Send + 'static> Feed<News> {
         Self { start: Box::new(start), ..self }
     }
 
-    /// Nothing is judged in a new term before this watch was listed in it. That is for whoever counts, or takes what is not there
-    /// for not existing: whoever led before us wrote until now, and of two watches one may show a write of it and the other
-    /// not yet another. A step that names the revision it judged, or that is looked at live before, needs no such list; so zombie
-    /// and eviction recovery begin at once. A list that a cache of the server may answer would prove nothing: this one is read
-    /// from the store.
+    /// A new term decides nothing before this watch is listed in it. This is for recoveries that count objects or treat
+    /// a missing object as deleted: the previous leader wrote until now, and of two watches one may already show its
+    /// latest write while the other is still behind. A step with a resourceVersion precondition or a live recheck needs
+    /// no such list, so zombie and eviction recovery begin at once. A list from the API server's cache would prove
+    /// nothing: this one is a consistent read.
     pub(crate) fn listed_to_lead(self) -> Self {
         Self { listed_to_lead: true, ..self }
     }
 }
 
-/// The environment that a feed gets at its start.
 struct Stage<News> {
     hub: Hub,
-    /// Of all that come and go under its name.
+    /// Shared by all passing watches under this name.
     health: Arc<WatchHealth>,
     turns: Arc<Semaphore>,
     outbox: Outbox<News>,
@@ -211,12 +211,11 @@ struct Stage<News> {
 
 impl<News> Stage<News> {
     async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        // Nobody closes it.
+        // The semaphore is never closed.
         self.turns.clone().acquire_owned().await.ok()
     }
 }
 
-/// Where a feed puts its news.
 #[derive(Debug)]
 pub(crate) struct Outbox<News> {
     feed: u64,
@@ -229,42 +228,41 @@ impl<News> Clone for Outbox<News> {
     }
 }
 
-/// Nobody listens any more.
+/// The receiver is gone.
 #[derive(Debug)]
 pub(crate) struct Unheard;
 
 impl<News> Outbox<News> {
-    /// Waits until there is room for it.
+    /// Waits until there is room in the queue.
     pub(crate) async fn send(&self, news: News) -> Result<(), Unheard> {
         self.to.send(Item { feed: self.feed, news }).await.map_err(|_| Unheard)
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until the receiver is gone.
     pub(crate) async fn closed(&self) {
         self.to.closed().await;
     }
 }
 
-/// News, and the feed that told it.
+/// A message and the number of the feed that sent it.
 #[derive(Debug)]
 pub(crate) struct Item<News> {
     feed: u64,
     news: News,
 }
 
-/// The state that the feeds of all recoveries of an operator share. Clones share it, too.
+/// State shared by the feeds of all recoveries. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Hub {
     source: Source,
     #[cfg_attr(not(test), allow(dead_code, reason = "see `kind`"))]
     discovery: Discovery,
     nodes: NodeFeed,
-    /// The watches of the whole operator.
     pub(crate) watches: WatchSet,
 }
 
 impl Hub {
-    /// Nothing is watched yet. The keeper is told of nodes once anybody listens to them.
+    /// The `keeper` receives nodes once a recovery listens to them.
     pub(crate) fn new(source: Source, keeper: BrakeKeeper) -> Self {
         let discovery = Discovery::new(source.client.clone());
         let nodes = NodeFeed::new(source.clone(), keeper);
@@ -272,19 +270,17 @@ impl Hub {
     }
 }
 
-/// The feeds of one recovery.
 pub(crate) struct Feeds<News> {
     hub: Hub,
     turns: Arc<Semaphore>,
     to: mpsc::Sender<Item<News>>,
     running: BTreeMap<Key, Running>,
-    /// The numbers of those that run.
+    /// Numbers of the running feeds; messages of other feeds are dropped.
     heard: BTreeSet<u64>,
     groups: BTreeMap<&'static str, Arc<WatchHealth>>,
     started: u64,
-    /// The lists without which nothing is judged, and how many of each had been asked for then.
+    /// The watches that must be listed before the term decides anything, with the request number of each list.
     awaited: Vec<(Arc<WatchHealth>, u64)>,
-    /// The watches of this recovery.
     watches: WatchSet,
 }
 
@@ -295,11 +291,10 @@ struct Running {
     _task: AbortOnDropHandle<()>,
 }
 
-/// News of feeds, as they come in.
 pub(crate) type Inbox<News> = mpsc::Receiver<Item<News>>;
 
 impl<News: Send + 'static> Feeds<News> {
-    /// None yet. The watches that are declared are in the hub's set too.
+    /// Declared watches are also added to the hub's set.
     pub(crate) fn new(hub: Hub) -> (Self, Inbox<News>) {
         let (to, inbox) = mpsc::channel(NEWS);
         let feeds = Self {
@@ -316,12 +311,12 @@ impl<News: Send + 'static> Feeds<News> {
         (feeds, inbox)
     }
 
-    /// The watches as one. It is the same set for as long as these feeds are there.
+    /// This set stays the same for the lifetime of these feeds.
     pub(crate) fn watches(&self) -> &WatchSet {
         &self.watches
     }
 
-    /// Runs these feeds from now on, and no others.
+    /// Runs exactly these feeds from now on and stops all others.
     pub(crate) fn declare(&mut self, feeds: Vec<Feed<News>>) {
         let wanted: BTreeSet<Key> = feeds.iter().map(|feed| feed.key.clone()).collect();
         for (_, stopped) in self.running.extract_if(.., |key, _| !wanted.contains(key)) {
@@ -346,7 +341,7 @@ impl<News: Send + 'static> Feeds<News> {
                 let group = self.groups.entry(name).or_insert_with(|| WatchHealth::of_many(name));
                 (Some(group.clone()), None)
             }
-            // It stays with the others who listen.
+            // The watch of nodes stays for the other recoveries.
             Health::Nodes => (Some(self.hub.nodes.health().clone()), None),
             Health::None => (None, None),
         };
@@ -365,35 +360,35 @@ impl<News: Send + 'static> Feeds<News> {
         self.running.insert(key, Running { feed: self.started, listed_to_lead, lasting, _task: task });
     }
 
-    /// Has those watches listed anew without which nothing is judged in a new term.
+    /// Requests a relist of the watches without which a new term decides nothing.
     pub(crate) fn ask_for_lists(&mut self) {
         let listed = self.running.values().filter(|running| running.listed_to_lead);
         let watches = listed.filter_map(|running| running.lasting.as_ref());
         self.awaited = watches.map(|watch| (watch.clone(), watch.ask_for_list())).collect();
     }
 
-    /// True if the lists that were asked for are taken in.
+    /// True if the requested lists are fully processed.
     pub(crate) fn are_listed(&mut self) -> bool {
         self.awaited.retain(|(watch, asked)| !watch.has_taken_in(*asked));
         self.awaited.is_empty()
     }
 
-    /// The news, unless it is of a feed that is declared no more.
+    /// The message, unless its feed is no longer declared.
     pub(crate) fn open(&self, Item { feed, news }: Item<News>) -> Option<News> {
         self.heard.contains(&feed).then_some(news)
     }
 
-    /// For news that no feed tells.
+    /// For messages that do not come from a feed.
     #[cfg(test)]
     pub(crate) fn outbox(&self) -> Outbox<News> {
         Outbox { feed: UNDECLARED, to: self.to.clone() }
     }
 }
 
-/// The number of no feed.
+/// Feed number of messages that do not come from a feed.
 const UNDECLARED: u64 = 0;
 
-/// Runs a watch and passes on what it tells until the watch ends or nobody listens; how the watch ended.
+/// Runs a watch and passes on its changes until the watch ends or the receiver is gone. Returns how the watch ended.
 async fn relay<T, News, Parts, End>(
     watch: impl Future<Output = End>,
     changes: impl Changes<T>,
@@ -420,7 +415,6 @@ where
     }
 }
 
-/// Changes of a watch, one after the other.
 trait Changes<T>: Send {
     fn next(&mut self) -> impl Future<Output = Option<Change<T>>> + Send;
 }
@@ -431,7 +425,7 @@ impl<T: Send> Changes<T> for mpsc::Receiver<Change<T>> {
     }
 }
 
-/// Changes of a watch that had to wait for its turn to list, and gives it up with its first list.
+/// Changes of a watch that waited for its turn to list. The turn ends with its first list.
 struct InTurn<T> {
     turn: Option<OwnedSemaphorePermit>,
     changes: mpsc::Receiver<Change<T>>,

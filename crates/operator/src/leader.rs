@@ -1,5 +1,6 @@
-//! Leader election on a Lease, by client-go's protocol: a claim expires when it has not been *seen* to change for its
-//! duration, on the observer's own monotonic clock. Wall clocks are written for people, and never compared.
+//! Leader election on a Lease, with client-go's protocol: a claim expires when the observer has not *seen* it change
+//! for its duration, on the observer's own monotonic clock. The wall-clock times in the Lease are informational and
+//! never compared.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -38,43 +39,45 @@ use crate::{
     time::{Time, std_duration},
 };
 
-/// The lease is not renewed more often than this, even if the brake admits much.
+/// Lower limit between two renewals, however often the brake admits something.
 const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
-/// Of a memory that cannot be read, so much is kept for whoever wants to know.
+/// Bytes of an unreadable brake state that are kept on the Lease for inspection.
 const UNREADABLE_KEPT: usize = 1024;
 
-/// Leadership: this process may write or not, and for how long that is certain.
+/// Whether this process may write, and for how long that is certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tenure {
     Follows,
-    /// Nobody else can hold the lease before this instant, with a margin for what is under way.
+    /// No other replica can hold the Lease before this instant. The margin covers requests in flight.
     LeadsUntil(Instant),
     /// There is no election.
     LeadsAlone,
 }
 
-/// One time of leading in which nobody else can have led. What was judged in one term is written in no other.
+/// A period of uninterrupted leadership. A decision made in one term is never written in another, because another
+/// replica may have led in between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Term(u64);
 
-/// Continuity of a lease: was it held before, without a gap?
+/// Whether we held the Lease before this claim without a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Claim {
-    /// The lease was ours, and nobody else has held it since our last renewal.
+    /// We held the Lease, and no other replica has held it since our last renewal.
     Renewed,
-    /// The lease was nobody's, or another's.
+    /// The Lease was free or held by another replica.
     Acquired,
 }
 
-/// Every writer asks this first. Clones share it.
+/// Every writer checks this first. Clones share the state.
 ///
-/// Not a watch channel of tokio's: that wakes those who wait in a random order, and one seed must give one history.
+/// This is not a tokio watch channel: that wakes its waiters in random order, and the simulation must be reproducible
+/// from its seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Leadership(Arc<Standing>);
 
 #[derive(Debug)]
 struct Standing {
-    /// The tenure, and the term that it is part of; the last one's if this process does not lead.
+    /// The tenure and its term. While this process follows, the term is the last one that it led.
     tenure: Mutex<(Tenure, Term)>,
     changed: Notify,
     renew: Notify,
@@ -91,12 +94,12 @@ impl Leadership {
         }))
     }
 
-    /// The pause switch: a person may have paused every replica.
+    /// The switch with which a user pauses every replica.
     pub(crate) fn pause(&self) -> &PauseSwitch {
         &self.0.pause
     }
 
-    /// A process that leads because there is no other.
+    /// Leadership without an election.
     pub(crate) fn alone() -> Self {
         Self::new(Tenure::LeadsAlone)
     }
@@ -114,7 +117,8 @@ impl Leadership {
         self.0.changed.notify_waiters();
     }
 
-    /// This process leads until then. Whether that is a new term: another may have led since the last one.
+    /// Leads until `end`. Returns true if this begins a new term, because another replica may have led since the last
+    /// one.
     fn lead_until(&self, end: Instant, claim: Claim) -> bool {
         let begins = {
             let mut standing = self.standing();
@@ -127,27 +131,26 @@ impl Leadership {
         begins
     }
 
-    /// The term in which this process leads now; `None` when it does not.
     pub(crate) fn term(&self) -> Option<Term> {
         let (tenure, term) = *self.standing();
         tenure.time_left().map(|_| term)
     }
 
-    /// The time that a write of this term may take from now on; `None` if there must be no write.
+    /// How long a write of this term may take from now on; `None` if it must not be sent.
     pub(crate) fn time_left(&self, judged_in: Term) -> Option<Duration> {
         let (tenure, term) = *self.standing();
         tenure.time_left().filter(|_| term == judged_in)
     }
 
-    /// The brake has something new to remember: whoever leads next must know of it, also if this process dies.
+    /// Requests an early renewal, so that the next leader sees the brake's new state even if this process dies.
     pub(crate) fn renew_soon(&self) {
         self.0.renew.notify_one();
     }
 
-    /// Waits until this process leads in another term, or ceases to lead. Renewals are not news.
+    /// Waits until this process leads in another term or stops leading. A renewal does not count as a change.
     pub(crate) async fn changed(&self, led: Option<Term>) {
         loop {
-            // Changes from here on are not missed.
+            // Register before reading the term, so that no change is missed.
             let changed = self.0.changed.notified();
             if self.term() != led {
                 return;
@@ -157,7 +160,6 @@ impl Leadership {
     }
 }
 
-/// A candidate for the lease.
 pub(crate) struct Elector {
     leases: Api<Lease>,
     client: Client,
@@ -166,28 +168,28 @@ pub(crate) struct Elector {
     time: Time,
     metrics: Metrics,
     brake: Arc<Mutex<Brake>>,
-    /// True if the brake's memory is written down. A dry run writes what the election needs, and nothing else.
+    /// False in a dry run, which writes only what the election needs.
     keeps_brake: bool,
-    /// What whoever leads tells about itself, if anything.
+    /// Status that the leader publishes on the Lease.
     status: Option<String>,
     leadership: Leadership,
     history: History,
     pulse: Pulse,
-    /// The lease as last seen, and when it was last seen to change.
+    /// The Lease as last read, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
-    /// The saved state of the previous leader's brake.
+    /// The brake state that the previous leader left on the Lease.
     inherited: Inherited,
-    /// An unreadable value of it, or of an overwritten one of ours, that is to be kept.
+    /// An unreadable brake state found on the Lease, kept in an annotation instead of being lost.
     unreadable: Option<String>,
 }
 
-/// The saved state of the previous leader's brake.
+/// The brake state that the previous leader left on the Lease.
 #[derive(Debug)]
 enum Inherited {
-    /// Nothing: nobody has led before.
+    /// No replica has led before.
     Nothing,
     Memory(Box<BrakeState>),
-    /// Something that cannot be read, or nothing although somebody has led before.
+    /// The state is unreadable, or missing although a replica has led before.
     Lost(String),
 }
 
@@ -234,29 +236,30 @@ impl Elector {
         (elector, leadership)
     }
 
-    /// The same for a dry run: of the lease it writes only who holds it.
+    /// In a dry run only the holder fields of the Lease are written.
     #[must_use]
     pub(crate) fn in_dry_run(self) -> Self {
         Self { keeps_brake: false, status: None, ..self }
     }
 
-    /// Tells on the lease, while it leads, what it is and how it is configured.
+    /// Publishes the version and configuration on the Lease while this process leads.
     #[must_use]
     pub(crate) fn publishing(self, status: String) -> Self {
         Self { status: Some(status), ..self }
     }
 
-    /// Tells everybody when it notices that revisions go backwards.
+    /// Reports to `history` when the Lease's resourceVersion goes backwards.
     pub(crate) fn minding(self, history: History) -> Self {
         Self { history, ..self }
     }
 
-    /// Leads only while the thread that works turns.
+    /// Leads only while the working thread makes progress.
     pub(crate) fn heeding(self, pulse: Pulse) -> Self {
         Self { pulse, ..self }
     }
 
-    /// Campaigns and renews until told to stop; then gives the lease back, so that another need not wait for it.
+    /// Campaigns and renews until `stop` is cancelled, then releases the Lease so that another replica need not wait
+    /// for its expiry.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let pause = std_duration(self.settings.retry_period);
         let deadline = std_duration(self.settings.renew_deadline);
@@ -270,7 +273,7 @@ impl Elector {
                 said.clear();
             }
             let sent = Instant::now();
-            // Half the time for one try, so that one hung request does not use up the whole tenure.
+            // Half the deadline per attempt, so that one hung request does not use up the whole tenure.
             let attempt = tokio::time::timeout(deadline / 2, self.acquire_or_renew());
             let result = tokio::select! {
                 biased;
@@ -280,7 +283,7 @@ impl Elector {
             match result {
                 Ok(Ok(claim)) => {
                     if !self.is_leading() || claim == Claim::Acquired {
-                        // Before anybody judges in the new term.
+                        // Before any decision is made in the new term.
                         self.take_over_the_brake();
                     }
                     if self.leadership.lead_until(sent + deadline, claim) {
@@ -320,7 +323,7 @@ impl Elector {
             self.metrics.leads(self.is_leading());
             let next = async {
                 self.leadership.0.renew.notified().await;
-                // Other admissions of the brake in the same moment are written with it.
+                // Batch further admissions of the brake into the same renewal.
                 tokio::time::sleep(SOONEST_RENEWAL).await;
             };
             tokio::select! {
@@ -333,7 +336,8 @@ impl Elector {
         self.release().await;
     }
 
-    /// Gives the lease back, and waits until the thread that works turns again: until then another replica is better.
+    /// Releases the Lease and waits until the working thread makes progress again. Until then another replica serves
+    /// better.
     async fn step_back(&mut self, stop: &CancellationToken) {
         tracing::error!(
             identity = self.identity,
@@ -375,7 +379,7 @@ impl Elector {
     }
 
     async fn acquire_or_renew(&mut self) -> Result<Claim, Refusal> {
-        // The fast path of a leader: what we wrote last is still there.
+        // Fast path of a leader: what we wrote last is usually still there.
         if let Some((lease, _)) = self.seen.clone()
             && self.is_leading()
         {
@@ -386,12 +390,12 @@ impl Elector {
         }
         let name = self.settings.lease_name.clone();
         let Some(lease) = self.leases.get_opt(&name).await.map_err(Refusal::Api)? else {
-            // Whoever held it learns of its end only at the next renewal, and may write until then.
+            // The holder notices the deletion only at its next renewal, and may write until then.
             return match self.claimed_by_another() {
                 Some(holder) => Err(Refusal::HeldBy(holder)),
                 None => {
                     self.inherited = match self.seen {
-                        // Its annotations are lost with it, and its holder may have spent the whole budget.
+                        // The annotations are gone with the Lease, and its holder may have spent the whole budget.
                         Some(_) => Inherited::Lost("the Lease was deleted".to_owned()),
                         None => Inherited::Nothing,
                     };
@@ -399,9 +403,10 @@ impl Elector {
                 }
             };
         };
-        // Before it is claimed: whoever leads knows of a pause from the first moment on.
+        // Before the claim, so that a new leader respects a pause from the start.
         self.heed_the_pause(paused(&lease));
-        // Others may change what is not the election's, and that ends no term. Whoever led meanwhile has left a trace here.
+        // Other clients may change fields that do not belong to the election; that ends no term. A replica that led in
+        // between changed the fields compared here.
         let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))
             && holder(&lease) == Some(&self.identity);
         let claim = if renewed { Claim::Renewed } else { Claim::Acquired };
@@ -411,7 +416,7 @@ impl Elector {
             self.inherited = inherited(&lease);
         }
         let changed = self.seen.as_ref().is_none_or(|(known, _)| record(known) != record(&lease));
-        // Nothing is read and written as often as this: whoever leads notices here first that a backup was restored.
+        // No object is read and written as often as the Lease, so the leader notices a restored backup here first.
         if self.seen.as_ref().is_some_and(|(known, _)| revision(&lease) < revision(known)) {
             self.history.ends(self.history.epoch());
         }
@@ -426,7 +431,7 @@ impl Elector {
         self.write(lease).await.map(|()| claim)
     }
 
-    /// Another holder of the lease as last seen, if it still renews.
+    /// The other replica that holds the Lease as last seen, if its claim has not expired.
     fn claimed_by_another(&self) -> Option<String> {
         let (lease, since) = self.seen.as_ref()?;
         let spec = lease.spec.as_ref()?;
@@ -445,12 +450,13 @@ impl Elector {
             spec: None,
         };
         let mut lease = self.claim(lease);
-        // A pause does not end because somebody deleted the lease.
+        // Deleting the Lease does not end a pause.
         if let Some(paused) = self.leadership.pause().annotation() {
             lease.metadata.annotations.get_or_insert_default().insert(annotations::PAUSED.to_owned(), paused);
         }
         let created = match self.leases.create(&PostParams::default(), &lease).await {
-            // Run from outside the cluster by somebody who may: then the namespace is made. Otherwise it is said.
+            // The namespace may be missing when Salvor runs outside the cluster. Create it if we may; otherwise report
+            // the error.
             Err(kube::Error::Api(status)) if status.code == 404 && self.create_namespace().await => {
                 self.leases.create(&PostParams::default(), &lease).await
             }
@@ -483,7 +489,7 @@ impl Elector {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Err(Refusal::Lost),
-            // Whoever creates it next leads at once, so we must not.
+            // The next replica to create the Lease leads at once, so we must stop leading.
             Err(kube::Error::Api(status)) if status.code == 404 && self.seen.take().is_some() => {
                 Err(Refusal::Deleted)
             }
@@ -491,15 +497,15 @@ impl Elector {
         }
     }
 
-    /// The lease with us as its holder, and with the brake's memory while we hold it already.
+    /// The Lease with us as holder. It carries the brake state if we already held it or if it is new.
     fn claim(&self, mut lease: Lease) -> Lease {
         let now = MicroTime(self.time.local());
         let before = lease.spec.unwrap_or_default();
         let ours = before.holder_identity.as_deref() == Some(&self.identity);
-        // A new one has changed no hands: client-go counts so too.
+        // Creating a Lease is no transition; client-go counts the same way.
         let changes_hands = !ours && lease.metadata.resource_version.is_some();
         let lasts = std_duration(self.settings.lease_duration).as_secs();
-        // From the first moment on: a lease that somebody has held always has it.
+        // A new Lease carries the brake state from the start, so a Lease that was ever held always has it.
         let is_new = lease.metadata.resource_version.is_none();
         if (ours || is_new) && self.keeps_brake {
             let annotations = lease.metadata.annotations.get_or_insert_default();
@@ -554,7 +560,7 @@ impl Elector {
         self.metrics.paused(annotation.is_some());
     }
 
-    /// Somebody changed the lease while we lead. Of the brake's memory our own counts, and is written again.
+    /// The Lease changed while we lead. Our own brake state counts, and the next renewal writes it again.
     fn watch_over_the_memory(&mut self, lease: &Lease) {
         match inherited(lease) {
             Inherited::Memory(_) => {}
@@ -572,10 +578,9 @@ impl Elector {
         }
     }
 
-    /// The state that the next leader needs.
     fn memory(&self) -> String {
         let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).keepsake();
-        // Numbers, times and strings always have a JSON form.
+        // Numbers, times and strings always serialize to JSON.
         serde_json::to_string(&state).unwrap_or_default()
     }
 
@@ -612,7 +617,7 @@ impl Elector {
                 spec.lease_duration_seconds = Some(1);
             }
             match self.leases.replace(name, &PostParams::default(), &free).await {
-                // A renewal that nobody waited for any more may have come through all the same.
+                // An earlier renewal that timed out here may still have been applied.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     held = self.leases.get(name).await?;
                     if !is_ours(&held) {
@@ -626,7 +631,7 @@ impl Elector {
 }
 
 impl Tenure {
-    /// The term is certain to last this long from now on; none if it is over.
+    /// How long the tenure is certain to last from now on; `None` if it is over.
     fn time_left(self) -> Option<Duration> {
         match self {
             Self::Follows => None,
@@ -642,7 +647,7 @@ impl Tenure {
     }
 }
 
-/// The part of a lease whose change proves that its holder lives.
+/// The part of a Lease whose change proves that its holder is alive.
 fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
     lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
 }
@@ -651,7 +656,7 @@ fn holder(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref()?.holder_identity.as_ref()
 }
 
-/// True if nobody has acquired a lease between two states of it.
+/// True if no replica acquired the Lease between these two states.
 fn same_tenure(before: &Lease, after: &Lease) -> bool {
     let tenure = |lease: &Lease| {
         let spec = lease.spec.clone()?;
@@ -664,7 +669,6 @@ fn revision(lease: &Lease) -> Revision {
     lease.metadata.resource_version.as_deref().map(ResourceVersion::from).unwrap_or_default().revision()
 }
 
-/// The brake's saved state on a lease.
 fn inherited(lease: &Lease) -> Inherited {
     let Some(kept) = annotation(lease, annotations::BRAKE) else {
         let held = lease.spec.as_ref().is_some_and(|spec| {
@@ -683,13 +687,13 @@ fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
     lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// The text in the place of the brake's memory.
+/// The start of an unreadable brake state on the Lease.
 fn unreadable(lease: &Lease) -> Option<String> {
     let kept = annotation(lease, annotations::BRAKE)?;
     Some(kept[..kept.floor_char_boundary(UNREADABLE_KEPT)].to_owned())
 }
 
-/// The brake as whoever leads has left it on a lease; for showing.
+/// The brake as the leader left it on the Lease; for display only.
 pub(crate) fn brake_of(limits: BrakeLimits, lease: Option<&Lease>, now: Timestamp) -> Brake {
     let mut brake = Brake::new(limits, BrakeState::default());
     match lease.map_or(Inherited::Nothing, inherited) {

@@ -1,9 +1,9 @@
-//! One watch of one resource: lists, watches, and always knows how old its view is.
+//! One watch of one resource: lists, watches, and always knows how stale its view is.
 //!
-//! kube's own watcher hides bookmarks (so nobody can tell a quiet cluster from a dead connection), never relists after
-//! an HTTP 410, and hammers a server that closes watches at once. What irreversible actions rest on must not do that.
-//! Nor may it go on from a revision that the server has not reached: after the restore of a backup such a watch stays
-//! silent, and then leaves out whatever happened before that revision was reached again.
+//! kube's own watcher hides bookmarks (so a quiet cluster looks like a dead connection), never relists after an HTTP
+//! 410, and hammers a server that closes watches at once. Irreversible actions must not depend on that. Nor may a watch
+//! continue from a resourceVersion that the server has not reached: after a backup is restored, such a watch stays
+//! silent and then skips everything before that resourceVersion is reached again.
 
 use std::{
     borrow::Cow,
@@ -32,39 +32,33 @@ pub use crate::revision::Revision;
 pub use health::{Moment, WatchHealth};
 pub(crate) use set::WatchSet;
 
-/// A watch is asked to last this long. The server then ends it, which also proves that the server is there.
+/// Timeout that a watch requests. When the server ends the watch in time, that also proves that the server is alive.
 const WATCH_SECONDS: u64 = 60;
-/// The same while it is not known whether the server has more to tell: it sends a bookmark two seconds before the end.
+/// The same while the server may have more events to send: it sends a bookmark two seconds before the end.
 const CATCHING_UP_SECONDS: u64 = 5;
-/// Silence beyond the asked duration after which a connection is given up as half open.
+/// A connection that is silent for this long, past the requested timeout, is given up as half open.
 const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
-/// One page of a list may take this long.
+/// Timeout of one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// A watch that ends sooner than this was refused in all but name.
+/// A watch that ends sooner than this counts as refused.
 const SHORT_WATCH: Duration = Duration::from_secs(1);
-/// What a watch has told is taken in by then.
+/// Time within which the changes of a watch are processed.
 const TAKING_IN: Duration = Duration::from_secs(1);
 
-/// Which objects are watched.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The resource, for metrics and logs.
+    /// Used in metrics and logs.
     pub resource: &'static str,
-    /// Its path in the API.
     pub path: Cow<'static, str>,
-    /// Server-side selection, if the API allows one.
     pub field_selector: Option<Cow<'static, str>>,
-    /// Server-side selection by labels.
     pub label_selector: Option<Cow<'static, str>>,
 }
 
 impl Target {
-    /// All objects at a path.
     pub const fn all(resource: &'static str, path: &'static str) -> Self {
         Self { resource, path: Cow::Borrowed(path), field_selector: None, label_selector: None }
     }
 
-    /// Those objects at a path that a field selector matches.
     pub fn fields(
         resource: &'static str,
         path: &'static str,
@@ -74,7 +68,8 @@ impl Target {
     }
 }
 
-/// Where watches read from. Those that share one also share what they notice about the server. Clones are the same.
+/// The API server that watches read from. Watches of one source share the history of its revisions. Clones share it
+/// too.
 #[derive(Clone)]
 pub struct Source {
     pub(crate) client: Client,
@@ -82,7 +77,6 @@ pub struct Source {
 }
 
 impl Source {
-    /// An API server.
     pub fn new(client: Client) -> Self {
         Self { client, history: History::default() }
     }
@@ -90,12 +84,11 @@ impl Source {
 
 /// The projection of an object that a recovery keeps.
 pub trait Project: Send + Sync + 'static {
-    /// The decoded form of an object: all fields that may be needed, in one pass.
+    /// Decodes all fields that may be needed in one pass.
     type Wire: DeserializeOwned + Identified + Send;
-    /// The slim form.
     type Kept: Send + 'static;
 
-    /// The kept form of an object. `None`: it cannot matter in its present state.
+    /// `None` if the object cannot matter in its present state.
     fn keep(&self, wire: Self::Wire) -> Option<Self::Kept>;
 }
 
@@ -108,34 +101,27 @@ impl<P: Project> Project for Arc<P> {
     }
 }
 
-/// Every object that is watched says which it is, and in which state.
 pub trait Identified {
-    /// Its UID.
     fn uid(&self) -> &Uid;
-    /// Its state.
     fn resource_version(&self) -> &ResourceVersion;
 }
 
-/// A change of the watched set.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
-    /// This is all there was at a revision; it was read after so many lists had been asked for.
+    /// All objects at one revision.
     Reset {
-        /// The objects.
         all: Vec<T>,
-        /// When it was read, by the server's count.
+        /// When the list was read, as the server counts.
         revision: Moment,
-        /// The number of lists that had been asked for.
+        /// How many lists had been requested when this one began.
         asked: u64,
     },
-    /// An object appeared or changed.
     Applied(T),
-    /// The object with this UID is gone, or does not matter any more.
+    /// The object with this UID was deleted or no longer matters.
     Gone(Uid),
 }
 
 impl<T> Change<T> {
-    /// The same of another form of the objects.
     pub(crate) fn map<U>(self, mut form: impl FnMut(T) -> U) -> Change<U> {
         match self {
             Self::Reset { all, revision, asked } => {
@@ -147,7 +133,7 @@ impl<T> Change<T> {
     }
 }
 
-/// The fields that even an unreadable object has.
+/// The fields that even an undecodable object has.
 #[derive(Deserialize, Default)]
 struct Identity {
     #[serde(default)]
@@ -196,7 +182,7 @@ enum WatchEnd {
     Unheard,
 }
 
-/// Follows a resource for ever; ends only when nobody listens any more.
+/// Follows a resource until the receiver is gone.
 pub async fn follow<P: Project>(
     source: Source,
     target: Target,
@@ -207,8 +193,8 @@ pub async fn follow<P: Project>(
     follow_with(Patience::Endless, source, target, projection, health, changes).await;
 }
 
-/// Follows a resource that a cluster may lack. Ends when nobody listens any more, when the server does not serve it, or when we
-/// may not read it.
+/// Follows a resource that a cluster may lack. Ends when the receiver is gone, when the server does not serve the
+/// resource, or when we may not read it.
 pub async fn follow_while_served<P: Project>(
     source: Source,
     target: Target,
@@ -220,35 +206,33 @@ pub async fn follow_while_served<P: Project>(
     follow_with(patience, source, target, projection, health, changes).await;
 }
 
-/// For how long a watch that fails is tried again.
+/// How long a failing watch is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// For ever: its view counts as old meanwhile.
+    /// For ever; its view counts as stale meanwhile.
     Endless,
-    /// Until its view is as old as this, or the server says that there is no such resource or that we may not read it.
+    /// Until its view is this stale, or the server says that the resource does not exist or that we may not read it.
     Until(Duration),
 }
 
-/// Why a watch was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum GivenUp {
-    /// Nobody listens any more.
+    /// The receiver is gone.
     Unheard,
-    /// The server does not serve this resource.
     NotServed,
-    /// The server refused, or it could not be asked.
+    /// The server refused, or could not be reached.
     Failed(String),
 }
 
 impl Patience {
-    /// Decides whether a failure ends the watch, after the server has sent nothing for a while.
+    /// Whether a failure ends the watch, given how long the server has sent nothing.
     fn ends_with(self, end: &WatchEnd, silence: Duration) -> Option<GivenUp> {
         let Self::Until(limit) = self else { return None };
         let code = match end {
             WatchEnd::Api(kube::Error::Api(status)) => status.code,
             WatchEnd::Refused { code, .. } => *code,
             WatchEnd::Api(_) | WatchEnd::Read(_) | WatchEnd::Silent | WatchEnd::Mute => 0,
-            // A list follows, and that tells.
+            // A list follows, and its result decides.
             WatchEnd::Expired
             | WatchEnd::Ahead
             | WatchEnd::Rewound
@@ -264,7 +248,7 @@ impl Patience {
     }
 }
 
-/// Follows a resource until patience with it ends.
+/// Follows a resource until `patience` ends.
 pub(crate) async fn follow_with<P: Project>(
     patience: Patience,
     source: Source,
@@ -280,7 +264,7 @@ pub(crate) async fn follow_with<P: Project>(
     let mut size = PageSize::default();
     let mut failures: u32 = 0;
     let mut revision: Option<ResourceVersion> = None;
-    // True if the server may be another one, or in another state, than when it told the revision.
+    // True if the server may be a different one, or in a different state, than when it sent the revision.
     let mut in_doubt = false;
     loop {
         let began = Instant::now();
@@ -311,13 +295,13 @@ pub(crate) async fn follow_with<P: Project>(
                 }
             },
             Some(_) if in_doubt => follower.check_the_server().await.map(|()| in_doubt = false),
-            // The revision moves with every event, so seen events stay seen, however the watch ends.
+            // The revision advances with every event, so no event is repeated however the watch ends.
             Some(seen) => {
-                // A watch that ends sooner than this did not end because its time was over.
+                // A watch that ends sooner than this did not end by its timeout.
                 let whole = Duration::from_secs(follower.watch_seconds() - 1);
                 let watched = follower.watch(seen).await;
                 if watched.is_ok() && began.elapsed() >= whole {
-                    // The server had time to tell all that it has.
+                    // The server had time to send everything.
                     follower.confirm(|_| true);
                 }
                 match watched {
@@ -336,7 +320,7 @@ pub(crate) async fn follow_with<P: Project>(
                 }
             }
         };
-        // A list alone is no success: a server that refuses every watch would be asked for one all the time.
+        // A list alone is no success: a server that refuses every watch would be listed all the time.
         if was_watching && began.elapsed() >= SHORT_WATCH {
             failures = 0;
         }
@@ -395,21 +379,22 @@ struct Follower<P: Project> {
     projection: P,
     health: Arc<WatchHealth>,
     changes: mpsc::Sender<Change<P::Kept>>,
-    /// The number of the history in which the last list was read.
+    /// The epoch of the history in which the last list was read.
     listed: Option<u64>,
-    /// A list from after revisions went backwards, until it is known that the server has nothing more to tell.
+    /// A list read after revisions went backwards, until the server has provably nothing more to send.
     unconfirmed: Option<Unconfirmed>,
 }
 
-/// A list that may only be old: its server may have told more before. Nothing is done by it until the watch from it has come as far as
-/// that, or to the present, as a bookmark or the end of its time says: of two resources, one would be of an earlier time.
+/// A list that may be old: its server may have sent later events before. No action depends on it until the watch from
+/// it reaches the last known revision, or reaches the present, which a bookmark or a full watch proves. Otherwise the
+/// views of two resources could be from different times.
 struct Unconfirmed {
     known: Revision,
-    /// All that were read since.
+    /// All lists read since.
     lists: Vec<Moment>,
 }
 
-/// Says whether a watch sent anything: an event or a bookmark.
+/// Whether a watch sent anything, be it an event or a bookmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Something,
@@ -417,7 +402,7 @@ enum Heard {
 }
 
 impl Heard {
-    /// Why a watch that stays silent from now on is given up.
+    /// How a watch ends that stays silent from now on.
     fn silence(self) -> WatchEnd {
         match self {
             Self::Something => WatchEnd::Silent,
@@ -427,17 +412,17 @@ impl Heard {
 }
 
 impl<P: Project> Follower<P> {
-    /// True if a definition in the cluster decides whether the resource is there: it is not in the core group.
+    /// True if the resource may depend on a CustomResourceDefinition or an aggregated API: it is not in the core group.
     fn is_defined(&self) -> bool {
         self.target.path.starts_with("/apis/")
     }
 
-    /// Reads everything page by page and hands it on as one; the revision to watch from.
+    /// Reads all pages and passes them on as one list. Returns the revision to watch from.
     async fn list(&mut self, mut size: PageSize) -> Result<ResourceVersion, WatchEnd> {
         self.health.lists.fetch_add(1, Ordering::Relaxed);
         let asked = self.health.asked.load(Ordering::SeqCst);
         let epoch = self.history.epoch();
-        // A list is never behind what the same server has told before.
+        // The same server never answers a list older than what it has sent before.
         let floor = (self.listed == Some(epoch)).then(|| self.health.newest());
         let mut kept = Vec::new();
         let mut next = String::new();
@@ -450,7 +435,7 @@ impl<P: Project> Follower<P> {
             let page = self.page(&query, |object| kept.extend(self.read_object(object))).await?;
             self.health.heard();
             size.learn(&page);
-            // All pages are of one moment.
+            // All pages must be of one revision.
             if *first.get_or_insert_with(|| page.revision.clone()) != page.revision {
                 return Err(WatchEnd::Expired);
             }
@@ -463,7 +448,7 @@ impl<P: Project> Follower<P> {
         let epoch = match floor {
             Some(floor) if is_behind(seen, floor) => self.history.ends(epoch),
             _ if self.history.epoch() == epoch => epoch,
-            // Somebody has noticed something meanwhile: nobody knows whether before or after this was read.
+            // The history ended during this list, and the list may be from before or after that.
             _ => return Err(WatchEnd::Asked),
         };
         let anew = self.listed.is_some_and(|listed| listed != epoch);
@@ -484,7 +469,7 @@ impl<P: Project> Follower<P> {
         Ok(revision)
     }
 
-    /// Reads one page of a list, and what is kept of each of its objects.
+    /// Reads one page of a list and passes each of its objects to `each`.
     async fn page(
         &self,
         query: &[(&str, String)],
@@ -509,14 +494,14 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// Checks that the server's revision has not gone back, before a watch continues where another one broke off.
+    /// Checks that the server's revision has not gone backwards before a watch resumes where another broke off.
     async fn check_the_server(&self) -> Result<(), WatchEnd> {
         let floor = self.health.newest();
         let page = self.page(&[("limit", "1".to_owned())], |_| {}).await?;
         if is_behind(page.revision.revision(), floor) { Err(WatchEnd::Rewound) } else { Ok(()) }
     }
 
-    /// Watches from a revision, which moves with what is seen, until the server ends it.
+    /// Watches from a revision, which advances with every event, until the server ends the watch.
     async fn watch(&mut self, revision: &mut ResourceVersion) -> Result<Heard, WatchEnd> {
         let query = [
             ("watch", "true".to_owned()),
@@ -545,12 +530,12 @@ impl<P: Project> Follower<P> {
                 None => return Ok(heard),
                 Some(told) => told?,
             };
-            // Half a line at the end of a broken connection: the whole one comes again from the last revision.
+            // The connection broke within a line. The server sends the whole event again from the last revision.
             let Some(Word { seen, change }) = told else { return Ok(heard) };
             if seen.revision() < revision.revision() {
                 return Err(WatchEnd::Rewound);
             }
-            // Only an event or a bookmark proves that the view moves; an opened connection or an error does not.
+            // Only an event or a bookmark proves that the view advances; an open connection or an error does not.
             self.health.heard();
             heard = Heard::Something;
             let is_bookmark = change.is_none();
@@ -569,7 +554,7 @@ impl<P: Project> Follower<P> {
         if self.unconfirmed.is_some() { CATCHING_UP_SECONDS } else { WATCH_SECONDS }
     }
 
-    /// Lets a list count that was in doubt, if the watch from it has come far enough.
+    /// Accepts an unconfirmed list once its watch has advanced far enough.
     fn confirm(&mut self, is_there: impl FnOnce(&Unconfirmed) -> bool) {
         if let Some(confirmed) = self.unconfirmed.take_if(|it| is_there(it)) {
             tasks::spawn(async move {
@@ -579,15 +564,15 @@ impl<P: Project> Follower<P> {
         }
     }
 
-    /// The event in a line; none if the line is incomplete.
+    /// The event in a line; `None` if the line is incomplete.
     fn read_line(&self, line: Line<'_>) -> Result<Option<Word<P::Kept>>, WatchEnd> {
         let line = match line {
             Line::Whole(line) => line,
             Line::Half => return Ok(None),
-            // The next list tells which object it was.
+            // The relist shows which object it was.
             Line::TooLong => return Err(WatchEnd::Expired),
         };
-        // Nearly every line is about an object that can be read, and that is read once.
+        // Nearly every line holds a decodable object, so decode it only once.
         let unreadable = match serde_json::from_slice::<Event<'_, P::Wire>>(line) {
             Ok(Event { kind, object }) if !matches!(&*kind, "BOOKMARK" | "ERROR") => {
                 let (seen, uid) = (object.resource_version().clone(), object.uid().clone());
@@ -600,7 +585,7 @@ impl<P: Project> Follower<P> {
             Ok(_) => None,
             Err(error) => Some(error),
         };
-        // A whole line that nobody can read would come again and again: what it was, a list tells.
+        // The server would send an undecodable line again and again. A relist replaces it.
         let Ok(event) = serde_json::from_slice::<Event<'_, &RawValue>>(line) else {
             return Err(WatchEnd::Expired);
         };
@@ -612,7 +597,7 @@ impl<P: Project> Follower<P> {
         if event.kind == "BOOKMARK" {
             return Ok(Some(Word { seen, change: None }));
         }
-        // An object that is gone need not be readable.
+        // A deleted object need not be decodable.
         if let Some(error) = unreadable.filter(|_| event.kind != "DELETED") {
             self.health.cannot_read(&object, &error);
         }
@@ -637,16 +622,15 @@ impl<P: Project> Follower<P> {
     }
 }
 
-/// True if a list is older than what was seen before. One that does not tell its revision may be, where others have told theirs.
+/// True if a list is older than what was seen before. A list without a revision counts as older if other lists had one.
 fn is_behind(list: Revision, floor: Revision) -> bool {
     list.number() < floor.number()
 }
 
-/// An event in a line of a watch.
 struct Word<T> {
-    /// The revision that was reached.
+    /// The revision that the watch has reached.
     seen: ResourceVersion,
-    /// Nothing for a bookmark.
+    /// `None` for a bookmark.
     change: Option<Change<T>>,
 }
 
@@ -671,11 +655,11 @@ fn refused(status: &RawValue) -> WatchEnd {
     end_of(code, &message).unwrap_or(WatchEnd::Refused { code, message })
 }
 
-/// The server's refusal of a revision from which it cannot begin.
+/// Recognizes that the server cannot start a watch from the requested revision.
 fn end_of(code: u16, message: &str) -> Option<WatchEnd> {
     match code {
         410 => Some(WatchEnd::Expired),
-        // Both kinds of server say so: the one that asks its cache, and the one that asks etcd.
+        // The first message comes from a server that asks its watch cache, the second from one that asks etcd.
         _ if message.contains("Too large resource version") || message.contains("future revision") => {
             Some(WatchEnd::Ahead)
         }

@@ -1,4 +1,4 @@
-//! The watch of a kind that is known only at run time: it is looked up first, and it may not be served.
+//! The watch of a kind that is known only at run time: discovery finds it first, and it may not be served.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,15 +12,14 @@ use crate::{
     watch::{Change, GivenUp, Patience, Project, Target, follow_with},
 };
 
-/// A kind whose watch fails for so long is given up for now. A quiet watch may be silent for 75 seconds.
+/// A kind whose watch fails for this long is given up for now. A healthy but quiet watch may be silent for 75 seconds.
 pub(super) const KIND_PATIENCE: Duration = Duration::from_secs(90);
-/// A kind that is not served, or was given up, is tried again after this.
+/// Delay before a kind that is not served, or was given up, is tried again.
 const KIND_AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// Two answers that a kind is not served mean that it is not, if they are so far apart: a definition that is changed, and an API server that
-/// starts, answer so for a moment.
+/// A kind counts as not served once two answers this far apart say so. While a CustomResourceDefinition changes or an
+/// API server starts, a single answer may be wrong.
 const NOT_SERVED_FOR: Duration = Duration::from_secs(60);
 
-/// The objects of a kind that is known only at run time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct KindTarget {
     pub(crate) kind: Kind,
@@ -31,25 +30,23 @@ pub(crate) struct KindTarget {
     pub(crate) label_selector: Option<String>,
 }
 
-/// A change that the watch of a kind reports.
 #[derive(Debug)]
 pub(crate) enum OfKind<T> {
-    /// The kind is served here. A list of its objects follows.
+    /// The kind is served. A list of its objects follows.
     Served(Served),
-    /// Its objects changed.
     Change(Change<T>),
-    /// Nothing is known of objects of this kind until they are listed again.
+    /// The state of all objects of this kind is unknown until they are listed again.
     Lost(KindLost),
 }
 
-/// Why nothing is known of a kind.
+/// Why the objects of a kind are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KindLost {
-    /// The server does not serve it now. It may again in a moment.
+    /// The server does not serve it right now, but may again in a moment.
     Unserved,
-    /// The server does not serve it: it has said so twice, a minute apart.
+    /// The server does not serve it: two answers a minute apart said so.
     NotServed,
-    /// The kind may not or cannot be read; with the server's message.
+    /// The kind may not or cannot be read. Carries the server's message.
     Failed(String),
 }
 
@@ -64,7 +61,8 @@ impl fmt::Display for KindLost {
 }
 
 impl<News: Send + 'static> Feed<News> {
-    /// A watch of a kind that is known only at run time, under a name for metrics. The number tells it from an earlier one.
+    /// A watch of a kind that is known only at run time. `name` is used in metrics; the number distinguishes it from an
+    /// earlier watch.
     pub(crate) fn kind<P: Project>(
         name: &'static str,
         target: KindTarget,
@@ -78,7 +76,8 @@ impl<News: Send + 'static> Feed<News> {
     }
 }
 
-/// Follows a kind for ever: where it is served, its objects, and the times in which nothing is known of them.
+/// Follows a kind until the receiver is gone: where it is served, its objects, and the periods in which they are
+/// unknown.
 async fn follow_kind<P: Project, News: Send + 'static>(
     stage: Stage<News>,
     name: &'static str,
@@ -87,7 +86,7 @@ async fn follow_kind<P: Project, News: Send + 'static>(
     wrap: impl Fn(OfKind<P::Kept>) -> News + Send + Sync,
 ) {
     let mut told: Option<KindLost> = None;
-    // The first of the answers that it is not served, since it was last served.
+    // When the kind was first reported as not served since it was last served.
     let mut missing: Option<Instant> = None;
     loop {
         let lost = match stage.hub.discovery.find(&target.kind, target.versions).await {
@@ -125,7 +124,6 @@ async fn follow_kind<P: Project, News: Send + 'static>(
     }
 }
 
-/// Follows a kind for as long as that works.
 async fn follow_served<P: Project, News: Send + 'static>(
     stage: &Stage<News>,
     name: &'static str,
@@ -154,7 +152,7 @@ async fn follow_served<P: Project, News: Send + 'static>(
     );
     let mut served = Some(served);
     let split = |change| {
-        // Nothing rests on a kind before its first list. From then on its age counts.
+        // No decision depends on a kind before its first list. From then on its staleness counts.
         let first = served.take().map(|served| {
             stage.health.admit(&health);
             *told = None;

@@ -29,7 +29,7 @@ use crate::{
     wire::Whole,
 };
 
-/// A keeper of a brake that holds nothing.
+/// A keeper of a brake that blocks nothing.
 pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
     let time = Time::system();
     let metrics = Metrics::new(&time);
@@ -54,7 +54,6 @@ pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
     BrakeKeeper::new(shared, SignedDuration::from_hours(24))
 }
 
-/// Keeps names.
 struct Names;
 
 impl Project for Names {
@@ -156,7 +155,7 @@ async fn a_feed_goes_on_while_it_is_declared_and_is_not_heard_any_more_when_it_i
     let mut both = [bench.next().await, bench.next().await];
     both.sort();
     assert_eq!(both, ["a: x", "b: x"], "what ran before is not begun again");
-    // Its list is under way when it is stopped, and it is wanted again.
+    // The list is in flight when the feed is stopped, and the feed is then declared again.
     bench.feeds.declare(vec![lasting(), passing("b", 1), passing("c", 1)]);
     let late = bench.inbox.recv().await.unwrap();
     bench.feeds.declare(vec![lasting(), passing("b", 1)]);
@@ -249,7 +248,7 @@ async fn a_kind_that_is_not_served_is_told_and_holds_nothing_up_until_it_is() {
     assert!(!bench.all.is_stale(Duration::from_secs(60)));
     served.store(false, Ordering::Relaxed);
     assert_eq!(bench.next().await, "unserved");
-    // A moment later it is served again: it was never gone.
+    // Served again a moment later: it was never really gone.
     served.store(true, Ordering::Relaxed);
     assert_eq!(bench.next().await, "served at /apis/example.com/v1/widgets");
     assert_eq!(bench.next().await, "kind: w");

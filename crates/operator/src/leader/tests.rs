@@ -1,4 +1,4 @@
-//! Candidates for one Lease, in paused time: whatever the network and the wall clocks do, one leads at most.
+//! Candidates for one Lease, in paused time: whatever the network and the wall clocks do, at most one leads.
 
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
@@ -15,7 +15,7 @@ const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
 impl Leadership {
-    /// One that leads for as long as it is told to, and follows when told nothing.
+    /// Leads for the duration that the test passes, and follows when the test passes `None`.
     pub(crate) fn scripted() -> (Self, impl Fn(Option<Duration>) + Send + Sync + 'static) {
         let leadership = Self::new(Tenure::Follows);
         let told = leadership.clone();
@@ -28,13 +28,12 @@ impl Leadership {
         (leadership, tell)
     }
 
-    /// Ends when somebody has asked for a renewal.
     pub(crate) async fn renewal_asked_for(&self) {
         self.0.renew.notified().await;
     }
 }
 
-/// The one Lease, with the API server's compare and swap.
+/// The one Lease, with the API server's optimistic concurrency.
 #[derive(Clone, Default)]
 struct Store(Arc<Mutex<(u64, Option<Value>)>>);
 
@@ -84,7 +83,7 @@ impl Store {
         self.0.lock().unwrap().1 = None;
     }
 
-    /// Goes back to an earlier state, its revision included.
+    /// Goes back to an earlier state, including its resourceVersion.
     fn restore(&self, backup: (u64, Option<Value>)) {
         *self.0.lock().unwrap() = backup;
     }
@@ -104,7 +103,6 @@ impl Store {
     }
 }
 
-/// One candidate that runs.
 struct Candidate {
     leadership: Leadership,
     brake: Arc<Mutex<Brake>>,
@@ -139,7 +137,6 @@ impl Candidate {
         self.leadership.term().is_some()
     }
 
-    /// It is sure to lead for this long.
     fn time_left(&self) -> Option<Duration> {
         self.leadership.term().and_then(|term| self.leadership.time_left(term))
     }
@@ -154,7 +151,7 @@ fn just() -> Duration {
     Duration::from_millis(1)
 }
 
-/// Small, seeded, and good enough to shake a schedule.
+/// A small seeded generator, good enough to vary a schedule.
 fn random(state: &Mutex<u64>, below: u64) -> u64 {
     let mut state = state.lock().unwrap();
     *state ^= *state << 13;
@@ -178,7 +175,8 @@ async fn at_most_one_leads_for_an_hour_of_a_bad_network() {
     for seed in 1..=3u64 {
         let store = Store::default();
         let dice = Arc::new(Mutex::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
-        // Mostly quick; sometimes so slow that a renewal arrives after its sender has given up, or is not heard of.
+        // Mostly quick; sometimes so slow that a renewal arrives after its sender has given up, or its answer gets
+        // lost.
         let pause = |dice: &Mutex<u64>| {
             let slow = random(dice, 12) == 0;
             Duration::from_millis(random(dice, if slow { 25_000 } else { 40 }))
@@ -218,7 +216,7 @@ async fn a_silent_holder_is_replaced_only_after_the_lease_was_seen_unchanged_for
     let next = Candidate::start(&api, "next");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(holder.leads() && !next.leads(), "a holder that renews keeps it");
-    // As kill -9 would: nothing is given back.
+    // As kill -9 would: the Lease is not released.
     holder.task.abort();
     let renewed = *api.times(&Method::PUT).last().unwrap();
     next.until_it_leads().await;
@@ -347,7 +345,7 @@ async fn a_deleted_lease_ends_the_tenure_and_is_made_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_that_finds_the_lease_deleted_does_not_lead_beside_its_holder() {
-    // Whoever of the two comes first after the deletion.
+    // The offset decides which of the two comes first after the deletion.
     for offset in [100, 700, 1300, 1900] {
         let store = Store::default();
         let api = store.api();
@@ -383,7 +381,7 @@ async fn what_the_brake_remembers_goes_to_the_next_leader() {
             brake.admit(now, 7).unwrap();
             brake.observe(now, NodeCounts { unreachable: 3, total: 5 });
         }
-        // Seen with the next renewal at the latest, or when it is given back.
+        // Visible with the next renewal at the latest, or when the Lease is released.
         let next = Candidate::start(&api, "next");
         if gives_back {
             holder.stop.cancel();
@@ -399,7 +397,7 @@ async fn what_the_brake_remembers_goes_to_the_next_leader() {
     }
 }
 
-/// Writes an annotation of the Lease as somebody with kubectl would, or removes it.
+/// Writes or removes an annotation of the Lease, as a user with kubectl would.
 fn annotate(store: &Store, key: &str, value: Option<&str>) {
     let mut guard = store.0.lock().unwrap();
     guard.0 += 1;
@@ -437,7 +435,7 @@ async fn a_memory_of_the_brake_that_cannot_be_read_counts_as_all_spent_for_every
         let now = || Time::system().local();
         let held = next.brake.lock().unwrap().check(now(), 1).unwrap_err();
         assert_eq!(held.code(), "BrakeMemoryLost", "{garbage:?}");
-        // Long before its next renewal is due, the one after it knows, too; and nothing is overwritten in silence.
+        // Long before its next renewal is due, the following leader knows too, and nothing is overwritten silently.
         tokio::time::sleep(SOONEST_RENEWAL + just()).await;
         assert_eq!(annotated(&store, annotations::BRAKE_UNREADABLE).as_deref(), garbage);
         next.task.abort();
@@ -469,7 +467,7 @@ async fn what_somebody_does_to_the_brakes_memory_while_we_lead_is_undone() {
     assert_eq!(holder.brake.lock().unwrap().check(Time::system().local(), 1), Ok(()));
 }
 
-/// Whoever held it may have spent all there was, and what stood on it is gone with it.
+/// The holder may have spent the whole budget, and its brake state is gone with the Lease.
 #[tokio::test(start_paused = true)]
 async fn who_makes_a_deleted_lease_anew_takes_the_budget_for_spent() {
     let store = Store::default();
@@ -483,7 +481,7 @@ async fn who_makes_a_deleted_lease_anew_takes_the_budget_for_spent() {
     next.until_it_leads().await;
     let held = next.brake.lock().unwrap().check(Time::system().local(), 1).unwrap_err();
     assert_eq!(held.code(), "BrakeMemoryLost");
-    // Who makes the first one has nothing to fear.
+    // The creator of the very first Lease starts with the full budget.
     let first = Candidate::start(&Store::default().api(), "first");
     first.until_it_leads().await;
     assert_eq!(first.brake.lock().unwrap().check(Time::system().local(), 1), Ok(()));
@@ -522,14 +520,14 @@ async fn a_pause_is_seen_by_every_replica_and_acknowledged_by_the_leader_when_it
             "it is nobody's but the person's"
         );
 
-        // Whoever leads next is paused before it leads, and says so.
+        // The next leader is paused before it leads, and acknowledges the pause.
         holder.task.abort();
         soon(follower.leadership.clone().changed(None)).await;
         assert!(follower.leadership.pause().held().is_some());
         tokio::time::sleep(RETRY_PERIOD + just()).await;
         assert_eq!(acknowledged_by(&store).as_deref(), Some("follower"));
 
-        // Who deletes the lease does not resume.
+        // Deleting the Lease does not resume.
         store.delete();
         tokio::time::sleep(2 * RETRY_PERIOD + just()).await;
         assert!(follower.leads());
@@ -559,7 +557,7 @@ async fn a_lease_that_was_made_to_pause_is_led_and_paused() {
     assert_eq!(acknowledged_by(&store).as_deref(), Some("holder"));
 }
 
-/// Without an election, the switch is looked at all the same.
+/// Without an election, the pause switch is read all the same.
 #[tokio::test(start_paused = true)]
 async fn where_nobody_is_elected_the_switch_is_looked_at_and_acknowledged() {
     let store = Store::default();
@@ -593,7 +591,7 @@ async fn where_nobody_is_elected_the_switch_is_looked_at_and_acknowledged() {
     task.abort();
 }
 
-/// A server that is away says nothing about a pause; one that forbids to look was never meant to pause so.
+/// An unavailable server says nothing about a pause. A server that forbids the read was never meant to pause us.
 #[tokio::test(start_paused = true)]
 async fn where_nobody_is_elected_and_the_switch_cannot_be_read() {
     for (code, writes) in [(403, true), (500, false)] {
@@ -653,7 +651,7 @@ async fn a_server_that_refuses_makes_nobody_lead_and_is_asked_again() {
     }
 }
 
-/// A replica that slept while another led, and wakes after that one has given the lease back.
+/// A replica sleeps while another leads, and wakes after that one has released the Lease.
 #[tokio::test(start_paused = true)]
 async fn whoever_leads_again_after_another_leads_in_another_term() {
     let store = Store::default();
@@ -663,7 +661,7 @@ async fn whoever_leads_again_after_another_leads_in_another_term() {
     let first = us.leadership.term();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(us.leadership.term(), first, "a renewal begins no term");
-    // Others may write on the lease what is not the election's: that ends no term.
+    // Other clients may write fields that do not belong to the election: that ends no term.
     {
         let mut guard = store.0.lock().unwrap();
         guard.0 += 1;
@@ -674,7 +672,7 @@ async fn whoever_leads_again_after_another_leads_in_another_term() {
     }
     tokio::time::sleep(2 * RETRY_PERIOD).await;
     assert_eq!(us.leadership.term(), first);
-    // Another has led and given it back between two of our renewals: our own clock stood still.
+    // Another replica led and released the Lease between two of our renewals, while our own clock stood still.
     {
         let mut guard = store.0.lock().unwrap();
         guard.0 += 2;
@@ -692,7 +690,7 @@ async fn whoever_leads_again_after_another_leads_in_another_term() {
     us.task.abort();
 }
 
-/// The lease names us, but others have held it since: a person put our name back, or it comes from a backup.
+/// The Lease names us, but others have held it since: a user put our name back, or it comes from a backup.
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_ours_that_changed_hands_meanwhile_is_another_term() {
     for (field, value) in
@@ -763,7 +761,7 @@ async fn a_dry_run_writes_of_the_lease_only_who_holds_it() {
     assert_eq!(store.holder(), "");
 }
 
-/// Whoever leads writes it every few seconds, so it is the first to be behind what was seen.
+/// The leader writes the Lease every few seconds, so it is the first object to fall behind a revision that was seen.
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_goes_back_to_an_earlier_revision_tells_of_a_restored_backup() {
     let store = Store::default();
@@ -786,7 +784,7 @@ async fn a_lease_that_goes_back_to_an_earlier_revision_tells_of_a_restored_backu
     candidates.iter().for_each(|candidate| candidate.task.abort());
 }
 
-/// The election goes on while the work stands still, but not for ever.
+/// The election goes on while the working thread hangs, but not for ever.
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_gives_it_back() {
     let store = Store::default();
@@ -803,7 +801,7 @@ async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_
     assert!(!first.leads(), "whatever the work wakes up to, it may not write");
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(store.holder(), "second");
-    // It works again, and waits for its turn like anybody.
+    // It works again, and campaigns like any other replica.
     let beating = tokio::spawn(pulse.beat());
     second.stop.cancel();
     second.task.await.unwrap();

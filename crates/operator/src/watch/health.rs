@@ -15,43 +15,41 @@ use tokio::{sync::Notify, time::Instant};
 use super::Identity;
 use crate::revision::{History, Revision};
 
-/// The health of a watch. Metrics, probes and the engine share it.
+/// Metrics, probes and the engine share it.
 #[derive(Debug)]
 pub struct WatchHealth {
     pub(crate) resource: &'static str,
     origin: Instant,
     last_word: AtomicU64,
-    /// One more than the number of the history whose list is taken in; 0 before the first one.
+    /// One more than the epoch of the last processed list; 0 before the first one.
     listed_in: AtomicU64,
-    /// The highest revision that was seen in this history, in whatever way.
+    /// The highest revision seen in this history, on the watch or elsewhere.
     newest: AtomicU64,
     history: OnceLock<History>,
     pub(crate) restarts: Arc<AtomicU64>,
     pub(crate) lists: Arc<AtomicU64>,
     pub(crate) unreadable: Arc<AtomicU64>,
     complained: Mutex<BTreeSet<String>>,
-    /// There if this stands for many watches.
+    /// Present if this stands for many watches.
     members: Option<Mutex<Vec<Weak<Self>>>>,
     pub(super) asked: AtomicU64,
-    /// The number of lists that had been asked for when the last one was read that is taken in.
+    /// How many lists had been requested when the last processed list began.
     taken_in: AtomicU64,
     pub(super) bell: Notify,
-    /// True if the server does not serve the resource.
     not_served: AtomicBool,
 }
 
 impl WatchHealth {
-    /// A watch that has not begun.
     pub fn new(resource: &'static str) -> Arc<Self> {
         Arc::new(Self::begin(resource))
     }
 
-    /// Many watches that come and go: as old as the oldest of them, and never old while there is none.
+    /// Many watches that come and go. They are as stale as the stalest of them, and never stale while there is none.
     pub(crate) fn of_many(resource: &'static str) -> Arc<Self> {
         Arc::new(Self { members: Some(Mutex::default()), ..Self::begin(resource) })
     }
 
-    /// One more of many watches. It counts as one of them from when it is admitted.
+    /// A new watch that shares the counters. It counts as a member once it is admitted.
     pub(crate) fn candidate(&self) -> Arc<Self> {
         Arc::new(Self {
             restarts: self.restarts.clone(),
@@ -61,14 +59,14 @@ impl WatchHealth {
         })
     }
 
-    /// One more of many watches, which counts at once.
+    /// A new watch that counts at once.
     pub(crate) fn member(&self) -> Arc<Self> {
         let member = self.candidate();
         self.admit(&member);
         member
     }
 
-    /// Counts a candidate as one of the many, for as long as anybody has it.
+    /// Counts a candidate as a member for as long as any reference to it exists.
     pub(crate) fn admit(&self, candidate: &Arc<Self>) {
         if let Some(members) = &self.members {
             let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
@@ -99,13 +97,13 @@ impl WatchHealth {
         }
     }
 
-    /// The members that are still there, if this stands for many.
+    /// The members that still exist, if this stands for many watches.
     fn members(&self) -> Option<Vec<Arc<Self>>> {
         let members = self.members.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(members.iter().filter_map(Weak::upgrade).collect())
     }
 
-    /// Asks for everything to be read anew, however good the watch; how many times that was asked for by now.
+    /// Requests a relist, however healthy the watch is. Returns how many relists were requested so far.
     pub(crate) fn ask_for_list(&self) -> u64 {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
         self.bell.notify_one();
@@ -115,12 +113,12 @@ impl WatchHealth {
         asked
     }
 
-    /// True if a list was taken in that was read after so many had been asked for.
+    /// True if a list was processed that began after this many requests.
     pub(crate) fn has_taken_in(&self, asked: u64) -> bool {
         self.taken_in.load(Ordering::SeqCst) >= asked
     }
 
-    /// The time since the server last sent anything, a bookmark included.
+    /// Time since the server last sent anything, including bookmarks.
     pub fn staleness(&self) -> Duration {
         if let Some(members) = self.members() {
             return members.iter().map(|member| member.staleness()).max().unwrap_or_default();
@@ -129,16 +127,16 @@ impl WatchHealth {
         self.origin.elapsed().saturating_sub(last)
     }
 
-    /// True if everything was listed, and the list was taken in, since revisions last went backwards.
+    /// True if a full list was processed since revisions last went backwards.
     pub fn is_synced(&self) -> bool {
         match self.members() {
-            // Whoever uses many knows by itself which of them have not begun.
+            // Users of a group of watches track themselves which of them have not been listed yet.
             Some(members) => !members.iter().any(|member| member.is_outdated()),
             None => self.listed_in() == self.epoch() + 1,
         }
     }
 
-    /// True if revisions have gone backwards since everything was last listed and taken in.
+    /// True if revisions have gone backwards since the last processed list.
     pub(crate) fn is_outdated(&self) -> bool {
         match self.members() {
             Some(members) => members.iter().any(|member| member.is_outdated()),
@@ -150,44 +148,43 @@ impl WatchHealth {
         self.listed_in.load(Ordering::SeqCst)
     }
 
-    /// The number of the history that this process knows of.
     pub(crate) fn epoch(&self) -> u64 {
         self.history().epoch()
     }
 
-    /// Shared by all watches of an operator once it follows one with it.
+    /// Shared by all watches of an operator once this watch runs.
     pub(crate) fn history(&self) -> &History {
         self.history.get_or_init(History::default)
     }
 
     pub(super) fn belongs_to(&self, history: &History) {
-        // Set twice only by a test that follows the same twice.
+        // Only a test that follows the same watch twice sets this twice.
         let _ = self.history.set(history.clone());
     }
 
-    /// A revision of an object was seen, elsewhere than on this watch: the server answered a write.
+    /// Records a revision seen elsewhere than on this watch: in the server's answer to a write.
     pub(crate) fn saw(&self, revision: Revision) {
         self.newest.fetch_max(revision.number(), Ordering::SeqCst);
     }
 
-    /// The highest revision that was seen.
     pub(super) fn newest(&self) -> Revision {
         Revision::numbered(self.newest.load(Ordering::SeqCst))
     }
 
-    /// Numbers begin anew.
+    /// Restarts from a lower revision after revisions went backwards.
     pub(super) fn begin_anew_from(&self, revision: Revision) {
         self.newest.store(revision.number(), Ordering::SeqCst);
     }
 
-    /// As if the whole list had been read, and the server had said something just now.
+    /// As if a full list had been processed and the server had sent something just now.
     #[cfg(test)]
     pub(crate) fn is_up_to_date(&self) {
         self.listed_in.store(self.epoch() + 1, Ordering::SeqCst);
         self.heard();
     }
 
-    /// True if the server last said that it does not serve the resource: its definition is not installed, and there is nothing to know of it.
+    /// True if the server last reported that it does not serve the resource. Its definition is not installed, so there
+    /// are no objects.
     pub(crate) fn is_not_served(&self) -> bool {
         self.not_served.load(Ordering::Relaxed)
     }
@@ -212,21 +209,21 @@ impl WatchHealth {
     }
 }
 
-/// When a list was read. It goes with the list: when it and all its clones are dropped, the list is taken in by all who were
-/// told, and the watch counts as listed.
+/// When a list was read. It accompanies the list: once it and all its clones are dropped, every receiver has processed
+/// the list and the watch counts as listed.
 #[derive(Clone, Debug)]
 pub struct Moment {
-    /// The list's revision.
     pub(crate) revision: Revision,
-    /// True if revisions have gone backwards since the last list: nothing that was known before holds any more, and its
-    /// revisions must not be compared with new ones.
+    /// True if revisions have gone backwards since the last list. Earlier state is invalid, and its revisions must not
+    /// be compared with new ones.
     pub(crate) anew: bool,
-    /// The number of the history in which it was read. Lists of two resources belong together if these are the same.
+    /// The epoch of the history in which the list was read. Lists of two resources are comparable only if their epochs
+    /// are equal.
     pub(crate) epoch: u64,
     taken_in: Option<Arc<TakenIn>>,
 }
 
-/// The last of a list that is dropped.
+/// Marks the list as processed when the last reference is dropped.
 #[derive(Debug)]
 struct TakenIn {
     health: Arc<WatchHealth>,
@@ -250,12 +247,10 @@ impl Moment {
         }
     }
 
-    /// The watch that read it.
     pub(crate) fn watch(&self) -> Option<&Arc<WatchHealth>> {
         self.taken_in.as_ref().map(|taken_in| &taken_in.health)
     }
 
-    /// One after which revisions begin anew.
     #[cfg(test)]
     pub(crate) fn anew(revision: &str) -> Self {
         let mut moment = Self::from(revision);
@@ -265,7 +260,6 @@ impl Moment {
 }
 
 impl From<&str> for Moment {
-    /// The moment of a first list at this revision.
     fn from(revision: &str) -> Self {
         Self { revision: ResourceVersion::from(revision).revision(), anew: false, epoch: 0, taken_in: None }
     }

@@ -1,4 +1,4 @@
-//! The watches of a recovery, or of a whole operator, as one: freshness, readiness and metrics look at the set.
+//! The watches of a recovery, or of a whole operator, as one set for freshness, readiness and metrics.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -7,7 +7,7 @@ use std::{
 
 use super::WatchHealth;
 
-/// Watches that may come and go. Clones are the same set.
+/// Watches may come and go. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WatchSet(Arc<Mutex<Vec<Arc<WatchHealth>>>>);
 
@@ -20,27 +20,25 @@ impl WatchSet {
         }
     }
 
-    /// Removes a watch.
     pub(crate) fn remove(&self, health: &Arc<WatchHealth>) {
         self.watches().retain(|known| !Arc::ptr_eq(known, health));
     }
 
-    /// All watches that are in the set now.
     pub(crate) fn all(&self) -> Vec<Arc<WatchHealth>> {
         self.watches().clone()
     }
 
-    /// True if revisions went backwards, so that what was judged may never have been: then not even what is harmless is done.
+    /// True if revisions went backwards: the state behind a decision may no longer exist, so not even harmless steps
+    /// run.
     pub(crate) fn is_outdated(&self) -> bool {
         self.watches().iter().any(|watch| watch.is_outdated())
     }
 
-    /// True if the view of some watch is older than this, or was never complete.
+    /// True if the view of any watch is older than this, or was never complete.
     pub(crate) fn is_stale(&self, freshness: Duration) -> bool {
         self.watches().iter().any(|watch| !watch.is_synced() || watch.staleness() > freshness)
     }
 
-    /// The number of the history that the watches know of.
     pub(crate) fn epoch(&self) -> u64 {
         self.watches().iter().map(|watch| watch.epoch()).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! A scripted server, paused time: everything that can go wrong on a watch, in no time.
+//! A scripted server in paused time: everything that can go wrong on a watch.
 
 use std::{
     collections::VecDeque,
@@ -50,16 +50,15 @@ impl Project for Numbered {
     }
 }
 
-/// The server's answer to one request.
 enum Answer {
     /// A list: objects, its revision, the token of the next page.
     List(Vec<Value>, u64, &'static str),
     Status(StatusCode),
     /// Chunks of a watch, then its end.
     Chunks(Vec<String>),
-    /// Chunks of a watch, and then nothing more, for ever.
+    /// Chunks of a watch, then silence for ever.
     Hangs(Vec<String>),
-    /// Chunks of a watch, until its time is over.
+    /// Chunks of a watch, until its timeout.
     Lasts(Vec<String>),
 }
 
@@ -79,17 +78,16 @@ fn gone() -> String {
     event("ERROR", &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}))
 }
 
-/// The server, what it was asked, and the watch that asks it.
 struct Bench {
     asked: Arc<Mutex<Vec<String>>>,
     changes: mpsc::Receiver<Change<(Uid, u64)>>,
     health: Arc<WatchHealth>,
     history: History,
-    /// Where the server is, when it is asked for that alone.
+    /// The server's answer when only its current revision is requested.
     now: Arc<Mutex<u64>>,
 }
 
-/// True if only the server's revision is asked for, and no object.
+/// True if the request asks only for the server's revision.
 fn is_check(query: &str) -> bool {
     query.starts_with("limit=1&")
 }
@@ -100,7 +98,7 @@ impl Bench {
         Self::beside(History::default(), script)
     }
 
-    /// The same for a watch that shares what it notices with others.
+    /// For a watch that shares its history with others.
     fn beside(history: History, script: Vec<Answer>) -> Self {
         let now = Arc::new(Mutex::new(1_000_000));
         let place = now.clone();
@@ -125,7 +123,8 @@ impl Bench {
         Self { asked, changes, health, history, now }
     }
 
-    /// The next change. Whoever waits for one in vain learns of it: without an end, time passes for ever here.
+    /// The next change. The timeout makes a missing change fail the test; in paused time it would otherwise wait for
+    /// ever.
     async fn next(&mut self) -> Change<(Uid, u64)> {
         let change = tokio::time::timeout(Duration::from_secs(86_400), self.changes.recv()).await;
         change.expect("a change within a day").unwrap()
@@ -135,7 +134,7 @@ impl Bench {
         self.list().await.0
     }
 
-    /// The revisions that watches were asked from, so far.
+    /// The revisions from which watches were requested so far.
     fn watched_from(&self) -> Vec<String> {
         let asked = self.asked.lock().unwrap();
         let from =
@@ -152,7 +151,7 @@ impl Bench {
         self.asked.lock().unwrap().iter().filter(|q| is_check(q)).count()
     }
 
-    /// The next change, which must be a list: what it holds, and whether nothing from before it counts any more.
+    /// The next change, which must be a list: its objects, and whether earlier state is invalid.
     async fn list(&mut self) -> (Vec<(Uid, u64)>, bool) {
         match self.next().await {
             Change::Reset { all, revision, .. } => (all, revision.anew),
@@ -300,7 +299,7 @@ async fn a_server_that_opens_and_stays_silent_lets_the_view_grow_old() {
 
 // ---- revisions that go backwards ----------------------------------------------------------------------
 
-/// Whatever shows a revision lower than one that was seen: nothing from before counts any more.
+/// Whatever shows a revision lower than one that was seen: earlier state is invalid.
 #[tokio::test(start_paused = true)]
 async fn a_revision_that_goes_backwards_is_followed_by_a_list_that_forgets_what_is_not_in_it() {
     let too_large = || {
@@ -334,8 +333,8 @@ async fn a_revision_that_goes_backwards_is_followed_by_a_list_that_forgets_what_
     }
 }
 
-/// A list may only be old: what the server told before, the watch from it tells again. Until then the view is of an earlier time than
-/// those of other resources may be.
+/// A list may be old: the watch from it repeats what the server sent before. Until then this view may be older than the
+/// views of other resources.
 #[tokio::test(start_paused = true)]
 async fn a_list_from_before_counts_from_when_its_watch_has_come_to_the_present() {
     let event = |revision| event("ADDED", &object("again", revision, 4));
@@ -390,7 +389,7 @@ async fn a_watch_that_broke_goes_on_only_if_the_server_is_not_behind_it() {
                 Answer::Hangs(vec![event("ADDED", &object("b", 101, 2))])
             },
         ]);
-        // By the time that a watch from 100 were asked for, 100 may have been reached again.
+        // By the time a watch from 100 is requested, 100 may have been reached again.
         *bench.now.lock().unwrap() = if restored { 40 } else { 100 };
         bench.reset().await;
         if restored {
@@ -411,7 +410,7 @@ async fn a_watch_that_ends_when_its_time_is_over_costs_one_request() {
     assert_eq!((bench.lists(), bench.checks(), bench.watched_from().len()), (1, 0, 6));
 }
 
-/// From the moment at which a decrease is seen until the new list is taken in, the view counts as none.
+/// From the moment a decrease is seen until the new list is processed, the view does not count as synced.
 #[tokio::test(start_paused = true)]
 async fn between_the_decrease_and_the_new_list_no_watch_is_in_step() {
     let history = History::default();
@@ -425,7 +424,7 @@ async fn between_the_decrease_and_the_new_list_no_watch_is_in_step() {
     let others = vec![
         Answer::List(vec![object("b", 95, 1)], 100, ""),
         Answer::Hangs(vec![]),
-        // It did not see anything by itself, and by now its revision is reached again.
+        // This watch saw no decrease itself, and by now its revision is reached again.
         Answer::List(vec![object("c", 101, 1)], 102, ""),
     ];
     let mut second = Bench::beside(history.clone(), others);
@@ -507,9 +506,9 @@ async fn many_watches_are_in_step_when_each_that_has_begun_is() {
     );
 }
 
-// ---- how much is held of what the server sends --------------------------------------------------------
+// ---- memory used for what the server sends ------------------------------------------------------------
 
-/// Lists with objects of this size, in pages of as many as are asked for, unless it is a server that ignores that.
+/// Lists objects of this size in pages of the requested limit, unless the server ignores the limit.
 struct BigServer {
     objects: usize,
     size: usize,
@@ -535,7 +534,7 @@ impl BigServer {
             )
         });
         let text = [head].into_iter().chain(objects).chain(["]}".to_owned()]);
-        // As a connection brings it.
+        // In frames, as a connection delivers it.
         let frames =
             text.flat_map(|text| text.into_bytes().chunks(16 * 1024).map(<[u8]>::to_vec).collect::<Vec<_>>());
         Response::new(Body::from_stream(stream::iter(frames.map(Ok::<_, Infallible>)).then(|frame| async {
@@ -545,7 +544,7 @@ impl BigServer {
     }
 }
 
-/// So many watches list at the same time; the most bytes that were held at once, and what each asked for.
+/// Lists with this many watches at the same time. Returns the most bytes held at once, and the requests of each.
 async fn hold(server: BigServer, watches: usize) -> (usize, Vec<String>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (heard, expected) = (asked.clone(), server.objects);
@@ -613,7 +612,7 @@ async fn a_list_whose_pages_expire_is_read_in_larger_ones() {
     assert_eq!(limits, [20, 80, 320, 1280]);
 }
 
-/// No etcd takes it, but a server may send it.
+/// etcd rejects objects of this size, but a server may send one.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_is_too_large_is_left_out_and_counted() {
     let large = json!({"metadata": {"uid": "large", "resourceVersion": "4"}, "number": 1, "padding": "x".repeat(17 * MEGABYTE)});
@@ -627,7 +626,7 @@ async fn an_object_that_is_too_large_is_left_out_and_counted() {
     assert_eq!(bench.reset().await, [("b".into(), 2)], "what a line was that nobody can hold, a list tells");
 }
 
-/// Who stands still in the middle of a large object does not keep others from theirs.
+/// A connection that stalls within a large object does not keep others from theirs.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_stands_still_in_a_large_object_gives_way() {
     let line = event(
@@ -727,7 +726,7 @@ async fn errors_are_waited_out_and_the_watch_ends_when_nobody_listens() {
     }
 }
 
-/// A watch that asks nobody.
+/// A watch whose server sends nothing.
 fn follower() -> Follower<Numbered> {
     let nobody = tower::service_fn(|_: Request<kube::client::Body>| {
         std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
