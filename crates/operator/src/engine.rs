@@ -1,31 +1,33 @@
-//! Drives one recovery: news in, judgements, actions out. Level-triggered: a subject is judged from the state it is in
-//! now, right before it is acted on, however it came to be looked at.
+//! Drives one recovery: changes in, decisions, writes out. Level-triggered: a subject is always decided from its
+//! current state, right before a write, whatever triggered the reconcile.
 //!
-//! # The life of a subject, from news to rest
+//! # The life of a subject
 //!
-//! 1. **News.** A feed tells a change (`feeds.rs`). The recovery takes it in and names the subjects that it concerns
-//!    ([`Recovery::hear`]). Each of them goes to the end of the queue, once (`agenda.rs`). Also put into the queue are: subjects
-//!    whose time has come; those that the brake or the pause held back, when that ends; those whose attempt ended; and all
-//!    subjects when a term begins.
-//! 2. **Its turn.** A round judges at most [`LOOKS_IN_A_ROUND`], so that others on this thread have their turn. At most `at_once`
-//!    subjects are acted on at a time. While there is no room for one more, all others are judged all the same: whoever has to be
-//!    acted on waits for room, and is then judged again. So writes hold up no verdict. A subject under way keeps its place until its
-//!    attempt has ended. A judgement slower than [`LONG_LOOK`] is not repeated for [`REST_AFTER_LOOK`] times its duration. In a new
-//!    term nobody is judged before the watches that must be listed for it
-//!    ([`Feed::listed_to_lead`](crate::feeds::Feed::listed_to_lead)) were listed.
-//! 3. **Judgement.** The recovery judges by what it has seen ([`Recovery::judge`]). No judgement: the subject is gone and is
-//!    forgotten. A process that does not lead stops here.
-//! 4. **Held back.** The pause, an unsettled clock and the brake may turn a verdict to act into one that waits. What the brake
-//!    lets through counts from then on; a retry of it does not count again.
-//! 5. **Verdict.** Ignore: it rests until there is news. Wait: it wakes at that time. Blocked: it wakes when what blocks it ends.
-//!    Act: if it waits for an echo or a retry, it wakes then; if the view is too old, a second later; otherwise an attempt begins.
-//! 6. **Attempt** (`attempt.rs`), as a task of its own: a permit, the second look, the gate, the write, step by step. What it waits
-//!    for holds up no other subject.
-//! 7. **End.** The recovery is told what was done and what was refused. Done: it is judged again when the watch shows what was
-//!    written, or at once if the recovery has taken it from the answer or the watch was quicker, or after [`ECHO_WITHIN`] anyhow.
-//!    Failed: it is retried, later each time. Changed: the live objects said otherwise, so it waits for news, or until the time that they named.
+//! 1. **Change.** A feed delivers a change (`feeds.rs`). The recovery updates its view and names the affected subjects
+//!    ([`Recovery::hear`]). Each of them is queued once (`agenda.rs`). Subjects are also queued when their timer fires,
+//!    when the brake or the pause that blocked them ends, when their attempt ends, and when a term begins (all
+//!    subjects).
+//! 2. **Turn.** One round decides at most [`LOOKS_IN_A_ROUND`] subjects, so that other tasks on this thread get their
+//!    turn. At most `at_once` subjects have an attempt running. While there is no room for another attempt, all other
+//!    subjects are still decided; those that need a write wait for room and are then decided again. So writes delay no
+//!    verdict. A subject with a running attempt keeps its place in the queue until the attempt ends. A decision slower
+//!    than [`LONG_LOOK`] is not repeated for [`REST_AFTER_LOOK`] times its duration. In a new term, nothing is decided
+//!    before the watches that require it ([`Feed::listed_to_lead`](crate::feeds::Feed::listed_to_lead)) are listed.
+//! 3. **Decision.** The recovery decides from its view ([`Recovery::judge`]). `None` means that the subject is gone,
+//!    and it is dropped. A process that does not lead stops here.
+//! 4. **Limits.** The pause, an unsettled clock and the brake may turn a verdict to act into a blocked one. What the
+//!    brake admits counts from then on; a retry of it does not count again.
+//! 5. **Verdict.** Ignore: nothing happens until the next change. Wait: requeue at that time. Blocked: requeue when the
+//!    blocker ends. Act: if the subject waits for its own write to appear on the watch or for a retry, requeue then; if
+//!    the view is stale, requeue a second later; otherwise an attempt begins.
+//! 6. **Attempt** (`attempt.rs`), in a task of its own: permit, second look, gate, write, step by step. Its waiting
+//!    delays no other subject.
+//! 7. **End.** The recovery receives what was done and what was refused. Done: the subject is decided again when the
+//!    watch shows the write, or at once if the recovery has applied the answer or the watch was faster, or after
+//!    [`ECHO_WITHIN`] in any case. Failed: retry with backoff. Changed: the live objects differ from the view, so the
+//!    subject waits for a change, or until the time that the live objects imply.
 //!
-//! The memory of a subject between judgements is in `tracked.rs`. It is dropped with the subject, and mostly with the term.
+//! State that outlives a decision is in `tracked.rs`. It is dropped with the subject, and mostly with the term.
 
 mod agenda;
 mod attempt;
@@ -71,29 +73,29 @@ use crate::{
     tasks,
 };
 
-/// After our own writes the watch should show them; if it does not by then, the subject is judged all the same.
+/// The watch should show our own writes within this time; after it, the subject is decided anyway.
 const ECHO_WITHIN: Duration = Duration::from_secs(10);
-/// A conflict means that our view is behind, and so may one that asks for the same again; news end the wait earlier.
+/// A conflict means that our view is behind, and so may a decision that repeats a step that was just done. A change
+/// ends this wait earlier.
 const CATCH_UP_WITHIN: Duration = Duration::from_secs(2);
-/// An old view is logged at most this often.
+/// A stale view is logged at most this often.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(30);
-/// A subject that waits because of a stale view is judged again this often.
+/// Requeue interval of a subject that waits because of a stale view.
 const STALE_PAUSE: Duration = Duration::from_secs(1);
-/// A subject that takes longer than this to judge is not judged again for so many times that long.
+/// A subject that takes longer than this to decide is not decided again for `REST_AFTER_LOOK` times that duration.
 const LONG_LOOK: Duration = Duration::from_micros(500);
 const REST_AFTER_LOOK: u32 = 10;
-/// While lists are awaited, whether they are taken in is checked so often.
+/// Interval at which pending relists are checked.
 const LISTS_ASKED_FOR_EVERY: Duration = Duration::from_secs(1);
-/// The name of the limit, in metrics, that holds actions back while a watch is silent.
+/// The limit, as metrics name it, that blocks actions while a watch is silent.
 const STALE_VIEW: &str = "StaleView";
-/// The memory of subjects is swept when it has grown by this much and has doubled.
+/// State of subjects is swept when it has grown by this much and has doubled.
 const SWEEP: usize = 1024;
-/// News taken in at once before anything is judged.
+/// Changes processed in one go before anything is decided.
 const BATCH: usize = 256;
-/// Subjects looked at before others on this thread have their turn.
+/// Subjects decided before other tasks on this thread get their turn.
 const LOOKS_IN_A_ROUND: usize = 128;
 
-/// One recovery being driven.
 pub(crate) struct Engine<R: Recovery> {
     recovery: R,
     shared: Shared,
@@ -104,18 +106,17 @@ pub(crate) struct Engine<R: Recovery> {
     held: BTreeSet<R::Subject>,
     standings: Standings<R::Subject>,
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
-    /// The term of which everything has been looked at; none while we follow.
+    /// The term in which all subjects were queued; `None` while we follow.
     led: Option<Term>,
     complained_of_age: Option<Instant>,
-    /// The number of subjects that are remembered before those that are gone are looked for.
+    /// Number of tracked subjects at which the next sweep runs.
     sweep_at: usize,
-    /// The position of the pause switch that was heeded last.
+    /// Version of the pause switch that was applied last.
     pause_heeded: u64,
-    /// Its value then.
+    /// The pause annotation at that version.
     paused: Option<String>,
 }
 
-/// The outcome of acting on a subject.
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(R::Step, Written)>,
@@ -123,12 +124,11 @@ struct End<R: Recovery> {
     outcome: Outcome<R::Step>,
     began: Instant,
     term: Term,
-    /// The number of the history that was known then.
+    /// The epoch of the history when the attempt began.
     epoch: u64,
 }
 
 impl<R: Recovery> Engine<R> {
-    /// An engine whose feeds run from now on.
     pub(crate) fn new(recovery: R, shared: Shared, feeds: Feeds<R::News>) -> Self {
         let mut engine = Self {
             recovery,
@@ -150,14 +150,14 @@ impl<R: Recovery> Engine<R> {
         engine
     }
 
-    /// Runs what the recovery wants to listen to.
+    /// Runs the feeds that the recovery wants.
     fn see_to_feeds(&mut self) {
         if let Some(wanted) = self.recovery.watches() {
             self.feeds.declare(wanted);
         }
     }
 
-    /// Runs until told to stop, then until what is under way has ended.
+    /// Runs until `stop` is cancelled, then until all running attempts have ended.
     pub(crate) async fn run(mut self, mut news: Inbox<R::News>, stop: CancellationToken) {
         let leadership = self.shared.leadership.clone();
         let released = self.shared.released.listen();
@@ -193,7 +193,7 @@ impl<R: Recovery> Engine<R> {
                 () = std::future::ready(()), if more => {}
                 () = sleep_until(wake.unwrap_or_else(far_away)), if wake.is_some() => {}
             }
-            // In every round, so that a flood of news cannot hold alarms up.
+            // In every round, so that a flood of changes cannot delay timers.
             self.agenda.wake_due();
             more = self.pump() || !news.is_empty();
             self.sweep();
@@ -206,21 +206,21 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// When something is to be done without any news.
+    /// When to wake up if no change arrives.
     fn next_wake(&mut self) -> Option<Instant> {
         let due = self.agenda.next_wake();
         if self.feeds.are_listed() {
             return due;
         }
-        // A list in doubt counts when its watch has come to the present, and that is no news.
+        // An unconfirmed list is accepted once its watch has caught up, and no change announces that.
         let lists_may_count = Instant::now() + LISTS_ASKED_FOR_EVERY;
         Some(due.map_or(lists_may_count, |due| due.min(lists_may_count)))
     }
 
-    // ---- what happens -------------------------------------------------------------------------
+    // ---- inputs -------------------------------------------------------------------------------
 
-    /// A term begins or ends. A term may follow another without a gap that anybody here saw: a process that slept learns of
-    /// both at once.
+    /// A term begins or ends. One term may follow another without a visible gap: a process that slept sees both at
+    /// once.
     fn lead(&mut self, term: Option<Term>) {
         self.led = term;
         self.standings.clear();
@@ -236,7 +236,7 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// Takes in news, unless they are of a feed that is wanted no more.
+    /// Processes a change, unless its feed is no longer declared.
     fn hear_item(&mut self, item: Item<R::News>) {
         if let Some(news) = self.feeds.open(item) {
             self.hear(news);
@@ -255,7 +255,8 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// The server's clock went forward: whoever waits for a time of it is judged again, and waits for as long as is right now.
+    /// The server's clock jumped forward: requeue every subject that waits for a server time, so that its wait is
+    /// computed again.
     fn set_alarms_anew(&mut self) {
         let soon = Instant::now() + ECHO_WITHIN;
         for pending in self.tracked.values_mut().filter_map(|it| it.pending.as_mut()) {
@@ -264,7 +265,7 @@ impl<R: Recovery> Engine<R> {
         self.agenda.wake_all();
     }
 
-    /// A person has stopped everything, or lets it go on.
+    /// A user has paused all writes, or resumed them.
     fn heed_the_pause(&mut self, version: u64) {
         let held = self.shared.leadership.pause().held();
         self.pause_heeded = version;
@@ -285,20 +286,20 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// Records an event that stands by itself.
+    /// Records an event that does not belong to an attempt.
     fn tell(&self, note: EventNote) {
         tell(&self.shared, self.led, note);
     }
 
-    // ---- judging ------------------------------------------------------------------------------
+    // ---- decisions ----------------------------------------------------------------------------
 
-    /// Looks at those whose turn it is; whether there are more of them than one round has time for.
+    /// Decides the subjects whose turn it is. Returns true if one round was too short for all of them.
     fn pump(&mut self) -> bool {
-        // Whoever led before us wrote until now, and one watch may show one write of it and another watch not yet another.
+        // The previous leader wrote until now, and the watches may show its writes incompletely.
         if !self.feeds.are_listed() {
             return false;
         }
-        // A subject under way is looked at again when it ends.
+        // A subject with a running attempt is decided again when the attempt ends.
         let mut later = Vec::new();
         let mut looks = 0;
         while looks < LOOKS_IN_A_ROUND
@@ -313,13 +314,13 @@ impl<R: Recovery> Engine<R> {
         more
     }
 
-    /// True if one more subject may be acted on.
+    /// True if one more attempt may run.
     fn has_room(&self) -> bool {
         self.in_flight.len() < self.shared.at_once
     }
 
-    /// Looks at a subject, unless that took long a moment ago: one with thousands of parts, each of which has news, would
-    /// otherwise be all that is ever looked at.
+    /// Decides a subject, unless that took long a moment ago. Otherwise a subject with thousands of changing parts
+    /// would take all the time.
     fn look_in_turn(&mut self, subject: R::Subject) {
         let began = Instant::now();
         if let Some(until) = self.agenda.rests_until(&subject, began) {
@@ -327,14 +328,14 @@ impl<R: Recovery> Engine<R> {
         }
         self.look_at(subject.clone());
         let took = began.elapsed().max(self.recovery.effort(&subject));
-        // Whatever it led to is followed up at once, and what is gone is not judged again.
+        // The follow-up of this decision must not be delayed, and a subject that is gone is not decided again.
         let is_followed_up = self.in_flight.contains(&subject) || self.agenda.is_queued(&subject);
         if took >= LONG_LOOK && !is_followed_up && self.tracked.contains_key(&subject) {
             self.agenda.rest(subject, began + took * REST_AFTER_LOOK);
         }
     }
 
-    /// Forgets what is remembered of subjects that are gone without a word: a list does not tell what is not in it.
+    /// Drops the state of subjects that disappeared without a deletion event: a relist does not name what it lacks.
     fn sweep(&mut self) {
         if self.tracked.len() < self.sweep_at {
             return;
@@ -366,7 +367,7 @@ impl<R: Recovery> Engine<R> {
             self.standings.set(&subject, None);
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
-            // No judgement of it will ask for the event any more.
+            // No decision will request the event again.
             if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::untold) {
                 self.tell(*note);
             }
@@ -375,12 +376,12 @@ impl<R: Recovery> Engine<R> {
         self.agenda.let_sleep(&subject);
         let Some(term) = self.led else { return };
         if self.shared.leadership.term() != Some(term) {
-            // Everything is looked at again in the next term, however short the gap.
+            // In the next term everything is decided again, however short the gap.
             return;
         }
         let acts = !judgement.verdict.actions().is_empty();
         if acts && !self.has_room() {
-            // It is judged again right before it is acted on, and only then is the brake asked, which counts what it lets through.
+            // It is decided again right before the attempt. Only then is the brake asked, which counts what it admits.
             if !judgement.verdict.actions().iter().any(Step::is_disruptive) {
                 self.note(&subject, &judgement);
                 self.standings.set(&subject, None);
@@ -417,7 +418,7 @@ impl<R: Recovery> Engine<R> {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
                 let before = self.tracked.insert(subject, Tracked { verdict, pending: None });
-                // Nor will this judgement ask for the event again.
+                // Nor will this decision request the event again.
                 if let Some(note) = before.and_then(Tracked::untold) {
                     self.tell(*note);
                 }
@@ -446,7 +447,8 @@ impl<R: Recovery> Engine<R> {
         }
     }
 
-    /// The brake's word on a verdict to act. What it lets pass counts from then on, and a retry of it not again.
+    /// Applies the pause, the clock check and the brake to a verdict to act. What the brake admits counts from then on,
+    /// but its retries do not count again.
     fn hold_back(
         &mut self,
         subject: &R::Subject,
@@ -459,7 +461,7 @@ impl<R: Recovery> Engine<R> {
             self.shared.metrics.held(R::NAME, held.code());
             return judgement.held_back(held);
         }
-        // Steps that are not carried out now must not count against the budget of the minute.
+        // Steps that are not carried out now must not use up the budget of this minute.
         if self.is_waiting(subject) || self.is_stale() {
             return judgement;
         }
@@ -473,7 +475,7 @@ impl<R: Recovery> Engine<R> {
         let outage = self.recovery.outage(subject, now);
         let admitted = self.known(subject).and_then(|pending| pending.admitted);
         if admitted.is_some_and(|at| now < brake::counts_until(at)) {
-            // Counted already; but what holds everything holds this too.
+            // Counted already, but a limit that blocks everything blocks this too.
             return self.brake().pass_again(now, judgement, outage);
         }
         let judgement = self.brake().pass(now, judgement, outage);
@@ -533,7 +535,7 @@ impl<R: Recovery> Engine<R> {
         tasks::spawn(async move {
             let mut untold = None;
             let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
-            // The engine waits for every end before it goes.
+            // The engine receives every end before it stops.
             let _ = ends.send(End { subject, done, untold, outcome, began: instant, term, epoch });
         });
     }
@@ -552,7 +554,6 @@ impl<R: Recovery> Engine<R> {
         self.feeds.watches().is_stale(self.shared.freshness)
     }
 
-    /// The number of the history that the watches know of.
     fn epoch(&self) -> u64 {
         self.feeds.watches().epoch()
     }
@@ -620,9 +621,9 @@ impl<R: Recovery> Engine<R> {
             }
             Outcome::Changed(verdict, until) => {
                 tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
-                // News that came in meanwhile may be those that the wait is for, and nobody tells them again.
+                // A change that arrived meanwhile may be the one to wait for, and it does not come again.
                 match until.filter(|until| *until > server && !pending.heard) {
-                    // Objects that are not watched are read again when they are due. News end the wait earlier.
+                    // Objects without a watch are read again when they are due. A change ends the wait earlier.
                     Some(until) => {
                         pending.echo_by = Some(time.instant_when_server_shows(until));
                         None
@@ -630,11 +631,11 @@ impl<R: Recovery> Engine<R> {
                     None => Some(pending.next_retry()),
                 }
             }
-            // The next judgement says what holds it.
+            // The next decision reports what blocks it.
             Outcome::HeldBack | Outcome::Failed(_, Failure::NotLeading | Failure::Paused) => None,
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
-                // Our view is behind. If news came in meanwhile it is not any more.
+                // Our view is behind, unless a change arrived meanwhile.
                 pending.echo_by = (!pending.heard).then(|| local + CATCH_UP_WITHIN);
                 None
             }
@@ -658,11 +659,11 @@ impl<R: Recovery> Engine<R> {
         self.agenda.enqueue(subject);
     }
 
-    /// How long the watch has to show what was written; none if nothing is to be waited for.
+    /// How long to wait for the watch to show the write; `None` to decide again at once.
     ///
-    /// The echo of a write may come before the answer to it, or before the attempt has ended with others, and does not
-    /// come again: so after news that came meanwhile, what is asked for now says whether they showed it. What asks for a step that
-    /// was just done is behind, or asks for more of the same, and is not believed for long.
+    /// The watch may show a write before its answer arrives, or before the other steps of the attempt end, and it does
+    /// not show it twice. So if a change arrived meanwhile, a fresh decision reveals whether it included the write. A
+    /// decision that repeats a step that was just done is behind, or wants more of the same, and waits only briefly.
     fn echo_within(
         &self,
         subject: &R::Subject,
@@ -682,7 +683,7 @@ impl<R: Recovery> Engine<R> {
         again.next().map(|_| CATCH_UP_WITHIN)
     }
 
-    /// Counts a verdict that differs from the last one; whether it did.
+    /// Counts a verdict in the metrics if it differs from the last one. Returns whether it did.
     fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why, R::Step>) -> bool {
         let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
         let tracked = self.tracked.entry(subject.clone()).or_default();
@@ -694,12 +695,10 @@ impl<R: Recovery> Engine<R> {
         is_new
     }
 
-    /// What is remembered of a subject, if it does not rest.
     fn known(&self, subject: &R::Subject) -> Option<&Pending> {
         self.tracked.get(subject)?.pending.as_deref()
     }
 
-    /// What is remembered of a subject that does not rest.
     fn pending(&mut self, subject: &R::Subject) -> &mut Pending {
         self.tracked.entry(subject.clone()).or_default().pending.get_or_insert_default()
     }
@@ -709,7 +708,7 @@ impl<R: Recovery> Engine<R> {
     }
 }
 
-/// The standing that follows from a verdict.
+/// The state that the gauges show for a verdict.
 fn standing_of<R: Recovery>(verdict: &Verdict<R::Why, R::Step>) -> Option<Standing> {
     match verdict {
         Verdict::Wait { why, .. } => Some(Standing::Waits(why.code())),
@@ -719,7 +718,8 @@ fn standing_of<R: Recovery>(verdict: &Verdict<R::Why, R::Step>) -> Option<Standi
     }
 }
 
-/// The event about a pause or its end. Every recovery records it, so its name is the same for all.
+/// The events about a pause or its end. Every recovery records them, so the name is the same for all and only one is
+/// stored.
 fn pause_events(home: &ObjectRef, before: Option<&str>, now: Option<&str>) -> Vec<EventNote> {
     let note = |verb: &str, reason: &'static str, kind, of: &str, message: &str| EventNote {
         name: format!("salvor-{verb}.{}", pause_token(of)),

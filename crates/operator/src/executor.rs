@@ -1,5 +1,5 @@
-//! The only code that writes to the objects that are judged. Every write is guarded, bounded in time by the lease,
-//! counted, and never repeated behind anybody's back. It carries out plain values, and knows no recovery.
+//! The only code that writes to the objects of the recoveries. Every write has preconditions, is bounded in time by the
+//! Lease, is counted, and is never repeated silently. It carries out plain values and knows no recovery.
 
 mod failure;
 mod mentions;
@@ -42,40 +42,39 @@ use crate::{
 
 pub(crate) use self::failure::{Failure, Refusal};
 
-/// A write that is not answered by then has an unknown outcome, and is judged anew.
+/// A write without an answer in this time has an unknown outcome, and the subject is decided again.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Events that are recorded by themselves, in flight at once: they must not hold up the work that they tell of.
+/// Limit on concurrent events outside of an attempt. They must not delay the work that they describe.
 const EVENTS_AT_ONCE: usize = 2;
-/// Writes that were not answered before and are sent again, under way at once.
+/// Limit on concurrent retries of unanswered writes.
 const AGAIN_AT_ONCE: usize = 2;
-/// Objects that are read at once for one write.
+/// Limit on concurrent reads for one write.
 const READS_AT_ONCE: usize = 8;
 
-/// The result of a write.
 #[derive(Debug)]
 pub(crate) enum Written {
     /// The object as the server now has it.
     Object(String),
-    /// Nothing that anybody would read: an event was told, or an object is going.
+    /// Nothing of use: an event was recorded, or an object is being deleted.
     Nothing,
 }
 
-/// Whose writes wait for each other. Each lane has limits of its own, so that what one does never holds up another.
+/// Writes of one lane wait for each other. Each lane has its own limits, so that no lane delays another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Recoveries: zombies and evictions.
+    /// Zombie and eviction recovery.
     Recovery,
-    /// Writes for Jobs, of which tenants can cause any number.
+    /// Writes for Jobs. Tenants can cause any number of them.
     Jobs,
-    /// What AppWrappers want, of which the same is true.
+    /// Writes for AppWrappers. Tenants can cause any number of them.
     AppWrappers,
-    /// Events that are told by themselves, and not as a step of some work.
+    /// Events that are not a step of an attempt.
     Events,
 }
 
 impl Lane {
-    /// True if a write that was not answered is looked for before it is sent again. An AppWrapper may be large: a server that is sent the
-    /// same again and again while it still works on it runs out of memory.
+    /// True if the outcome of an unanswered write is read before it is sent again. An AppWrapper may be large, and a
+    /// server that receives it again and again while it still processes it runs out of memory.
     pub(crate) fn reads_back(self) -> bool {
         match self {
             Self::AppWrappers => true,
@@ -84,12 +83,11 @@ impl Lane {
     }
 }
 
-/// The conditions of a write. It is not sent if one of them does not hold any more.
+/// The preconditions of a write. It is not sent if one of them no longer holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Basis {
-    /// The term in which it was judged.
     pub(crate) term: Term,
-    /// When the second look was sent; none if the write needs none.
+    /// When the second look was sent; `None` if the write needs none.
     pub(crate) looked: Option<Instant>,
 }
 
@@ -125,10 +123,9 @@ struct Inner {
     crash: CrashPoint,
 }
 
-/// The delay of the writes of a lane.
 struct Limits {
     permits: Semaphore,
-    /// Until when the server asks to be left alone.
+    /// Until when the server asked us to back off.
     quiet_until: Mutex<Option<Instant>>,
 }
 
@@ -142,21 +139,20 @@ impl Limits {
     }
 }
 
-/// The right to be under way. Who has it looks, and writes at once.
+/// The right to send a write. Its holder takes the second look and writes at once.
 pub(crate) struct Permit<'a> {
     executor: &'a Executor,
     lane: Lane,
     _held: SemaphorePermit<'a>,
 }
 
-/// One write on its way.
 struct Writing<'a> {
     inner: &'a Inner,
     basis: Basis,
 }
 
 impl Executor {
-    /// `writes` requests of what recovers, as many of Jobs, and as many of AppWrappers, are under way at once. A dry run sends none.
+    /// Limits concurrent writes of recoveries, of Jobs and of AppWrappers to `writes` each. A dry run sends none.
     pub(crate) fn new(
         client: Client,
         time: Time,
@@ -188,14 +184,14 @@ impl Executor {
         &self.0.client
     }
 
-    /// Waits for the right to be under way in a term. Waiting is fair: whoever asked first goes first.
+    /// Waits for the right to write in a term, first come, first served.
     pub(crate) async fn permit(&self, lane: Lane, term: Term) -> Result<Permit<'_>, Failure> {
         let held = self.limits(lane).permits.acquire().await.map_err(|_| Failure::NotLeading)?;
         self.0.leadership.time_left(term).ok_or(Failure::NotLeading)?;
         Ok(Permit { executor: self, lane, _held: held })
     }
 
-    /// Waits for the turn to send again what was not answered.
+    /// Waits for the turn to retry an unanswered write.
     pub(crate) async fn turn_again(&self) -> Result<SemaphorePermit<'_>, Failure> {
         self.0.again.acquire().await.map_err(|_| Failure::NotLeading)
     }
@@ -209,16 +205,15 @@ impl Executor {
         }
     }
 
-    /// How much longer the server asks a lane to wait. What it asks of recoveries it asks of all; what it asks of Jobs must not
-    /// hold up recoveries.
+    /// How much longer the server asks a lane to wait. A wait of the recovery lane applies to all lanes, but a wait of
+    /// another lane must not delay recoveries.
     pub(crate) fn pause(&self, lane: Lane) -> Option<Duration> {
-        // One after the other: they may be the same.
+        // Lock one after the other: they may be the same mutex.
         let lanes = *self.limits(lane).quiet_until();
         let everybodys = *self.0.recovery.quiet_until();
         lanes.max(everybodys)?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// The outcome of a step whose objects could not be read.
     pub(crate) fn failed_to_read(&self, error: kube::Error, lane: Lane) -> Failure {
         let failure = Failure::of(error);
         self.obey(&failure, lane);
@@ -227,12 +222,12 @@ impl Executor {
 
     fn obey(&self, failure: &Failure, lane: Lane) {
         if let Failure::Throttled(pause) = failure {
-            // Of two answers that were under way, the longer pause holds.
+            // Of two concurrent answers, the longer pause wins.
             let mut quiet = self.limits(lane).quiet_until();
             *quiet = (*quiet).max(Some(Instant::now() + *pause));
         }
     }
-    /// Carries out a write that rests on no look, or on one that was just taken, and needs nothing to be read.
+    /// Carries out a write that needs no reads, and either no second look or one that was just taken.
     pub(crate) async fn perform(
         &self,
         lane: Lane,
@@ -256,7 +251,7 @@ impl Executor {
 }
 
 impl Permit<'_> {
-    /// Reads objects for a step. Afterwards, when the second look has been taken, there is no time for it.
+    /// Reads objects for a step. This comes before the second look, because afterwards there is no time left for it.
     pub(crate) async fn read(
         &self,
         step: &'static str,
@@ -273,12 +268,12 @@ impl Permit<'_> {
         }
     }
 
-    /// Writes. Never waits out a pause that the server asked for: by then the judgement would be old.
+    /// Writes. Never waits out a pause that the server asked for: by then the decision would be stale.
     pub(crate) async fn write(&self, write: &Write<'_>, basis: Basis) -> Result<Written, Failure> {
         self.note(write.step, self.try_to_write(write, basis).await)
     }
 
-    /// Counts how a step ended, and heeds what the server asks for.
+    /// Counts how a step ended, and backs off if the server asks for it.
     fn note<T>(&self, step: &'static str, result: Result<T, Failure>) -> Result<T, Failure> {
         let code = result.as_ref().map_or_else(Failure::code, |_| "ok");
         self.executor.0.metrics.wrote(step, code);
@@ -294,12 +289,12 @@ impl Permit<'_> {
         if inner.dry_run {
             return Err(Failure::DryRun);
         }
-        // Whoever forgot to look has no look that counts.
+        // A missing look counts as expired.
         if write.effect.second_look != SecondLook::No && basis.looked.is_none() {
             return Err(Failure::LookTooOld);
         }
         self.unless_paused()?;
-        // The answer to a second look may have been the first to tell another time.
+        // The answer to the second look may have been the first to show another time.
         if write.effect.irreversible && inner.time.clocks_disagree().is_some() {
             return Err(Failure::ClockUnsettled);
         }
@@ -322,14 +317,14 @@ impl Writing<'_> {
         let request = request::request(write, &Signature { instance: &self.inner.instance, at })?;
         let answer = self.answer(request, write).await;
         match (&write.verb, answer) {
-            // The event has a name of its own: there already, it was recorded already. And a namespace that is going away
-            // takes no events, and nobody will read them there.
+            // The event has a fixed name: if it exists, it was recorded before. A terminating namespace accepts no
+            // events and needs none.
             (Verb::Record(_), Err(Failure::Stale | Failure::NamespaceTerminating(_))) => Ok(Written::Nothing),
             (Verb::Create { .. }, Err(Failure::Stale)) => {
                 let found = live::get(&self.inner.client, &path(&write.object)).await;
                 found.map_err(Failure::of)?.map(Written::Object).ok_or(Failure::Stale)
             }
-            // An object that is gone needs nothing more.
+            // A deleted object needs nothing more.
             (
                 Verb::Delete(_) | Verb::Evict(_) | Verb::Patch(Patch { gone_is_fine: true, .. }),
                 Err(Failure::Gone),
@@ -341,12 +336,13 @@ impl Writing<'_> {
     }
 
     async fn answer(&self, mut request: Request<Vec<u8>>, write: &Write<'_>) -> Result<Bytes, Failure> {
-        // Asked here, and once more when the first byte leaves: a process may sleep between any two instructions, and a
+        // Checked here, and again when the first byte is sent: a process may sleep between any two instructions, and a
         // request may wait for its connection.
         let condition = self.basis.condition(&self.inner.leadership);
         condition.check()?;
         request.extensions_mut().insert(condition);
-        // Events about earlier steps may still be recorded during a pause. Other writes are under way until they are answered.
+        // Events about earlier steps may still be recorded during a pause. Other writes hold the pass until they are
+        // answered.
         let _pass = match &write.verb {
             Verb::Record(_) => None,
             Verb::Create { .. } | Verb::Patch(_) | Verb::Delete(_) | Verb::Evict(_) => {
@@ -368,14 +364,14 @@ impl Writing<'_> {
         let text = text_of(body.into());
         let status = live::refused(code.as_u16(), &text, retry_after);
         Err(match code.as_u16() {
-            // A quota that somebody else changed at the same time; what was to be created is not there.
+            // A concurrent update of a quota, for example; the object was not created.
             409 if creates && status.reason != "AlreadyExists" => {
                 Failure::Api(kube::Error::Api(status.boxed()))
             }
             409 => Failure::Stale,
-            // The guard's UID is another object's: the API says so as a validation error.
+            // The API reports a UID precondition that does not match as a validation error.
             422 if is_about(&status, "metadata.uid") => Failure::Stale,
-            // Gone since it was judged.
+            // Deleted since the decision.
             404 => Failure::Gone,
             403 if has_cause(&status, "NamespaceTerminating") => {
                 Failure::NamespaceTerminating(status.message)
@@ -384,7 +380,7 @@ impl Writing<'_> {
                 let (verb, resource) = right(write);
                 Failure::Forbidden { verb, resource, message: status.message }
             }
-            // So is the word of a disruption budget, which has a Status as well.
+            // A PodDisruptionBudget also refuses an eviction with 429 and a Status.
             429 if is_admissions(&status, creates || matches!(write.verb, Verb::Evict(_))) => {
                 Failure::Api(kube::Error::Api(status.boxed()))
             }
@@ -393,7 +389,7 @@ impl Writing<'_> {
     }
 }
 
-/// An answer as text; it is only copied if it must be mended.
+/// The answer as text; copied only if it is not valid UTF-8.
 fn text_of(answer: Bytes) -> String {
     String::from_utf8(answer.into())
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())

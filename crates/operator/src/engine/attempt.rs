@@ -1,4 +1,4 @@
-//! One try at carrying out a verdict: permit, second look, gate, write.
+//! One attempt to carry out a verdict: permit, second look, gate, write.
 
 use std::{
     fmt::Display,
@@ -27,23 +27,22 @@ use crate::{
     watch::WatchSet,
 };
 
-/// Looks at most for one step, if each is over before the write can leave.
+/// Limit on second looks for one step when each expires before the write can be sent.
 const LOOKS: u32 = 3;
-/// Whoever was too late once shares only looks that count for so much longer.
+/// After a look has expired once, steps share only looks that stay valid for this much longer.
 const TIME_FOR_A_WRITE: Duration = Duration::from_millis(500);
 
-/// The outcome of an attempt.
 pub(super) enum Outcome<S> {
     Done,
-    /// The live objects say otherwise than the view did; perhaps that it is due later.
+    /// The live objects differ from the view. The time is set if the step is due later.
     Changed(String, Option<Timestamp>),
-    /// The brake took hold, or the view grew old, before it was written.
+    /// The brake engaged, or the view became stale, before the write.
     HeldBack,
     Failed(Box<S>, Failure),
 }
 
 impl<S: Step> Outcome<S> {
-    /// The event that could not be recorded, if it is that which failed.
+    /// The event that could not be recorded, if recording it is what failed.
     pub(super) fn untold(&self) -> Option<&EventNote> {
         match self {
             Self::Failed(step, _) => match step.tells() {
@@ -61,12 +60,12 @@ pub(super) struct Gate {
     pub(super) brake: Arc<Mutex<Brake>>,
     pub(super) watches: WatchSet,
     pub(super) freshness: Duration,
-    /// Says whether an outage around the subject blocks it.
+    /// Whether an outage around the subject blocks it.
     pub(super) outage: Outage,
 }
 
 impl Gate {
-    /// True if a step may be written now. What it may cost was counted when it was judged.
+    /// True if a step may be written now. The brake already counted it when it was decided.
     fn lets_through<S: Step>(&self, step: &S) -> bool {
         if self.watches.is_outdated() || (step.needs_a_fresh_view() && self.watches.is_stale(self.freshness))
         {
@@ -77,34 +76,32 @@ impl Gate {
     }
 }
 
-/// One try at carrying out a verdict.
 pub(super) struct Attempt<I: LiveInquiry> {
     pub(super) executor: Executor,
     pub(super) lane: Lane,
     pub(super) time: Time,
     pub(super) gate: Gate,
     pub(super) term: Term,
-    /// True if a write of the last attempt was not answered: what came of it is read before anything is sent again.
+    /// True if a write of the last attempt was not answered. Its outcome is read before anything is sent again.
     pub(super) reads_back: bool,
-    /// There if some step needs a second look, or all do.
+    /// Present if any step, or the whole attempt, needs a second look.
     pub(super) inquiry: Option<I>,
-    /// The last look, which steps share while it counts.
+    /// The last look. Steps share it while it is valid.
     pub(super) look: tokio::sync::Mutex<Option<Look<I::Step>>>,
     pub(super) actions: Vec<I::Step>,
     pub(super) why: String,
 }
 
-/// The outcome of a second look.
 pub(super) struct Look<S> {
-    /// When it was sent.
+    /// When the read was sent.
     taken: Instant,
-    /// True if our own write has changed what it saw.
+    /// True if our own write has changed the objects since.
     is_past: bool,
-    /// The steps that the live objects ask for.
+    /// The steps that the live objects require.
     steps: Vec<S>,
-    /// Where in them the next one is expected: of ten thousand, not all are compared with all.
+    /// Index at which the next step is expected. This avoids comparing each of ten thousand steps with all others.
     next: usize,
-    /// Why, and until when there is nothing to do, if that is known.
+    /// Why there is nothing to do, and until when, if that is known.
     why: String,
     until: Option<Timestamp>,
 }
@@ -124,12 +121,12 @@ impl<S: Step> Look<S> {
         Self { taken, is_past: false, steps, next: 0, why, until }
     }
 
-    /// True if it still shows what is.
+    /// True if the look is still valid.
     fn counts(&self) -> bool {
         !self.is_past && self.taken.elapsed() < LOOK_AGAIN
     }
 
-    /// The step as the live objects ask for it, or what they say instead.
+    /// The step as the live objects require it, or what they require instead.
     pub(super) fn step(&mut self, judged: &S) -> Result<S, Stop> {
         let next = self.next.min(self.steps.len());
         let mut places = (next..self.steps.len()).chain(0..next);
@@ -143,7 +140,6 @@ impl<S: Step> Look<S> {
     }
 }
 
-/// Why a step was not done.
 pub(super) enum Stop {
     Changed(String, Option<Timestamp>),
     HeldBack,
@@ -190,7 +186,7 @@ impl<I: LiveInquiry> Attempt<I> {
                     Err(Stop::HeldBack) => {
                         stopped.get_or_insert(Outcome::HeldBack);
                     }
-                    // Of several ends the one that the recovery may have to take into account.
+                    // If several steps fail, report the failure that the recovery may have to handle.
                     Err(Stop::Failed(failure)) => {
                         let has_failed = matches!(stopped, Some(Outcome::Failed(..)));
                         if !has_failed || failure.refusal_of(step).is_some() {
@@ -200,7 +196,7 @@ impl<I: LiveInquiry> Attempt<I> {
                 }
             }
             if let Some(stopped) = stopped {
-                // The work must not wait for the telling: that is made up for afterwards.
+                // A failed event must not stop the work; it is recorded afterwards.
                 let Some(note) = stopped.untold() else { return (done, stopped) };
                 *untold = Some(note.clone());
                 not_told = Some(stopped);
@@ -209,8 +205,8 @@ impl<I: LiveInquiry> Attempt<I> {
         (done, not_told.unwrap_or(Outcome::Done))
     }
 
-    /// Carries out one step: first the permit, which may take any time, then what must be read for the write, then the look,
-    /// then the write.
+    /// Carries out one step: first the permit, which may take any time, then the reads for the write, then the second
+    /// look, then the write.
     async fn carry_out(&self, step: &I::Step, written: Option<&str>) -> Result<(I::Step, Written), Stop> {
         if let Some(Tells::InPassing(note)) = step.tells() {
             self.executor.mention(note.clone(), self.term);
@@ -229,7 +225,7 @@ impl<I: LiveInquiry> Attempt<I> {
                 (self.as_last_judged(step).await, None)
             };
             match self.write(&permit, &step, &reads, &read, looked).await {
-                // Something on the way took too long. What was seen is not known any more.
+                // Something took too long and the look expired. Look again.
                 Err(Stop::Failed(Failure::LookTooOld)) => {}
                 other => return other.map(|answer| (step, answer)),
             }
@@ -237,7 +233,7 @@ impl<I: LiveInquiry> Attempt<I> {
         Err(Failure::LookTooOld.into())
     }
 
-    /// A step that needs no look, as the last look asked for it: an event tells of what was written by then.
+    /// A step that needs no look, as the last look required it: an event describes what was written by then.
     async fn as_last_judged(&self, step: &I::Step) -> I::Step {
         let mut look = self.look.lock().await;
         look.as_mut().and_then(|look| look.step(step).ok()).unwrap_or_else(|| step.clone())
@@ -254,7 +250,7 @@ impl<I: LiveInquiry> Attempt<I> {
         if !self.gate.lets_through(step) {
             return Err(Stop::HeldBack);
         }
-        // The second look may ask for a write that rests on other objects than were read.
+        // The second look may require a write that depends on other objects than those that were read.
         if step.reads() != reads {
             return Err(Failure::Stale.into());
         }
@@ -262,7 +258,7 @@ impl<I: LiveInquiry> Attempt<I> {
         Ok(permit.write(&write, Basis { term: self.term, looked }).await?)
     }
 
-    /// The step as the live objects ask for it, and since when that is known.
+    /// The step as the live objects require it, and when they were read.
     async fn look_again(
         &self,
         step: &I::Step,
@@ -286,7 +282,7 @@ impl<I: LiveInquiry> Attempt<I> {
         };
         let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
         let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);
-        // A look that takes longer than it counts is no look.
+        // A look that takes longer than its validity is useless.
         let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
             Ok(Ok(judgement)) => judgement,
             Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),

@@ -1,24 +1,24 @@
-//! How many subjects wait, are blocked, or are stuck because nobody consented: what the gauges show.
+//! Counts the subjects that wait, are blocked, or lack consent, for the gauges.
 
 use std::collections::BTreeMap;
 
 use crate::{metrics::Metrics, recovery::Subject};
 
-/// Why a subject that may need a recovery has not got it.
+/// Why a subject that may need a recovery has not been recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
     /// It waits for a time, for this reason.
     Waits(&'static str),
-    /// This limit holds it.
+    /// This limit blocks it.
     Blocked(&'static str),
-    /// Nobody has allowed it.
+    /// It has no consent.
     WithoutConsent,
 }
 
-/// The standing of each subject that has one. Whoever is well, or is acted on, has none.
+/// The state of each subject that has one. Subjects that are healthy or being acted on have none.
 pub(super) struct Standings<S> {
     of: BTreeMap<S, Standing>,
-    /// The number in each standing, those that are empty by now included: their gauges must say so.
+    /// Includes states whose count dropped to 0, because their gauges must show that.
     counts: BTreeMap<Standing, usize>,
     changed: bool,
 }
@@ -28,7 +28,6 @@ impl<S: Subject> Standings<S> {
         Self { of: BTreeMap::new(), counts: BTreeMap::new(), changed: true }
     }
 
-    /// A subject has this standing from now on, or none.
     pub(super) fn set(&mut self, subject: &S, standing: Option<Standing>) {
         let before = match standing {
             Some(standing) => self.of.insert(subject.clone(), standing),
@@ -46,7 +45,7 @@ impl<S: Subject> Standings<S> {
         }
     }
 
-    /// Forgets those that are not there any more.
+    /// Drops the subjects that are gone.
     pub(super) fn retain(&mut self, is_there: impl Fn(&S) -> bool) {
         let gone: Vec<S> = self.of.keys().filter(|subject| !is_there(subject)).cloned().collect();
         for subject in gone {
@@ -54,12 +53,12 @@ impl<S: Subject> Standings<S> {
         }
     }
 
-    /// Forgets all: only whoever leads judges.
+    /// Drops all: only the leader decides.
     pub(super) fn clear(&mut self) {
         self.retain(|_| false);
     }
 
-    /// Shows the numbers, if any has changed. So many more are stuck without consent, of which nothing else is known here.
+    /// Updates the gauges if any count has changed. `unconsented` more subjects lack consent that are not tracked here.
     pub(super) fn show(&mut self, recovery: &'static str, unconsented: usize, metrics: &Metrics) {
         let own = self.counts.get(&Standing::WithoutConsent).copied().unwrap_or(0);
         metrics.without_consent(recovery, own + unconsented);

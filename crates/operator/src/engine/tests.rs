@@ -1,4 +1,4 @@
-//! The engine with a recovery that wants what it is told to want, in paused time.
+//! The engine with a scripted recovery, in paused time.
 
 use std::sync::{Arc, Mutex};
 use std::{
@@ -91,9 +91,9 @@ struct Told {
     told: BTreeSet<&'static str>,
     judged: Arc<Mutex<Vec<&'static str>>>,
     looking: Looking,
-    /// A judgement takes this long, in real time.
+    /// Real time that a decision takes.
     judging: Duration,
-    /// A watch without whose list nothing is judged.
+    /// A watch that must be listed before anything is decided.
     counts: Option<Arc<WatchHealth>>,
 }
 
@@ -108,7 +108,7 @@ impl Project for Things {
     }
 }
 
-/// The duration of each look, the last one for all that follow, and the number of looks.
+/// The duration of each look (the last one repeats), and the number of looks.
 #[derive(Clone, Default)]
 struct Looking {
     takes: Arc<Mutex<VecDeque<Duration>>>,
@@ -188,7 +188,7 @@ fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold, AnyStep> {
     Judgement { verdict, findings: vec![] }
 }
 
-/// Finds what is there when it looks, not when it was asked for.
+/// Finds the state at the time of the look, not at the time of its creation.
 struct Look(&'static str, World, Looking);
 
 impl LiveInquiry for Look {
@@ -284,7 +284,7 @@ struct Bench {
     keeper: BrakeKeeper,
 }
 
-/// Feeds that are not declared, beside watches as they are given.
+/// Feeds without declarations, with the given watches.
 fn feeds(api: &FakeApi, keeper: &BrakeKeeper, watches: &[Arc<WatchHealth>]) -> (Feeds<News>, Inbox<News>) {
     let (feeds, inbox) = Feeds::new(Hub::new(Source::new(api.client.clone()), keeper.clone()));
     watches.iter().for_each(|watch| feeds.watches().add(watch));
@@ -297,9 +297,9 @@ struct Options {
     pods_per_minute: u32,
     watches: Vec<Arc<WatchHealth>>,
     notices: Notices,
-    /// A watch without whose list nothing is judged.
+    /// A watch that must be listed before anything is decided.
     counts: Option<Arc<WatchHealth>>,
-    /// Writes at once; as many as anybody could want if none are given.
+    /// Limit on concurrent writes; a high limit if 0.
     writes: u32,
 }
 
@@ -310,12 +310,12 @@ impl Bench {
         Self::with(Options::default(), answer)
     }
 
-    /// Leads for a day, and does two things at once.
+    /// Leads for a day, with two attempts at once.
     fn with(options: Options, answer: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         let api = FakeApi::new(answer);
         let time = Time::system();
         time.learn(time.local(), time.local(), time.local());
-        // Some answers later, the server's clock is known to a twentieth of a second.
+        // After several answers the server's clock is known to a twentieth of a second.
         time.learn(time.local(), time.local(), time.local() - Duration::from_millis(950));
         let metrics = Metrics::new(&time);
         let (leadership, lead) = Leadership::scripted();
@@ -375,25 +375,25 @@ impl Bench {
         assert!(self.news.send(news).await.is_ok(), "the engine runs");
     }
 
-    /// From now on so many of so many nodes are lost.
+    /// Reports that `unreachable` of `total` nodes are lost.
     fn nodes(&self, unreachable: u32, total: u32) {
         self.keeper.see(&[("", unreachable, total)]);
     }
 
-    /// Writes about pods: the method, and the pod or event.
+    /// The methods of all writes about pods, events included.
     fn written(&self) -> Vec<String> {
         let of_pods = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/ns/"));
         of_pods.map(|a| a.method.to_string()).collect()
     }
 
-    /// Which events were told about ourselves.
+    /// The reasons of the events about ourselves.
     fn announced(&self) -> Vec<String> {
         let of_us = self.api.asked().into_iter().filter(|a| a.path.contains("/namespaces/home/"));
         of_us.map(|a| a.body["reason"].as_str().unwrap().to_owned()).collect()
     }
 }
 
-/// Lets some time pass, and everything that is due in it.
+/// Lets time pass, and runs everything that is due in it.
 async fn pass(seconds: f64) {
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
 }
@@ -430,8 +430,8 @@ async fn what_a_second_look_finds_to_be_due_later_is_done_then() {
     assert!((Duration::from_secs(40)..Duration::from_secs(41)).contains(&patched), "{patched:?}");
 }
 
-/// The look finds that something is to be waited for. While it is under way the news come that this is over, and nobody tells
-/// them again.
+/// The look finds something to wait for. During the look a change reports that this is over, and it does not come
+/// again.
 #[tokio::test(start_paused = true)]
 async fn news_that_came_during_a_look_end_the_wait_that_it_asks_for() {
     let bench = Bench::new(|_| Answer::ok());
@@ -527,8 +527,8 @@ impl Recovery for Large {
     }
 }
 
-/// A server that has too much to do is not sent the same again and again: the wait doubles, each time there is a look before, and what the
-/// look finds to be done is not sent.
+/// An overloaded server does not receive the same write again and again: the backoff doubles, each retry looks first,
+/// and a write that the look finds done is not sent.
 #[tokio::test(start_paused = true)]
 async fn what_was_not_answered_is_looked_for_and_sent_again_after_seconds_that_double() {
     let bench = Bench::new(|asked| if asked.method == Method::PATCH { Answer::Never } else { Answer::ok() });
@@ -541,7 +541,7 @@ async fn what_was_not_answered_is_looked_for_and_sent_again_after_seconds_that_d
     pass(80.0).await;
     let times = bench.api.times(&Method::PATCH);
     let gaps: Vec<u64> = times.windows(2).map(|w| (w[1] - w[0]).as_secs()).collect();
-    // An answer is waited for for ten seconds.
+    // Each write times out after ten seconds.
     assert_eq!(gaps, [11, 12, 14, 18], "{gaps:?}");
     assert_eq!(looks.load(Ordering::Relaxed), times.len());
     bench.live.lock().unwrap().insert("a", Want::Nothing);
@@ -587,7 +587,7 @@ async fn an_event_that_fails_holds_nothing_up_and_is_made_up_for() {
     bench.want("a", &[Patch, Tell, Delete]).await;
     pass(0.05).await;
     assert_eq!(bench.written(), ["PATCH", "POST", "DELETE"]);
-    // The pod stays, as one held by a finalizer does.
+    // The pod stays, as one with a finalizer does.
     bench.want("a", &[Tell]).await;
     pass(60.0).await;
     assert_eq!(bench.written(), ["PATCH", "POST", "DELETE", "POST", "POST", "POST"]);
@@ -635,7 +635,7 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     );
     bench.nodes(2, 5);
     pass(30.0).await;
-    // Another node comes back: the wait begins anew.
+    // Another node comes back: the wait starts over.
     bench.nodes(1, 5);
     pass(49.0).await;
     assert_eq!(bench.written(), ["POST"], "more nodes may come back");
@@ -643,14 +643,14 @@ async fn the_brake_holds_and_its_release_wakes_what_was_held() {
     assert!(metrics.contains("salvor_brake_engaged 1\n"), "{metrics}");
     assert!(metrics.contains("salvor_held_total{recovery=\"told\",by=\"Settling\"}"), "{metrics}");
     assert_eq!(bench.announced(), ["BrakeEngaged"]);
-    // After an hour without an answer the server's clock is known to a few seconds only.
+    // After an hour without an answer the server's clock is only known to a few seconds.
     pass(6.0).await;
     assert_eq!(bench.written(), ["POST", "PATCH", "DELETE"]);
     assert_eq!(bench.announced(), ["BrakeEngaged", "BrakeReleased"]);
     assert!(bench.metrics.render().contains("salvor_brake_engaged 0\n"));
 }
 
-/// The cluster as a whole is not held, so nobody is told of it by a transition.
+/// The cluster as a whole is not blocked, so no transition announces the release.
 #[tokio::test(start_paused = true)]
 async fn a_zone_that_is_let_go_wakes_what_it_held() {
     let bench = Bench::new(|_| Answer::ok());
@@ -703,7 +703,7 @@ async fn a_pause_holds_everything_and_its_end_wakes_it_without_a_storm() {
     assert_eq!(bench.announced(), ["Paused", "Resumed"]);
 }
 
-/// The switch is moved while an attempt is between two of its writes.
+/// The pause begins while an attempt is between two of its writes.
 #[tokio::test(start_paused = true)]
 async fn a_pause_in_the_middle_of_an_attempt_lets_no_other_write_begin() {
     let bench = Bench::new(|asked| {
@@ -745,7 +745,7 @@ async fn while_it_is_not_certain_what_time_it_is_nothing_is_done_that_cannot_be_
     assert_eq!(bench.written(), ["POST", "PATCH"]);
 }
 
-/// By a clock that is an hour behind, an alarm is set for as late as alarms are set.
+/// By a clock that is an hour behind, the timer is set as late as possible.
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_by_a_clock_that_does_not_count_any_more() {
     let bench = Bench::new(|_| Answer::ok());
@@ -753,7 +753,7 @@ async fn nobody_waits_by_a_clock_that_does_not_count_any_more() {
     let answer = |date: Timestamp| bench.time.learn(bench.time.local(), bench.time.local(), date);
     answer(bench.time.local() - hour);
     bench.tell(News::Pod("a", Want::At(bench.time.local() + Duration::from_secs(30)))).await;
-    // The right clock alone is told from now on; after five minutes the other one is forgotten.
+    // From now on only the right clock is observed; after five minutes the other one is dropped.
     for _ in 0..5 {
         pass(61.0).await;
         answer(bench.time.local());
@@ -780,7 +780,7 @@ async fn what_was_held_is_let_through_gradually() {
     };
     assert_eq!(patched(), 1);
     bench.tell(News::Gone("a")).await;
-    // It falls in the middle: nothing more for now, and then little again.
+    // It ends in the middle: nothing more for now, and then a slow start again.
     bench.nodes(1, 5);
     pass(49.0).await;
     assert_eq!(patched(), 1);
@@ -926,7 +926,7 @@ async fn nothing_is_done_between_revisions_that_go_backwards_and_the_list_after_
     assert_eq!(bench.written().len(), 1);
 }
 
-/// It may be of the time before: taken in, it would be later than all that comes now.
+/// The answer may be from before the restore. Its revision would then be higher than all new ones.
 #[tokio::test(start_paused = true)]
 async fn an_answer_to_what_began_before_revisions_went_backwards_is_not_taken_in() {
     for goes_back in [false, true] {
@@ -970,7 +970,7 @@ thread_local! {
     static DRY_RUN_LINES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Counts them. It is everybody's: one that comes and goes with a test may miss what others log for the first time.
+/// Counts them. It is one global subscriber: one per test may miss callsites that other tests register first.
 struct Lines;
 
 struct Message;
@@ -1007,7 +1007,7 @@ impl tracing::Subscriber for Lines {
 
 #[tokio::test(start_paused = true)]
 async fn a_dry_run_sends_nothing_and_says_everything_once() {
-    // Only this test asks for it, and so only once.
+    // Only this test sets it, so it is set once.
     tracing::subscriber::set_global_default(Lines).unwrap();
     let bench = Bench::with(Options { dry_run: true, ..Options::default() }, |_| Answer::ok());
     for _ in 0..5 {
@@ -1023,7 +1023,7 @@ async fn a_follower_keeps_up_and_does_nothing_until_it_leads() {
     let bench = Bench::new(fails_at(Method::PATCH, 500));
     bench.want("a", &[Patch]).await;
     bench.tell(News::Pod("quiet", Want::Nothing)).await;
-    // Long enough for the distance between two tries to have grown.
+    // Long enough for the backoff to have grown.
     pass(100.0).await;
     (bench.lead)(None);
     bench.want("b", &[Delete]).await;
@@ -1044,7 +1044,7 @@ async fn a_follower_keeps_up_and_does_nothing_until_it_leads() {
 async fn a_new_term_waits_for_nothing_that_an_earlier_one_had_to_wait_for() {
     let bench = Bench::new(fails_at(Method::PATCH, 500));
     bench.want("a", &[Patch]).await;
-    // Long enough for the distance between two tries to have grown.
+    // Long enough for the backoff to have grown.
     pass(100.0).await;
     (bench.lead)(None);
     pass(0.1).await;
@@ -1088,7 +1088,7 @@ async fn what_is_under_way_is_finished_before_the_end_and_nothing_new_is_begun()
     pass(1.0).await;
     let began = Instant::now();
     bench.stop.cancel();
-    // The engine is not obliged to hear of it any more.
+    // The engine need not process it any more.
     let _ = bench.news.send(News::Pod("b", Want::Steps(&[Patch]))).await;
     let Bench { engine, api, .. } = bench;
     soon(engine).await.unwrap();
@@ -1111,7 +1111,7 @@ async fn what_changes_while_it_is_acted_on_is_judged_again() {
     assert_eq!(bench.written(), ["PATCH", "DELETE"], "nobody tells it again, so it is not waited for");
 }
 
-/// The watch shows a write before its answer is there, as it does of the last pod of a workload that is force deleted. What is
+/// The watch shows a write before its answer arrives, as happens with the last pod of a force-deleted workload. What is
 /// due then is done at once.
 #[tokio::test(start_paused = true)]
 async fn an_echo_that_comes_before_the_answer_is_not_waited_for() {
@@ -1127,8 +1127,8 @@ async fn an_echo_that_comes_before_the_answer_is_not_waited_for() {
     assert_eq!(bench.written(), ["DELETE", "PATCH"]);
 }
 
-/// News that came before the answer may be of anything. Who then asks for the same again has not seen the write yet, and what
-/// was done is not done again before the watch has had its time.
+/// A change before the answer may be about anything. A decision that then repeats the step has not seen the write yet,
+/// so the step is not repeated before the watch has had its time.
 #[tokio::test(start_paused = true)]
 async fn news_that_came_before_the_answer_and_are_no_echo_lead_to_no_second_write() {
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
@@ -1193,7 +1193,7 @@ async fn no_write_follows_a_look_that_took_longer_than_it_counts() {
     assert_eq!(bench.written(), Vec::<String>::new());
     assert!(bench.metrics.render().contains("salvor_retries_total{recovery=\"told\"} 1\n"));
     pass(10.0).await;
-    // Given up after a second, again 0.2 s later, given up, again 0.4 s later: the third is answered in time.
+    // Times out after a second, again 0.2 s later, times out, again 0.4 s later: the third is answered in time.
     assert_eq!(bench.written(), ["PATCH"]);
     let written = bench.api.times(&Method::PATCH)[0] - began;
     assert!((3.5..3.6).contains(&written.as_secs_f64()), "{written:?}");
@@ -1201,7 +1201,7 @@ async fn no_write_follows_a_look_that_took_longer_than_it_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn steps_share_a_look_only_while_it_counts() {
-    // The event after the patch takes its time; the delete needs a look of its own either way.
+    // The event after the patch is slow; the delete needs a look of its own either way.
     let bench = Bench::new(|asked| match asked.method {
         Method::POST => Answer::ok().late(Duration::from_secs(5)),
         _ => Answer::ok(),
@@ -1217,7 +1217,7 @@ async fn steps_share_a_look_only_while_it_counts() {
     assert_eq!(bench.written(), ["PATCH", "POST"], "the node is back");
 }
 
-/// Our own patch has changed the pod: what was seen before it says nothing about the delete.
+/// Our own patch has changed the pod, so an earlier look says nothing about the delete.
 #[tokio::test(start_paused = true)]
 async fn a_look_does_not_outlive_a_write_of_ours_to_what_it_saw() {
     let bench = Bench::new(|_| Answer::ok());
@@ -1227,7 +1227,7 @@ async fn a_look_does_not_outlive_a_write_of_ours_to_what_it_saw() {
     assert_eq!((bench.written(), looks), (vec!["PATCH".into(), "DELETE".into()], 2));
 }
 
-/// Ten pods of a Job, made one after the other on a slow server, while the Job is deleted unseen.
+/// Ten pods of a Job, created one after the other on a slow server, while the Job is deleted unnoticed.
 #[tokio::test(start_paused = true)]
 async fn steps_at_once_do_not_outlive_their_look() {
     let api = FakeApi::new(|_| Answer::ok().late(Duration::from_millis(300)));
@@ -1287,7 +1287,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
     };
     let (done, outcome) = attempt.run("told", &"j", &mut None).await;
     assert!(matches!(outcome, Outcome::Changed(..)));
-    // One at 0, 300, 600 ms; at 900 ms the look is taken again, and at 1800 ms: then the Job is gone.
+    // One at 0, 300, 600 ms; looks again at 900 ms and at 1800 ms: then the Job is gone.
     assert_eq!((done.len(), api.count(&Method::POST)), (6, 6));
     assert_eq!(inquiry.2.load(Ordering::Relaxed), 3, "a look serves several steps");
 }
@@ -1354,7 +1354,7 @@ async fn no_pod_is_made_on_an_old_view_or_for_what_is_gone_unseen() {
     assert!(bench.written().starts_with(&["POST".to_owned()]), "{:?}", bench.written());
 }
 
-/// A process that slept through another's tenure learns of the end of its term and of the next one at once.
+/// A process that slept through another's tenure sees the end of its term and the next one at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_term_that_nobody_saw_end_is_another_term() {
     let health = WatchHealth::new("pods");
@@ -1371,7 +1371,7 @@ async fn a_term_that_nobody_saw_end_is_another_term() {
     pass(0.1).await;
     bench.judged.lock().unwrap().clear();
     bench.live.lock().unwrap().insert("b", Want::Nothing);
-    // Nothing here runs between the end of the term and the next one.
+    // No task runs between the end of the term and the next one.
     tokio::time::advance(Duration::from_secs(8)).await;
     (bench.lead)(LONG);
     pass(0.2).await;
@@ -1453,10 +1453,10 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
     engine.recovery.seen.lock().unwrap().clear();
     engine.look_at("a");
     assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
-    // One that took long to be found missing.
+    // A subject whose absence took long to find.
     engine.look_in_turn("b");
     assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
-    // One that a list does not have any more, of which nobody is told.
+    // A subject that a relist no longer contains, without a deletion event.
     engine.hear(News::Pod("c", Want::At(Timestamp::MAX)));
     engine.pump();
     engine.recovery.seen.lock().unwrap().clear();

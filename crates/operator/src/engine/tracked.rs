@@ -1,4 +1,4 @@
-//! The memory of a subject between two judgements.
+//! State of a subject between two decisions.
 
 use std::time::Duration;
 
@@ -7,49 +7,47 @@ use jiff::Timestamp;
 use salvor_recovery::event::EventNote;
 use tokio::time::Instant;
 
-/// So many refusals in a second are taken into account by the recovery itself. With more it waits as after any failure, whatever the
-/// recovery says: two writes that are refused in turn would be sent for ever.
+/// Up to this many refusals per second, the recovery handles them itself. Beyond that the subject backs off as after
+/// any failure; otherwise two writes that are refused in turn would be sent for ever.
 const REFUSALS_AT_ONCE: u32 = 64;
 const REFUSALS_IN: Duration = Duration::from_secs(1);
 
-/// What is remembered of a subject.
 #[derive(Default)]
 pub(super) struct Tracked {
-    /// The last verdict and reason, to count changes only.
+    /// The last verdict and reason, so that only changes are counted.
     pub(super) verdict: Option<(&'static str, &'static str)>,
-    /// There are many subjects, and most of them rest.
+    /// Boxed, because there are many subjects and most have nothing pending.
     pub(super) pending: Option<Box<Pending>>,
 }
 
-/// What is remembered of a subject that does not rest.
+/// State of a subject that has something pending.
 #[derive(Default)]
 pub(super) struct Pending {
-    /// When it became due.
     pub(super) due: Option<Timestamp>,
     pub(super) attempts: u32,
-    /// So many attempts in a row ended in a write that was not answered.
+    /// Consecutive attempts that ended with an unanswered write.
     pub(super) unanswered: u32,
     pub(super) not_before: Option<Instant>,
-    /// When the brake let it through; as long as that counts, a retry of the same is not counted again.
+    /// When the brake admitted it. While that counts, a retry is not counted again.
     pub(super) admitted: Option<Timestamp>,
-    /// Waiting for the watch to show what we wrote, or what others did, or for what the live objects named as the time.
+    /// Waiting until then for the watch to show our write or another change, or for the time that the live objects
+    /// implied.
     pub(super) echo_by: Option<Instant>,
-    /// True if there was news since it was last acted on.
+    /// True if a change arrived since the last attempt began.
     pub(super) heard: bool,
-    /// When the first of some refusals came after which it was judged again at once, and how many have come since.
+    /// When the current burst of refusals began, and how many there were since.
     pub(super) refused: Option<(Instant, u32)>,
-    /// The event that could not be recorded. Boxed: nearly no subject ever has one.
+    /// The event that could not be recorded. Boxed, because few subjects have one.
     pub(super) untold: Option<Box<EventNote>>,
 }
 
 impl Tracked {
-    /// The event that could not be recorded.
     pub(super) fn untold(self) -> Option<Box<EventNote>> {
         self.pending?.untold
     }
 
-    /// What still counts of it in a new term. Whoever led meanwhile has written and counted, so what we remember of our own tries
-    /// is worth nothing.
+    /// The part that stays valid in a new term. The previous leader may have written and counted meanwhile, so our own
+    /// retry state is void.
     pub(super) fn in_a_new_term(&self) -> Self {
         let due = self.pending.as_ref().and_then(|pending| pending.due);
         let pending = due.map(|due| Box::new(Pending { due: Some(due), ..Pending::default() }));
@@ -58,7 +56,8 @@ impl Tracked {
 }
 
 impl Pending {
-    /// Notes a refusal after which it should be judged again at once; false if there were so many that it waits all the same.
+    /// Records a refusal after which the subject should be decided again at once. Returns false if there were so many
+    /// that it backs off.
     pub(super) fn may_go_on_at_once(&mut self, now: Instant) -> bool {
         let (since, times) = match self.refused {
             Some((since, times)) if now - since < REFUSALS_IN => (since, times + 1),
@@ -68,13 +67,13 @@ impl Pending {
         times <= REFUSALS_AT_ONCE
     }
 
-    /// The wait after one more failed try.
+    /// The backoff after one more failed attempt.
     pub(super) fn next_retry(&mut self) -> Duration {
         self.attempts = self.attempts.saturating_add(1);
         FIRST_RETRY.saturating_mul(2u32.saturating_pow(self.attempts.min(20) - 1)).min(LONGEST_RETRY)
     }
 
-    /// The wait after one more write that was not answered, where it is looked for before it is sent again.
+    /// The backoff after one more unanswered write, on a lane that reads its outcome before it sends again.
     pub(super) fn next_look(&self) -> Duration {
         Duration::from_secs(1u64 << self.unanswered.saturating_sub(1).min(10)).min(LONGEST_RETRY)
     }

@@ -7,54 +7,48 @@ use salvor_recovery::{Step, step::Errors};
 
 use crate::{departure::NotSent, live, looks::LOOK_HOLDS};
 
-/// A pause longer than this is a mistake of whoever asks for it.
+/// Upper limit in seconds for a requested pause; a longer one is a mistake of the server.
 const LONGEST_PAUSE: u64 = 300;
 
-/// The status code of a refusal that says nothing else.
+/// The status code of a refusal that carries no other code.
 const FORBIDDEN: u16 = 403;
 
-/// The way in which a write failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The object has changed since it was judged.
     #[error("it has changed since it was judged")]
     Stale,
-    /// The object is not there any more.
     #[error("it is not there any more")]
     Gone,
-    /// This process does not lead, or is not sure to, or has led in another term since.
+    /// This process does not lead, is not certain to, or has led in another term since.
     #[error("this replica does not lead (any more)")]
     NotLeading,
-    /// The second look was over before the write could leave.
+    /// The second look expired before the write could be sent.
     #[error(
         "no answer within {LOOK_HOLDS:?} to a look at the live objects, or no time left to write after it"
     )]
     LookTooOld,
-    /// A dry run writes nothing.
     #[error("this is a dry run")]
     DryRun,
-    /// The server asks for a pause.
     #[error("the API server asks to wait {0:?}")]
     Throttled(Duration),
-    /// The server refuses, and will again until somebody changes something.
+    /// The server refuses, and will again until permissions change.
     #[error("not allowed to {verb} {resource}: {message}")]
     Forbidden { verb: &'static str, resource: String, message: String },
-    /// The namespace takes nothing new because it is being deleted.
+    /// The namespace accepts nothing new because it is being deleted.
     #[error("{0}")]
     NamespaceTerminating(String),
-    /// A person has stopped everything.
+    /// A user has paused Salvor.
     #[error("Salvor is paused")]
     Paused,
-    /// Meanwhile the server told another time than before.
+    /// The server's clock changed since the decision.
     #[error("the API server told different times, and this cannot be taken back")]
     ClockUnsettled,
-    /// Meanwhile the server went back to an earlier state.
+    /// The server went back to an earlier state since the decision.
     #[error("the API server went back to an earlier state, and this cannot be taken back")]
     JustRestored,
-    /// No answer in time: it may or may not have been done.
+    /// No answer in time: the write may or may not have been applied.
     #[error("no answer within {0:?}; it may or may not have been done")]
     Unanswered(Duration),
-    /// Anything else.
     #[error("{}", live::brief(.0))]
     Api(kube::Error),
 }
@@ -77,13 +71,13 @@ impl Failure {
         }
     }
 
-    /// True if nobody knows whether it was done: there was no answer.
+    /// True if it is unknown whether the write was applied, because there was no answer.
     pub(crate) fn is_unanswered(&self) -> bool {
         match self {
             Self::Unanswered(_) => true,
             Self::Api(error) => match error {
                 kube::Error::HyperError(_) | kube::Error::Service(_) | kube::Error::ReadEvents(_) => true,
-                // The server's word, or a request that never was one.
+                // An answer of the server, or a request that was never sent.
                 _ => false,
             },
             Self::Stale
@@ -110,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// Why the server refused a step, if asking again as before will not help, or if the step holds up nothing but itself.
+    /// Why the server refused a step, if a retry will not help, or if its errors block only the step itself.
     pub(crate) fn refusal_of(&self, step: &impl Step) -> Option<Refusal> {
         let words = match (step.effect().errors, self) {
             (Errors::HoldTheStep, Self::Api(kube::Error::Api(status))) => Some(status.message.clone()),
@@ -124,12 +118,12 @@ impl Failure {
         words.map(|words| Refusal { words, code, namespace_terminates })
     }
 
-    /// The server's words, if it understood the request and said no to what is in it: asking again will not help
-    /// before something else has changed.
+    /// The server's message, if it understood the request and rejected its content. A retry will not help before
+    /// something else changes.
     pub(super) fn refusal(&self) -> Option<String> {
         match self {
             Self::Forbidden { message, .. } | Self::NamespaceTerminating(message) => Some(message.clone()),
-            // Of these, too many requests is the only one that passes by itself.
+            // Of these codes, only 429 passes by itself.
             Self::Api(kube::Error::Api(status))
                 if (400..500).contains(&status.code) && status.code != 429 =>
             {
@@ -150,14 +144,11 @@ impl Failure {
     }
 }
 
-/// Why the server refused a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The server's words.
     pub(crate) words: String,
-    /// The status code of its answer.
     pub(crate) code: u16,
-    /// True if the namespace takes nothing new because it is being deleted.
+    /// True if the namespace accepts nothing new because it is being deleted.
     pub(crate) namespace_terminates: bool,
 }
 
@@ -177,19 +168,19 @@ impl From<NotSent> for Failure {
     }
 }
 
-/// True if a 429 is about this one object and not about the server's load. The server refuses what is too much for it
-/// before it looks at the request, in plain text. A webhook may answer anything, but its name is put before its words; and
-/// what limits the making of an object answers with a Status.
+/// True if a 429 is about this one object and not about the server's load. An overloaded server rejects a request
+/// before it reads it, in plain text. A webhook may answer anything, but the server prefixes its message with the
+/// webhook's name. A limit on creating objects answers with a Status.
 pub(super) fn is_admissions(status: &Status, creates: bool) -> bool {
     status.message.starts_with("admission webhook ") || (creates && !status.reason.is_empty())
 }
 
-/// True if the server says that this is why it refuses, in the part of its answer that is not meant for people.
+/// True if the machine-readable causes of the answer contain this reason.
 pub(super) fn has_cause(status: &Status, reason: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == reason)
 }
 
-/// True if the server says that this field is why it refuses.
+/// True if the machine-readable causes of the answer name this field.
 pub(super) fn is_about(status: &Status, field: &str) -> bool {
     status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.field == field)
 }

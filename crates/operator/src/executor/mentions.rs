@@ -1,4 +1,4 @@
-//! Events that are recorded in passing: nothing waits for them, and what they tell of never waits for them either.
+//! Events that are recorded in the background. No work waits for them.
 
 use std::{
     collections::VecDeque,
@@ -11,21 +11,20 @@ use salvor_recovery::{event::EventNote, step::Write};
 use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane};
 use crate::{leader::Term, tasks};
 
-/// Events that wait for their turn at most: by then nobody can read them.
+/// Limit on queued events. A user could not read more anyway.
 pub(super) const MOST_MENTIONS: usize = 1000;
-/// Pauses before an event is tried again, if the server did not take it.
+/// Delays before an event is retried, if the server did not accept it.
 pub(super) const MENTIONED_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
-/// Events that wait for their turn.
 #[derive(Default)]
 pub(super) struct Mentions {
     waiting: VecDeque<(EventNote, Term)>,
-    /// Tasks that record them, one after the other.
+    /// Running tasks that record events one after the other.
     tellers: usize,
 }
 
 impl Executor {
-    /// Records an event of a term, some time soon, if it can be.
+    /// Records an event of a term in the background, without a guarantee.
     pub(crate) fn mention(&self, note: EventNote, term: Term) {
         {
             let mut mentions = self.mentions();
@@ -46,7 +45,7 @@ impl Executor {
         });
     }
 
-    /// Records an event, and tries again if that may help. Its name is given, so it is never there twice.
+    /// Records an event, and retries if that may help. The name is fixed, so a retry never duplicates it.
     async fn tell(&self, note: &EventNote, term: Term) {
         let mut pauses = MENTIONED_AGAIN_AFTER.into_iter();
         while let Err(failure) =
@@ -62,7 +61,7 @@ impl Executor {
         }
     }
 
-    /// The next event to be told by a teller, which goes if there is none.
+    /// The next queued event. Without one, the calling task ends.
     fn next_mention(&self) -> Option<(EventNote, Term)> {
         let mut mentions = self.mentions();
         let next = mentions.waiting.pop_front();

@@ -1,4 +1,4 @@
-//! A write as the request that is sent: path, headers and body.
+//! Turns a write into the HTTP request: path, headers and body.
 
 use std::fmt::Write as _;
 
@@ -17,12 +17,11 @@ use serde_json::{Map, Value};
 
 use super::Failure;
 
-/// The name under which the API server records who wrote.
 const FIELD_MANAGER: &str = "salvor";
 const JSON: &str = "application/json";
-/// Answers that nobody reads are kept short; the answer to a delete is otherwise the whole object.
+/// Keeps unread answers short; the answer to a delete is otherwise the whole object.
 const BRIEFLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json";
-/// An event's note may not be longer.
+/// The API's limit on the length of an event's note.
 const LONGEST_NOTE: usize = 1024;
 
 /// The writer and the time, for events.
@@ -51,7 +50,7 @@ fn collection(object: &Object<'_>) -> String {
     path
 }
 
-/// The verb and the resource, as rights name them.
+/// The verb and the resource as RBAC names them.
 pub(super) fn right(write: &Write<'_>) -> (&'static str, String) {
     let resource = write.object.kind.full_resource();
     match &write.verb {
@@ -64,7 +63,6 @@ pub(super) fn right(write: &Write<'_>) -> (&'static str, String) {
     }
 }
 
-/// True if somebody reads the answer.
 pub(super) fn answer_is_read(verb: &Verb<'_>) -> bool {
     match verb {
         Verb::Create { .. } | Verb::Patch(_) => true,
@@ -73,7 +71,6 @@ pub(super) fn answer_is_read(verb: &Verb<'_>) -> bool {
     }
 }
 
-/// The request of a write.
 pub(super) fn request(write: &Write<'_>, by: &Signature<'_>) -> Result<Request<Vec<u8>>, Failure> {
     let object = &write.object;
     let (method, path, content_type, body) = match &write.verb {
@@ -114,9 +111,9 @@ fn json_of(body: &impl Serialize) -> Result<Vec<u8>, Failure> {
     serde_json::to_vec(body).map_err(|e| Failure::Api(kube::Error::SerdeError(e)))
 }
 
-// ---- bodies, which are sent by the thousand, without a tree of values in between ----
+// ---- bodies, serialized directly because they are sent by the thousand ----
 
-/// A patch with its guard: the server refuses a UID or a resourceVersion that is not the object's.
+/// A patch with its preconditions: the server rejects a UID or a resourceVersion that is not the object's.
 struct Body<'a> {
     guard: Guard<'a>,
     patch: &'a Patch,
@@ -199,7 +196,6 @@ fn options(how: Delete, guard: Guard<'_>) -> DeleteOptions<'_> {
     }
 }
 
-/// A pod that is asked to go.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Eviction<'a> {
@@ -270,8 +266,8 @@ struct Regarding<'a> {
     uid: &'a str,
 }
 
-/// An event as Kubernetes' own controllers write it. `kubectl` sorts by the last timestamp and names the source, and the newer
-/// API has no room for either.
+/// An event in the form that Kubernetes' own controllers write. `kubectl` sorts by the last timestamp and shows the
+/// source, and the newer API has no field for either.
 fn event<'a>(note: &'a EventNote, by: &'a Signature<'_>) -> Event<'a> {
     Event {
         api_version: "v1",
@@ -297,7 +293,7 @@ fn regarding(object: &ObjectRef) -> Regarding<'_> {
         kind: &object.kind.kind,
         namespace: object.namespace.as_deref(),
         name: &object.name,
-        // Kubernetes' own controllers give a node's name as its UID here, and `kubectl describe node` looks for that.
+        // Kubernetes' own controllers use a node's name as its UID here, and `kubectl describe node` searches for that.
         uid: if object.kind == NODE { &object.name } else { object.uid.as_str() },
     }
 }

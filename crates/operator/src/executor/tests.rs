@@ -43,7 +43,7 @@ impl Bench {
         Self { api, executor, metrics, leadership, term, lead: Box::new(lead) }
     }
 
-    /// Judged in the first term, and looked at just now.
+    /// Decided in the first term, and looked at just now.
     fn basis(&self) -> Basis {
         Basis { term: self.term, looked: Some(Instant::now()) }
     }
@@ -146,7 +146,7 @@ async fn every_refusal_means_what_it_says() {
         (patch(), 200, "", "ok"),
         (patch(), 409, "changed", "conflict"),
         (patch(), 422, uid, "conflict"),
-        // The pod's name holds these three letters too.
+        // The pod's name contains these three letters too.
         (patch(), 422, other, "error"),
         (patch(), 404, "no such pod", "gone"),
         (patch(), 403, "no rights", "forbidden"),
@@ -160,7 +160,7 @@ async fn every_refusal_means_what_it_says() {
         (event("x".into()), 201, "", "ok"),
         (event("x".into()), 409, "already exists", "ok"),
         (event("x".into()), 403, terminating, "ok"),
-        // The words alone prove nothing: anybody may name a thing so.
+        // The message alone proves nothing: a quota may have any name.
         (event("x".into()), 403, "quota \"being terminated\" exceeded", "forbidden"),
         (event("x".into()), 403, "no rights", "forbidden"),
         (event("x".into()), 404, "no such namespace", "gone"),
@@ -240,7 +240,7 @@ async fn an_event_has_its_own_name_and_a_note_that_fits() {
     assert_eq!(asked.body["reportingInstance"], "us");
 }
 
-/// As Kubernetes' own controllers': `kubectl describe` sorts by one and prints the other.
+/// As Kubernetes' own controllers do: `kubectl describe` sorts by one and prints the other.
 #[tokio::test(start_paused = true)]
 async fn every_event_has_a_source_and_times_whatever_it_is_about() {
     let job = JobRef { namespace: "ns".into(), name: "j".into(), uid: "u3".into() };
@@ -257,7 +257,7 @@ async fn every_event_has_a_source_and_times_whatever_it_is_about() {
             "ns",
             json!({"apiVersion": "v1", "kind": "Pod", "namespace": "ns", "name": "druid-0", "uid": "u1"}),
         ),
-        // A node's name is its UID here, and `kubectl describe node` looks for that.
+        // A node's name serves as its UID here, and `kubectl describe node` searches for that.
         ((&node()).into(), "default", json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"})),
         (
             lease,
@@ -509,7 +509,7 @@ async fn only_attached_volumes_are_let_go_and_none_that_a_pod_that_stays_has_cla
         "/api/v1/nodes/n1/status" => Answer::ok(),
         _ => Answer::Refused(404, "no such volume"),
     };
-    // The volumes in use, the volumes remembered as kept, and the number of volumes that are looked up.
+    // The volumes in use, the volumes recorded as kept, and the number of volumes that are looked up.
     type Case<'a> = (&'a str, AnyStep, &'a [&'a str], &'a [&'a str], usize);
     let cases: [Case<'_>; 11] = [
         ("nothing is known of any", release(&[], &[], &[]), &["a", "b", "other"], &[], 0),
@@ -688,7 +688,7 @@ async fn nothing_leaves_on_a_look_that_is_a_second_old_or_on_none() {
     let looked = Some(Instant::now());
     tokio::time::sleep(LOOK_HOLDS - Duration::from_millis(1)).await;
     perform(&bench.executor, Lane::Recovery, &delete(), Basis { term, looked }).await.unwrap();
-    // An event rests on no look.
+    // An event needs no look.
     perform(&bench.executor, Lane::Recovery, &event("x".into()), Basis { term, looked: None }).await.unwrap();
 }
 
@@ -698,14 +698,14 @@ async fn what_a_write_has_to_read_makes_its_look_old_too() {
     let result = bench.perform(&taint_node()).await;
     assert!(matches!(result, Err(Failure::LookTooOld)), "{result:?}");
     assert_eq!(bench.api.count(&Method::PATCH), 0);
-    // Read first, then looked, it is in time.
+    // With the read before the look, the write is in time.
     let permit = bench.executor.permit(Lane::Recovery, bench.term).await.unwrap();
     let step = taint_node();
     let read = permit.read(step.name(), &step.reads()).await.unwrap();
     permit.write(&step.write(&read).unwrap(), bench.basis()).await.unwrap();
 }
 
-/// Four tenants' Jobs of a thousand pods each, on a server that takes its time for each.
+/// Four tenants' Jobs of a thousand pods each, on a slow server.
 #[tokio::test(start_paused = true)]
 async fn jobs_and_their_events_never_hold_up_a_recovery() {
     let bench = Bench::new(|asked| match asked.path.as_str() {
@@ -733,7 +733,7 @@ async fn jobs_and_their_events_never_hold_up_a_recovery() {
 #[tokio::test(start_paused = true)]
 async fn what_was_judged_in_one_term_is_not_written_in_the_next() {
     let bench = Bench::new(|_| Answer::ok());
-    // Another may have led in between.
+    // Another replica may have led in between.
     (bench.lead)(None);
     (bench.lead)(Some(Duration::from_secs(3600)));
     assert!(matches!(bench.perform(&delete()).await, Err(Failure::NotLeading)));
@@ -750,7 +750,7 @@ async fn only_a_server_that_has_too_much_to_do_holds_everybody() {
     let webhook = "admission webhook \"quota.example.com\" denied the request: slow down";
     let plain = "Too many requests, please try again later.";
     let limit = "limit reached on type Namespace for key ns";
-    // The step, whether the answer is a Status, its message, and whether everybody waits.
+    // The step, whether the answer is a Status, its message, and whether every lane waits.
     let cases = [
         (create("j-0"), true, webhook, false),
         (create("j-0"), true, limit, false),

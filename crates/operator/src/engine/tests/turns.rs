@@ -1,4 +1,4 @@
-//! Others on the same thread have their turn, however much there is to judge.
+//! Other tasks on the same thread get their turn, however much there is to decide.
 
 use super::*;
 
@@ -13,7 +13,7 @@ async fn thousands_of_subjects_are_not_judged_in_one_go() {
     (bench.lead)(None);
     pass(1.0).await;
     bench.judged.lock().unwrap().clear();
-    // Whoever begins to lead looks at everything.
+    // A new leader decides everything.
     (bench.lead)(LONG);
     let judged = || bench.judged.lock().unwrap().len();
     let (mut before, mut most) = (0, 0);
@@ -28,7 +28,7 @@ async fn thousands_of_subjects_are_not_judged_in_one_go() {
 
 #[tokio::test(start_paused = true)]
 async fn writes_hold_up_no_verdict_and_whoever_waits_for_room_is_judged_again() {
-    // Two are acted on at once.
+    // Two attempts run at once.
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(5)));
     for name in ["a", "b", "c", "d"] {
         bench.want(name, &[Patch]).await;
@@ -37,7 +37,7 @@ async fn writes_hold_up_no_verdict_and_whoever_waits_for_room_is_judged_again() 
     pass(1.0).await;
     let judged = || bench.judged.lock().unwrap().clone();
     assert_eq!((judged(), bench.written().len()), (vec!["a", "b", "c", "d", "e"], 2));
-    // What is not wanted any more by then is not done.
+    // A step that is no longer wanted by then is not done.
     bench.tell(News::Pod("c", Want::Nothing)).await;
     pass(1.0).await;
     assert_eq!(judged().len(), 5, "it has its place in the queue");
