@@ -1,11 +1,10 @@
-//! The admission webhooks of all recoveries that are switched on.
+//! The admission webhooks of all enabled recoveries.
 
 use salvor_api::config::Configuration;
 
 use super::{Webhooks, recoveries};
 use crate::webhooks::{Office, Registration, Webhook};
 
-/// The webhooks of the recoveries that are switched on, as plain data.
 fn declared(configuration: &Configuration) -> Vec<Webhook> {
     of_recoveries(configuration).flat_map(|webhooks| (webhooks.declared)(configuration)).collect()
 }
@@ -16,13 +15,12 @@ fn of_recoveries(configuration: &Configuration) -> impl Iterator<Item = &'static
         .filter_map(|entry| entry.webhooks.as_ref())
 }
 
-/// The same with those who answer.
 pub(crate) fn registrations(configuration: &Configuration, office: &Office) -> Vec<Registration> {
     of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, office)).collect()
 }
 
-/// The webhooks that are served and configured under this configuration: none where webhooks are switched off, and none in a
-/// dry run, which must not change or refuse what others create.
+/// The webhooks that are served and configured: none where webhooks are disabled, and none in a dry run, which must not
+/// change or refuse what others create.
 pub fn in_effect(configuration: &Configuration) -> Vec<Webhook> {
     if configuration.webhooks.enabled && !configuration.dry_run {
         declared(configuration)

@@ -1,10 +1,10 @@
-//! Our own certificate authority: made, kept and replaced before it expires, so that at every moment the API server trusts
-//! whatever any replica serves.
+//! The webhooks' own certificate authority: created, stored and rotated before it expires, so that the API server
+//! always trusts what any replica serves.
 //!
-//! Replicas share authorities, not certificates: each signs a short-lived certificate for itself. An authority is replaced in
-//! two steps. First the next one is only trusted, for [`SETTLE`]; then it signs, and the one before stays trusted until it
-//! expires. So a replica that learns of it late still serves what is trusted, and the server is never shown what it does not
-//! know yet.
+//! Replicas share authorities, not certificates: each replica signs a short-lived certificate for itself. An authority
+//! is rotated in two steps. First the next one is only trusted, for [`SETTLE`]; then it signs, and the previous one
+//! stays trusted until it expires. So a replica that notices the rotation late still serves a trusted certificate, and
+//! the server never sees a certificate that it does not trust yet.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,20 +23,18 @@ use super::{
 };
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
-/// An authority is valid for so long.
 pub(super) const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
-/// The next authority is made when the current one is valid for no longer than this: three months are enough to notice that it
-/// does not work.
+/// The next authority is created when the current one is valid for no longer than this. Three months are enough to
+/// notice that rotation does not work.
 pub(super) const REPLACE_BEFORE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// The next authority is trusted for so long before it signs. Every replica looks many times within a day.
+/// The next authority is trusted for this long before it signs. Every replica reads the Secret many times within a day.
 pub(super) const SETTLE: SignedDuration = DAY;
-/// A served certificate is valid for so long.
 pub(super) const SERVING_LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// What is valid for no longer than this is replaced at once, whoever trusts the next one already.
+/// An authority that is valid for no longer than this is replaced at once, without the settling time.
 const TOO_LATE: SignedDuration = DAY;
-/// Certificates are valid since some time before they were made: clocks differ.
+/// Certificates are backdated by this much, because clocks differ.
 pub(super) const BACKDATED: SignedDuration = SignedDuration::from_hours(1);
-/// The name of every authority. Who checks a certificate tries all authorities of that name.
+/// The common name of every authority. A client tries all trusted authorities with this name.
 const NAME: &str = "salvor-webhooks-ca";
 
 /// The keys of the Secret.
@@ -44,7 +42,6 @@ const CURRENT: &str = "current";
 const NEXT: &str = "next";
 const PREVIOUS: &str = "previous";
 
-/// What may be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trusted {
     pem: String,
@@ -72,7 +69,7 @@ pub(super) struct Authority {
 impl Authority {
     fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
         let mut params = Self::params();
-        // A certificate has whole seconds, and what is read again must be the same.
+        // Certificates store whole seconds, and the value must survive a round trip.
         let now = now.round(Unit::Second).unwrap_or(now);
         let validity = Validity { from: now - BACKDATED, until: now + AUTHORITY_LIFE };
         set_validity(&mut params, validity);
@@ -81,7 +78,7 @@ impl Authority {
         Ok(Self { trusted: Trusted { pem, validity }, key: key.serialize_pem() })
     }
 
-    /// All but the times, which do not matter to those who sign.
+    /// All parameters except the validity, which does not matter for signing.
     fn params() -> CertificateParams {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, NAME);
@@ -90,7 +87,7 @@ impl Authority {
         params
     }
 
-    /// Reads what was kept; nothing if it is garbage, or if the key is another's.
+    /// Reads a stored authority; `None` if it is malformed or the key does not match the certificate.
     fn read(certificate: &[u8], key: &[u8]) -> Option<Self> {
         let trusted = Trusted::read(certificate)?;
         let key = std::str::from_utf8(key).ok()?;
@@ -114,7 +111,7 @@ impl Authority {
         Serving::new(vec![certificate.der().clone()], private, self.trusted.pem.clone())
     }
 
-    /// By what certificates are recognised that it has signed.
+    /// Identifies the authority that signed a certificate.
     pub(super) fn mark(&self) -> &str {
         &self.trusted.pem
     }
@@ -127,13 +124,13 @@ impl Authority {
         now.duration_since(self.trusted.validity.from) - BACKDATED
     }
 
-    /// Whether it can sign now: its time has come, and is not over.
+    /// True if it can sign now: it is already valid, and will be for long enough.
     fn serves(&self, now: Timestamp) -> bool {
         self.trusted.validity.from <= now && self.left(now) > TOO_LATE
     }
 }
 
-/// The key stays out of logs.
+/// Keeps the key out of logs.
 impl std::fmt::Debug for Authority {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authority").field("validity", &self.trusted.validity).finish_non_exhaustive()
@@ -149,19 +146,19 @@ fn set_validity(params: &mut CertificateParams, Validity { from, until }: Validi
     (params.not_before, params.not_after) = (date(from), date(until));
 }
 
-/// All that replicas share.
+/// The authorities that all replicas share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authorities {
-    /// It signs.
+    /// Signs.
     pub(super) current: Authority,
-    /// It is trusted, and will sign.
+    /// Trusted, and will sign later.
     next: Option<Authority>,
-    /// It signed, and is trusted until it expires.
+    /// Signed before, and is trusted until it expires.
     previous: Option<Trusted>,
 }
 
 impl Authorities {
-    /// Reads the data of a Secret; nothing if no authority that signs can be made of it.
+    /// Reads the data of a Secret; `None` if it holds no usable signing authority.
     pub(super) fn read(secret: &Value) -> Option<Self> {
         let data = |name: &str, part: &str| {
             let text = secret.pointer(&format!("/data/{name}.{part}"))?.as_str()?;
@@ -175,7 +172,6 @@ impl Authorities {
         })
     }
 
-    /// The data of a Secret.
     pub(super) fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut keep = |name: &str, part: &str, text: &str| {
@@ -193,25 +189,22 @@ impl Authorities {
         data
     }
 
-    /// Everything that is to be trusted, as PEM.
     pub(super) fn bundle(&self) -> String {
         let next = self.next.as_ref().map(|next| &next.trusted);
         let all = [Some(&self.current.trusted), next, self.previous.as_ref()];
         all.into_iter().flatten().map(|trusted| trusted.pem.as_str()).collect()
     }
 
-    /// How many authorities are trusted.
     #[cfg(test)]
     pub(super) fn trusted(&self) -> usize {
         1 + usize::from(self.next.is_some()) + usize::from(self.previous.is_some())
     }
 
-    /// The first ones.
     pub(super) fn first(now: Timestamp) -> Result<Self, rcgen::Error> {
         Ok(Self { current: Authority::make(now)?, next: None, previous: None })
     }
 
-    /// What is to be kept from now on, if that is something else.
+    /// The authorities to store from now on, if they differ from these.
     pub(super) fn advance(&self, now: Timestamp) -> Result<Option<Self>, rcgen::Error> {
         let Self { current, next, previous } = self.clone();
         let previous = previous.filter(|previous| !previous.expired(now));
@@ -231,8 +224,8 @@ impl Authorities {
         Ok((advanced != *self).then_some(advanced))
     }
 
-    /// New authorities in the place of some that somebody has removed: those are trusted for a while yet, since they sign
-    /// what is served.
+    /// New authorities in place of removed ones. The removed authority stays trusted until it expires, because the
+    /// served certificates were signed by it.
     pub(super) fn instead_of(removed: &Self, now: Timestamp) -> Result<Self, rcgen::Error> {
         let previous = Some(removed.current.trusted.clone()).filter(|trusted| !trusted.expired(now));
         Ok(Self { current: Authority::make(now)?, next: None, previous })
@@ -277,7 +270,7 @@ mod tests {
             ("current.crt", json!(STANDARD.encode([0xff, 0x00]))),
             ("current.key", json!(STANDARD.encode("no key"))),
             ("current.key", json!(7)),
-            // Another's.
+            // These belong to another authority.
             ("current.key", secret(&first())["data"]["current.key"].clone()),
             ("current.crt", secret(&first())["data"]["current.crt"].clone()),
         ] {
@@ -288,15 +281,15 @@ mod tests {
         for none in [json!({}), json!({"data": null}), json!({"data": []}), json!(null)] {
             assert_eq!(Authorities::read(&none), None);
         }
-        // What stands beside the current one does not harm it.
+        // Malformed neighbours do not affect the current one.
         let mut bad = good;
         bad["data"]["next.crt"] = json!("%%%");
         bad["data"]["previous.crt"] = json!(STANDARD.encode("x"));
         assert_eq!(Authorities::read(&bad).unwrap().trusted(), 1);
     }
 
-    /// Every day for three years: whatever was served yesterday or the day before is trusted today, and whatever is trusted
-    /// on a day is signed by something that was trusted a day before.
+    /// Every day for three years: what was served yesterday or the day before is trusted today, and what signs on a day
+    /// was already trusted the day before.
     #[test]
     fn in_the_course_of_years_nothing_is_served_that_was_not_trusted_the_day_before() {
         let mut kept = first();
@@ -304,7 +297,7 @@ mod tests {
         for day in 0..3 * 365 {
             let now = at(day);
             if let Some(advanced) = kept.advance(now).unwrap() {
-                // Once is enough.
+                // A second advance changes nothing.
                 assert_eq!(advanced.advance(now).unwrap(), None, "day {day}");
                 assert!(
                     advanced.bundle().contains(kept.current.mark()),
@@ -330,7 +323,7 @@ mod tests {
         let late = kept.advance(at(400)).unwrap().unwrap();
         assert!(late.current.serves(at(400)));
         assert_eq!(late.trusted(), 1, "what has expired is not trusted");
-        // Almost expired: it stays trusted while it can.
+        // Almost expired: it stays trusted while it is valid.
         let late = kept.advance(at(364)).unwrap().unwrap();
         assert_ne!(late.current, kept.current);
         assert_eq!(late.previous.as_ref(), Some(&kept.current.trusted));
@@ -345,7 +338,7 @@ mod tests {
         let future = Authorities::first(at(10)).unwrap();
         let now = future.advance(at(0)).unwrap().unwrap();
         assert!(now.current.serves(at(0)));
-        // A clock that is behind by less than an hour is nothing.
+        // A clock that is behind by less than an hour is tolerated.
         let near = at(10) - SignedDuration::from_mins(50);
         assert_eq!(future.advance(near).unwrap(), None);
     }

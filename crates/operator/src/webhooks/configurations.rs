@@ -1,24 +1,22 @@
-//! What must stand in the two webhook configurations, compared with what stands there.
+//! Compares the two webhook configurations in the cluster with what they must contain.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::declaration::{Target, Webhook, WebhookKind, configuration};
 
-/// What is to be done about one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Repair {
-    /// Everything stands there.
     Nothing,
-    /// It is not there, and is ours to make.
+    /// It does not exist, and we create it.
     Create(Value),
-    /// It is to be replaced by this one.
+    /// Replace it by this one.
     Update(Value),
-    /// This webhook is not there, and is not ours to make: the manifests bring it.
+    /// This webhook is missing, and we do not create it: the manifests bring it.
     Missing(&'static str),
 }
 
-/// What is to be done about the configuration of one kind, given what was found. Webhooks of others in it are left alone.
+/// What to do about the configuration of one kind, given what was found. Webhooks of others in it are left alone.
 pub(super) fn repair(
     kind: WebhookKind,
     webhooks: &[Webhook],
@@ -30,7 +28,7 @@ pub(super) fn repair(
     let Some(mut wanted) = configuration(kind, webhooks, target) else { return Repair::Nothing };
     let bundle = bundle.map(|bundle| json!(STANDARD.encode(bundle)));
     let ours = webhooks.iter().filter(|webhook| webhook.kind == kind);
-    // How the API server reaches us, and whom it trusts: what only we know.
+    // How the API server reaches us, and which authority it trusts: only we know these.
     let fill_in = |webhook: &Webhook, client: &mut Map<String, Value>| {
         let path = webhook.path_with(token);
         match target {
@@ -55,7 +53,7 @@ pub(super) fn repair(
         }
         (_, Some(found)) => {
             let mut repaired = found.clone();
-            // An object without a list of webhooks is one with none.
+            // A missing list of webhooks counts as an empty one.
             let list = repaired.as_object_mut().map(|object| object.entry("webhooks").or_insert(json!([])));
             let Some(list) = list else { return Repair::Nothing };
             if !list.is_array() {
@@ -80,8 +78,8 @@ pub(super) fn repair(
     }
 }
 
-/// Whether everything that is wanted stands there. A server may add fields that we do not know; where to call may not have
-/// more than is wanted, and a selector of somebody else's would let requests pass by us.
+/// True if everything wanted is present. A server may add fields that we do not know. But `clientConfig` must not
+/// contain more than wanted, and a foreign selector would let requests bypass us.
 fn holds(found: &Value, wanted: &Value) -> bool {
     let Some(wanted) = wanted.as_object() else { return found == wanted };
     wanted.iter().all(|(name, value)| found.get(name) == Some(value))
@@ -127,7 +125,7 @@ mod tests {
         assert_eq!(made["webhooks"][0]["clientConfig"], client);
         assert_eq!(made["webhooks"][0]["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
         assert_eq!(look(Some(&made)), Repair::Nothing);
-        // What a newer server adds is no reason to write.
+        // Fields that a newer server adds do not cause a write.
         let mut newer = made.clone();
         newer["metadata"]["resourceVersion"] = json!("7");
         newer["webhooks"][0]["matchConditions"] = json!([]);
@@ -180,11 +178,11 @@ mod tests {
         expected["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/mutate/t0ken");
         assert_eq!(repaired, expected);
         assert_eq!(look(Some("ca"), Some(&repaired)), Repair::Nothing);
-        // As a version wrote it that had no token.
+        // As written by a version without tokens.
         let mut old = repaired.clone();
         old["webhooks"][0]["clientConfig"]["service"]["path"] = json!("/mutate");
         assert_eq!(look(Some("ca"), Some(&old)), Repair::Update(repaired.clone()));
-        // Without an authority of ours, whatever stands there is somebody else's.
+        // Without an authority of ours, the `caBundle` belongs to someone else.
         assert_eq!(look(None, Some(&repaired)), Repair::Nothing);
         let empty = json!({"metadata": {"name": "salvor"}});
         assert_eq!(look(Some("ca"), Some(&empty)), Repair::Missing("a.salvor.dev"));

@@ -1,4 +1,4 @@
-//! A webhook as the API server is told of it: plain data.
+//! A webhook as it is declared to the API server: plain data.
 
 use serde_json::{Value, json};
 
@@ -6,23 +6,20 @@ use serde_json::{Value, json};
 pub const CONFIGURATION: &str = "salvor";
 /// The Service through which the API server reaches the operator in a cluster, and the Secret that replicas share.
 pub const SERVICE: &str = "salvor-webhooks";
-/// The port of that Service.
 pub const SERVICE_PORT: u16 = 443;
 
-/// What a webhook may do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WebhookKind {
-    /// Change it, or refuse it.
+    /// May change or refuse an object.
     Mutating,
-    /// Only refuse it.
+    /// May only refuse an object.
     Validating,
 }
 
 impl WebhookKind {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Mutating, Self::Validating];
 
-    /// The kind of object in which such webhooks are listed.
+    /// The kind of the configuration object that lists such webhooks.
     pub const fn configuration(self) -> &'static str {
         match self {
             Self::Mutating => "MutatingWebhookConfiguration",
@@ -30,7 +27,7 @@ impl WebhookKind {
         }
     }
 
-    /// The same in URLs and rights.
+    /// The resource name in URLs and RBAC rules.
     pub const fn plural(self) -> &'static str {
         match self {
             Self::Mutating => "mutatingwebhookconfigurations",
@@ -39,64 +36,52 @@ impl WebhookKind {
     }
 }
 
-/// What somebody wants to do to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// Create it.
     Create,
-    /// Change it.
     Update,
-    /// Delete it.
     Delete,
-    /// Connect to it.
     Connect,
 }
 
-/// What happens to a request when the webhook cannot be asked.
+/// What happens to a request when the webhook cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// It is refused.
+    /// The request is refused.
     Fail,
-    /// It is let through.
+    /// The request is admitted.
     Ignore,
 }
 
-/// Requests about which a webhook is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The group of the objects; empty for the core group.
+    /// Empty for the core group.
     pub group: &'static str,
-    /// Its versions.
     pub versions: &'static [&'static str],
-    /// Resources, as `pods` or `pods/status`.
+    /// For example `pods` or `pods/status`.
     pub resources: &'static [&'static str],
-    /// What is done to them.
     pub operations: &'static [Operation],
 }
 
-/// What the API server is told of a webhook. Each has no side effects, is asked about equivalent versions too
-/// (`matchPolicy: Equivalent`), and speaks `AdmissionReview` v1.
+/// The declaration of a webhook. Each has no side effects, is called for equivalent versions too (`matchPolicy:
+/// Equivalent`), and uses `AdmissionReview` v1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
-    /// What it may do.
     pub kind: WebhookKind,
-    /// Its name in the configuration, such as `mappwrapper.kb.io`.
+    /// For example `mappwrapper.kb.io`.
     pub name: &'static str,
-    /// The path at which it is called, with a leading `/`; a token follows that only the API server knows.
+    /// Starts with `/`. A token follows that only the API server knows.
     pub path: &'static str,
-    /// About what it is asked.
     pub rules: Vec<Rule>,
-    /// What happens when it cannot be asked.
     pub failure_policy: FailurePolicy,
-    /// After so many seconds the API server gives up, 1 to 30. The handler gets no longer either.
+    /// The API server gives up after this many seconds, 1 to 30. The handler has the same limit.
     pub timeout_seconds: u8,
 }
 
-/// Where the API server calls the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Through the Service in this namespace.
+    /// Through the operator's Service.
     Service {
         /// The operator's namespace.
         namespace: String,
@@ -106,13 +91,12 @@ pub enum Target {
 }
 
 impl Webhook {
-    /// The path with the token.
     pub(super) fn path_with(&self, token: &str) -> String {
         format!("{}/{token}", self.path)
     }
 
-    /// The entry in a configuration, with every default spelled out, so that it can be compared with what the server has.
-    /// There is neither `caBundle` nor path yet: both are filled in by who serves.
+    /// The entry in a configuration, with every default spelled out so that it can be compared with the server's
+    /// object. The server process fills in `caBundle` and the path.
     pub fn entry(&self, target: &Target) -> Value {
         let client = match target {
             Target::Service { namespace } => {
@@ -145,14 +129,14 @@ impl Webhook {
             "objectSelector": {},
         });
         if self.kind == WebhookKind::Mutating {
-            // What others change after us must be seen: it is signed.
+            // Later changes by other webhooks must be seen, because the result is signed.
             entry["reinvocationPolicy"] = json!("IfNeeded");
         }
         entry
     }
 }
 
-/// The configuration of one kind with these webhooks, or nothing if none is of that kind.
+/// The configuration of one kind with these webhooks; `None` if none is of that kind.
 pub fn configuration(kind: WebhookKind, webhooks: &[Webhook], target: &Target) -> Option<Value> {
     let entries: Vec<_> =
         webhooks.iter().filter(|webhook| webhook.kind == kind).map(|webhook| webhook.entry(target)).collect();

@@ -1,4 +1,5 @@
-//! Answers HTTP requests with what handlers say. Anybody may knock, and send anything; only the API server is let in.
+//! Answers HTTP requests through the handlers. Any client may connect and send anything; only the API server gets an
+//! answer.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,21 +23,20 @@ use super::{
 };
 use crate::{metrics::Metrics, time::within};
 
-/// An API server takes requests of up to 3 MiB, and a review holds an object as it was and as it will be.
+/// The API server accepts requests of up to 3 MiB, and a review contains the old and the new object.
 pub(super) const LARGEST_BODY: usize = 7 * 1024 * 1024;
-/// All that is being read and answered beyond [`SMALL`], together.
+/// Total budget for bodies beyond [`SMALL`] that are being read or answered.
 const ALL_BODIES: usize = 16 * 1024 * 1024;
-/// So much of a body is always read, whatever else there is: who fills the budget must not keep out what is ordinary. There
-/// are no more of these than connections.
+/// This much of a body is read without using the budget, so that a client that fills the budget cannot block ordinary
+/// requests. The number of connections bounds the total.
 const SMALL: usize = 32 * 1024;
-/// What is larger is handled one at a time: a handler may make much more of it in memory.
+/// Larger bodies are handled one at a time, because a handler may need a multiple of their size in memory.
 const LARGE: usize = 256 * 1024;
-/// What the budget is counted in.
+/// The unit of the budget, in bytes.
 const UNIT: usize = 1024;
-/// A body that takes longer is given up: the API server is near, and sends it in one go.
+/// Timeout for reading a body. The API server is near and sends it in one go.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is answered at which path.
 struct Door {
     registrations: BTreeMap<&'static str, Registration>,
     keyring: Keyring,
@@ -45,7 +45,6 @@ struct Door {
     one_large: Semaphore,
 }
 
-/// All webhooks behind one address.
 pub(super) fn router(registrations: Vec<Registration>, keyring: Keyring, metrics: Metrics) -> Router {
     let registrations = registrations.into_iter().map(|it| (it.webhook.path, it)).collect();
     let budget = Arc::new(Semaphore::new(ALL_BODIES / UNIT));
@@ -58,7 +57,7 @@ pub(super) fn router(registrations: Vec<Registration>, keyring: Keyring, metrics
     }))
 }
 
-/// A request that is not answered by its handler.
+/// A request that does not reach its handler.
 struct Refusal {
     status: StatusCode,
     outcome: &'static str,
@@ -84,7 +83,7 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
         }
         Err(Refusal { status, outcome, text }) => {
             door.metrics.admitted(name, outcome);
-            // Anybody may send what is wrong; that is not worth a line each time.
+            // Any client may send a bad request, so that is not worth a log line.
             if status.is_server_error() {
                 tracing::warn!(
                     webhook = name,
@@ -102,8 +101,8 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
 }
 
 impl Door {
-    /// The webhook at a path, for who knows the token at its end: only the API server does. Others learn nothing, not even
-    /// which paths there are.
+    /// The webhook at a path, if the path ends with the token that only the API server knows. Other clients cannot even
+    /// find out which paths exist.
     fn registration(&self, path: &str) -> Option<&Registration> {
         let (path, token) = path.rsplit_once('/')?;
         self.registrations.get(path).filter(|_| self.keyring.admits(token))
@@ -149,7 +148,7 @@ impl Door {
         Ok((outcome(&answer), review.to_string()))
     }
 
-    /// The whole body, and what is taken of the budget for it while it is needed.
+    /// The whole body, and the permits of the budget that it holds while it is needed.
     async fn body(&self, body: Body) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), Refusal> {
         let (mut read, mut held, mut units) = (Vec::new(), Vec::new(), 0);
         let mut parts = body.into_data_stream();

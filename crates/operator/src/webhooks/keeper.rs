@@ -1,8 +1,9 @@
-//! Keeps what the API server needs in order to trust us, and we it: the authority, the token and the keys that replicas share, the
-//! certificate that is served, and the webhook configurations. One round looks at all of it and repairs what is not as it should be; rounds never end.
+//! Maintains everything that the API server and the webhooks need to trust each other: the authority, the token and the
+//! keys that replicas share, the served certificate, and the webhook configurations. Each round reads all of it and
+//! repairs what differs; rounds repeat for ever.
 //!
-//! These writes are about no object that is judged, so they do not pass the executor. They follow its rules: each is guarded by
-//! the resourceVersion that was read, bounded in time and counted.
+//! These writes concern no object of a recovery, so they do not go through the executor. They follow its rules: each
+//! has a resourceVersion precondition, a timeout and a counter.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -27,18 +28,17 @@ use crate::{
     time::{Time, within},
 };
 
-/// Somebody's change of a configuration is undone within this time.
+/// A foreign change of a configuration is undone within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Files are read again so often.
+/// Interval at which certificate files are read again.
 const READ_EVERY: Duration = Duration::from_secs(5);
-/// The wait after a round that failed; twice as long after each further one, up to [`LOOK_EVERY`].
+/// Backoff after a failed round. It doubles with each further failure, up to [`LOOK_EVERY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// A request that takes longer is given up. It may have been done: the next round sees.
+/// Timeout of a request. It may have been applied; the next round finds out.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// Who loses so many races for the Secret in one round waits for the next one.
+/// After this many conflicts on the Secret in one round, wait for the next round.
 const RACES: usize = 3;
 
-/// Why a round could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("{what}: {}", brief(.error))]
@@ -56,7 +56,6 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// What the API server answered.
     fn code(&self) -> Option<u16> {
         match self {
             Self::Api { error: kube::Error::Api(status), .. } => Some(status.code),
@@ -65,7 +64,7 @@ impl Trouble {
         }
     }
 
-    /// Somebody else was first.
+    /// Another client wrote first.
     fn is_conflict(&self) -> bool {
         self.code() == Some(409)
     }
@@ -77,7 +76,7 @@ impl From<rcgen::Error> for Trouble {
     }
 }
 
-/// Whether webhooks can be called yet. Clones share it.
+/// Whether the webhooks can be called yet. Clones share the state.
 #[derive(Clone, Debug)]
 pub(crate) struct Readiness(Arc<Mutex<Standing>>);
 
@@ -98,8 +97,8 @@ impl Readiness {
         self.standing().problem.clone()
     }
 
-    /// Once everything was in place, a round that fails is no reason to send the API server elsewhere: there, it would fail
-    /// too. Only a certificate that nobody trusts any more is.
+    /// Once everything was in place, a failed round does not make this replica unready: the API server would fail on
+    /// another replica too. Only an expired certificate does.
     fn note(&self, round: &Result<(), Trouble>, certificate_expired: bool) {
         let mut standing = self.standing();
         standing.was_ready |= round.is_ok();
@@ -115,25 +114,24 @@ impl Readiness {
     }
 }
 
-/// Where certificates come from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
-    /// We make them, and keep the authority in a Secret, or in memory where there cannot be one.
+    /// We create them and store the authority in a Secret, or in memory where no Secret is possible.
     Own,
-    /// The administrator makes them.
+    /// The administrator provides them.
     Files(Files),
 }
 
-/// All that replicas share.
+/// The state that all replicas share.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
-    /// None where the administrator makes the certificates.
+    /// `None` if the administrator provides the certificates.
     authorities: Option<Authorities>,
     secrets: Secrets,
 }
 
 impl Kept {
-    /// The data of the Secret. Beside certificates of the administrator's, what else is in it stays.
+    /// The data of the Secret. If the administrator provides the certificates, other entries are kept.
     fn data(&self, found: Option<&Value>) -> Value {
         let mut data = match &self.authorities {
             Some(authorities) => json!(authorities.data()),
@@ -150,7 +148,6 @@ impl Kept {
     }
 }
 
-/// Looks after the Secret, the certificate and the configurations.
 pub(super) struct Keeper {
     pub(super) client: Client,
     pub(super) time: Time,
@@ -158,23 +155,21 @@ pub(super) struct Keeper {
     pub(super) metrics: Metrics,
     pub(super) webhooks: Vec<Webhook>,
     pub(super) target: Target,
-    /// The namespace of the Secret.
     pub(super) namespace: String,
-    /// The host names and IP addresses by which the API server may call us.
+    /// The host names and IP addresses at which the API server may call us.
     pub(super) names: Vec<String>,
     pub(super) origin: Origin,
     pub(super) shown: Shown,
     pub(super) readiness: Readiness,
-    /// As it was last read, written or made.
+    /// As last read, written or created.
     pub(super) kept: Option<Kept>,
-    /// It is in memory only.
+    /// True if it is stored in memory only.
     pub(super) alone: bool,
-    /// What the last round failed of.
     pub(super) trouble: Option<String>,
 }
 
 impl Keeper {
-    /// Looks and repairs until it is dropped.
+    /// Runs rounds until it is dropped.
     pub(super) async fn run(mut self) {
         let mut retry = FIRST_RETRY;
         loop {
@@ -184,7 +179,7 @@ impl Keeper {
         }
     }
 
-    /// Waits, but no longer than until files have changed.
+    /// Waits, but ends early when files have changed.
     async fn rest(&self, pause: Duration) {
         let Origin::Files(files) = &self.origin else { return sleep(pause).await };
         let mut left = pause;
@@ -193,14 +188,14 @@ impl Keeper {
             sleep(nap).await;
             left -= nap;
             let shown = self.shown.now().map(|(_, mark)| mark);
-            // What cannot be read, or only in part while it is being written, is reported by the next round.
+            // Unreadable or half-written files are reported by the next round.
             if files.read().is_ok_and(|(serving, _)| Some(serving.mark) != shown) {
                 return;
             }
         }
     }
 
-    /// One round; whether everything is in place.
+    /// Runs one round. Returns true if everything is in place.
     pub(super) async fn look(&mut self) -> bool {
         let round = self.round().await;
         let now = self.time.roughly();
@@ -223,7 +218,7 @@ impl Keeper {
     async fn round(&mut self) -> Result<(), Trouble> {
         let kept = self.kept().await?;
         let token = kept.secrets.token.clone();
-        // Before the API server learns of a token, it is let in with it.
+        // Accept the token before the API server learns of it.
         self.keyring.hold(kept.secrets.clone());
         let authorities = kept.authorities.clone();
         self.kept = Some(kept);
@@ -240,10 +235,11 @@ impl Keeper {
                 let (serving, bundle) = files.read()?;
                 (self.unless_shown(serving), bundle)
             }
-            // Of our own making there are always some.
+            // With our own authority this does not happen.
             (Origin::Own, None) => (None, None),
         };
-        // With nothing to lose, it is shown at once. Otherwise what is shown is trusted, and the next one may not be yet.
+        // If no valid certificate is served, serve the new one at once. Otherwise the current one is trusted, and the
+        // new one may not be yet.
         let now = self.time.roughly();
         let wanted = match wanted {
             Some(serving) if self.shown.now().is_none_or(|(validity, _)| validity.until <= now) => {
@@ -262,7 +258,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether the certificate that is shown is of the authority that signs, and good for long enough.
+    /// True if the served certificate is signed by the current authority and valid for long enough.
     fn is_served(&self, authorities: &Authorities) -> bool {
         let Some((validity, mark)) = self.shown.now() else { return false };
         let now = self.time.roughly();
@@ -275,7 +271,7 @@ impl Keeper {
         (!is_shown).then_some(serving)
     }
 
-    // ---- what replicas share ---------------------------------------------------------------------------------------
+    // ---- state shared by replicas ----------------------------------------------------------------------------------
 
     async fn kept(&mut self) -> Result<Kept, Trouble> {
         match self.shared().await {
@@ -306,12 +302,12 @@ impl Keeper {
         Ok(Kept { authorities, secrets })
     }
 
-    /// Outside a cluster there need be no namespace of ours, and no right to Secrets.
+    /// Outside a cluster, our namespace may not exist and we may lack access to Secrets.
     fn may_be_alone(&self, trouble: &Trouble) -> bool {
         matches!(self.target, Target::Url(_)) && matches!(trouble.code(), Some(403 | 404))
     }
 
-    /// What all replicas share: read, and brought up to date by whoever comes first.
+    /// Reads the shared state. The first replica to find it outdated updates it.
     async fn shared(&self) -> Result<Kept, Trouble> {
         let folder = format!("/api/v1/namespaces/{}/secrets", self.namespace);
         let path = format!("{folder}/{SERVICE}");
@@ -345,7 +341,7 @@ impl Keeper {
                 }
                 Err(trouble) if trouble.is_conflict() => {}
                 Err(trouble) if trouble.code() == Some(404) && !namespace_made => {
-                    // Stamps must outlive this process. A dry run does not come here.
+                    // Stamps must outlive this process. A dry run does not get here.
                     namespace_made = self.make_namespace().await;
                     if !namespace_made {
                         return Err(trouble);
@@ -357,7 +353,7 @@ impl Keeper {
         Err(Trouble::Contended(what))
     }
 
-    /// What is to be shared, given the Secret, and whether that is something else.
+    /// The state to share, given the Secret, and whether it differs from the Secret.
     fn brought_up_to_date(&self, found: Option<&Value>) -> Result<(Kept, bool), Trouble> {
         let known = self.kept.as_ref();
         let secrets = Secrets::of(found, known.map(|known| &known.secrets))?;
@@ -383,7 +379,7 @@ impl Keeper {
         Ok((Kept { authorities, secrets }, is_new || !has_secrets))
     }
 
-    /// Outside a cluster, and with the right to, the namespace is created, as the leader election does it.
+    /// Creates the namespace if we run outside a cluster and are allowed to, as the leader election does.
     async fn make_namespace(&self) -> bool {
         let namespace =
             json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": self.namespace } });
@@ -441,7 +437,7 @@ impl Keeper {
         }
     }
 
-    /// Writes an object whose `metadata.resourceVersion`, if it has one, is that which was read.
+    /// Writes an object. Its `metadata.resourceVersion`, if present, is the one that was read.
     async fn write(
         &self,
         action: &'static str,

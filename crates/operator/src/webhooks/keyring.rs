@@ -1,4 +1,5 @@
-//! What only Salvor and the API server know: the token in the path of the webhooks, and the keys that sign what webhooks write down.
+//! The secrets that only Salvor and the API server know: the token in the webhook path, and the keys that sign what
+//! webhooks write.
 
 use std::{
     collections::BTreeMap,
@@ -18,25 +19,23 @@ use serde_json::Value;
 const TOKEN: &str = "path.token";
 const SIGNS: &str = "stamp.key";
 const SIGNED: &str = "stamp-previous.key";
-/// So many random bytes are in a token.
 const TOKEN_BYTES: usize = 32;
 
-/// What replicas share besides the certificate authority.
+/// The secrets that replicas share besides the certificate authority.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Secrets {
-    /// The last part of the path at which the API server calls.
+    /// The last part of the path that the API server calls.
     pub(super) token: String,
     keys: Keys,
 }
 
-/// They stay out of logs.
+/// Keeps them out of logs.
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secrets").finish_non_exhaustive()
     }
 }
 
-/// The machine has no random numbers.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("there are no random numbers to make keys of")]
 pub(super) struct NoRandomNumbers;
@@ -52,8 +51,8 @@ fn new_token() -> Result<String, NoRandomNumbers> {
 }
 
 impl Secrets {
-    /// What the data of a Secret has. What is missing or garbled is made. A key that was removed still counts for what it
-    /// has signed, if this process knows it.
+    /// Reads the data of a Secret and generates what is missing or malformed. A removed key still verifies what it has
+    /// signed, if this process knows it.
     pub(super) fn of(secret: Option<&Value>, known: Option<&Self>) -> Result<Self, NoRandomNumbers> {
         let data = |name: &str| {
             let text = secret?.get("data")?.get(name)?.as_str()?;
@@ -73,7 +72,6 @@ impl Secrets {
         Ok(Self { token, keys })
     }
 
-    /// The data of a Secret.
     pub(super) fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::from([
             (TOKEN.to_owned(), STANDARD.encode(&self.token)),
@@ -84,27 +82,26 @@ impl Secrets {
     }
 }
 
-/// What is in force now: what the door compares, and what is signed with. Empty before the first look at the Secret. Clones
-/// share it.
+/// The secrets in use. Empty until the Secret is first read. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring(Arc<RwLock<Option<Held>>>);
 
 #[derive(Debug)]
 struct Held {
     secrets: Secrets,
-    /// The token before, which the API server may still use for a moment.
+    /// The previous token, which the API server may still use for a moment.
     token_before: Option<String>,
 }
 
 impl Keyring {
-    /// Puts these into force. A token that they replace is let in until the next time.
+    /// Starts using these secrets. A token that they replace is accepted until the next call.
     pub(super) fn hold(&self, secrets: Secrets) {
         let mut held = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let before = held.take().map(|held| held.secrets.token).filter(|token| *token != secrets.token);
         *held = Some(Held { secrets, token_before: before });
     }
 
-    /// Whether this is the token. How long that takes tells nothing of it: digests are compared.
+    /// True if this is the token. It compares digests, so that the timing reveals nothing about the token.
     pub(super) fn admits(&self, given: &str) -> bool {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let tokens = held.iter().flat_map(|held| [Some(&held.secrets.token), held.token_before.as_ref()]);
@@ -113,13 +110,12 @@ impl Keyring {
         tokens.flatten().any(|token| of(token).as_ref() == given.as_ref())
     }
 
-    /// The keys that sign; none before they were read.
+    /// `None` before the Secret was read.
     pub fn keys(&self) -> Option<Keys> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().map(|held| held.secrets.keys.clone())
     }
 
-    /// With keys of its own, as a keeper puts them in.
     #[cfg(test)]
     pub(crate) fn random() -> Self {
         let keyring = Self::default();

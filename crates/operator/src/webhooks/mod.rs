@@ -6,11 +6,11 @@
 //! webhook configurations ◄── keeper.rs ──► certificate ◄── authority, shared in a Secret
 //! ```
 //!
-//! Only the API server is answered: it alone knows the token at the end of the path, which the keeper writes into the webhook
-//! configurations.
+//! Only the API server gets an answer: it alone knows the token at the end of the path, which the keeper writes into
+//! the webhook configurations.
 //!
-//! Nothing here knows a recovery. One that has webhooks has them in its entry of the registry: as plain data for the manifests,
-//! and with the functions that answer.
+//! No code here depends on a recovery. A recovery declares its webhooks in its registry entry: as plain data for the
+//! manifests, and with their handlers.
 
 mod authority;
 mod configurations;
@@ -57,44 +57,38 @@ use crate::{
     time::Time,
 };
 
-/// Who asks for admission.
+/// The user who sent the request.
 pub type User = UserInfo;
 
-/// Requests under way when the process is told to stop get this long.
+/// Grace period for requests in flight when the process stops.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// An API server keeps idle connections for 90 seconds. Ours must not be the side that ends them: a request that is just being
-/// sent would fail, and with it what somebody wants to create. It opens a connection for each request under way, and has at
-/// most some hundreds of them.
+/// An API server keeps idle connections for 90 seconds. We must not be the side that closes them: a request that is
+/// just being sent would fail, and with it the user's write. The API server opens one connection per request in flight,
+/// and has at most some hundreds of them.
 const LIMITS: Limits = Limits {
     connections: 512,
     request_within: Duration::from_secs(120),
     still_for: Duration::from_secs(130),
 };
 
-/// Why webhooks cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The address cannot be listened on.
     #[error("cannot listen on {address} (webhooks.bind): {source}")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The certificates cannot be used.
     #[error("webhooks cannot be served: {0}")]
     Certificates(ServingError),
-    /// There is no thread for them.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// No client can be made of the given configuration.
     #[error("cannot make a client for the API server: {0}")]
     Client(kube::Error),
 }
 
-/// What those who answer may use, for as long as they live.
+/// What handlers may use.
 #[derive(Clone)]
 pub(crate) struct Office {
     pub(crate) client: Client,
@@ -102,7 +96,7 @@ pub(crate) struct Office {
     pub(crate) keyring: Keyring,
 }
 
-/// A server that is bound and does not serve yet.
+/// A server that is bound but does not serve yet.
 pub(crate) struct BoundWebhooks {
     thread: OwnThread,
     listener: TcpListener,
@@ -113,7 +107,7 @@ pub(crate) struct BoundWebhooks {
 }
 
 impl BoundWebhooks {
-    /// Takes the address, on a thread of its own: an admission must not wait for what recoveries do, nor the lease for an
+    /// Binds the address, on a thread of its own: an admission must not wait for recoveries, nor the Lease for an
     /// admission.
     pub(crate) async fn new(
         config: kube::Config,
@@ -130,7 +124,7 @@ impl BoundWebhooks {
         let (listener, address) = bound.map_err(|source| WebhookError::Bind { address, source })?;
         let time = Time::system();
         let client = {
-            // A client belongs to the runtime in which it is made.
+            // A client belongs to the runtime in which it is created.
             let _inside = thread.handle.enter();
             connect(config, &time).map_err(WebhookError::Client)?
         };
@@ -144,7 +138,6 @@ impl BoundWebhooks {
         Ok(Self { thread, listener, address, office, shown, acceptor })
     }
 
-    /// Serves these webhooks.
     pub(crate) fn serve(
         self,
         registrations: Vec<Registration>,
@@ -200,7 +193,7 @@ fn keeper(
     }
 }
 
-/// A running webhook server, on a thread of its own. Dropping it ends it at once.
+/// A running webhook server, on a thread of its own. Dropping it stops it at once.
 pub struct WebhookServer {
     address: SocketAddr,
     readiness: Readiness,
@@ -210,7 +203,7 @@ pub struct WebhookServer {
 }
 
 impl WebhookServer {
-    /// Serves these webhooks beside a cluster, whatever recoveries there are, with metrics that nobody sees. For tests.
+    /// Serves these webhooks beside a cluster, whatever the recoveries, with metrics that are not exported. For tests.
     pub fn start(
         config: kube::Config,
         configuration: Configuration,
@@ -225,7 +218,6 @@ impl WebhookServer {
         .boxed()
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -239,11 +231,11 @@ impl WebhookServer {
         self.readiness.clone()
     }
 
-    /// Answers what is being asked, and nothing more.
+    /// Answers the requests in flight, and accepts no more.
     pub fn stop(self) -> BoxFuture<'static, ()> {
         async move {
             self.stop.cancel();
-            // A client that never ends must not keep the process.
+            // A client that never finishes must not block the process.
             let _ = tokio::time::timeout(DRAIN, self.serving).await;
         }
         .boxed()

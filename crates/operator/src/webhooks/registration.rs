@@ -11,17 +11,15 @@ use super::{
 
 type Handle = dyn Fn(AdmissionRequest) -> BoxFuture<'static, Answer> + Send + Sync;
 
-/// A webhook and who answers it.
 #[derive(Clone)]
 pub struct Registration {
-    /// What the API server is told of it.
     pub webhook: Webhook,
     handle: Arc<Handle>,
 }
 
 impl Registration {
-    /// A webhook that is answered by this function. The function must not panic, must change nothing, and is given up when
-    /// the webhook's time is over. It may be called for many requests at once.
+    /// A webhook with its handler. The handler must not panic, must have no side effects, and is dropped when the
+    /// webhook times out. It may run for many requests at once.
     pub fn new<F, A>(webhook: Webhook, handler: F) -> Self
     where
         F: Fn(AdmissionRequest) -> A + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! `AdmissionReview` v1: the question of the API server, and the answer.
+//! `AdmissionReview` v1: the request of the API server, and the response.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::api::authentication::v1::UserInfo;
@@ -10,81 +10,74 @@ use super::declaration::{Operation, WebhookKind};
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
 
-/// A kind of object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct GroupVersionKind {
-    /// Its group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
     /// The version in which it was sent.
     pub version: String,
-    /// Its name.
     pub kind: String,
 }
 
-/// A kind of object, as it is named in URLs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct GroupVersionResource {
-    /// Its group; empty for the core group.
+    /// Empty for the core group.
     pub group: String,
     /// The version in which it was sent.
     pub version: String,
-    /// Its plural name.
+    /// The plural name.
     pub resource: String,
 }
 
-/// What the API server asks about: what somebody wants to do to one object.
+/// A request of the API server to admit an operation on one object.
 ///
-/// The object stays as it was sent until a handler asks for it: read into a general form, a few megabytes of brackets would take
-/// a hundred.
+/// The object stays raw until a handler decodes it: a few megabytes of brackets would take a hundred as a generic JSON
+/// value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AdmissionRequest {
-    /// By which the answer is recognised.
+    /// Identifies the response.
     pub uid: String,
-    /// The kind of the object.
     pub kind: GroupVersionKind,
-    /// The same as a resource.
     pub resource: GroupVersionResource,
-    /// The part of the object that is written, such as `status`.
+    /// The subresource that is written, such as `status`.
     #[serde(default)]
     pub sub_resource: Option<String>,
-    /// The object's name; empty while the server has yet to make one.
+    /// Empty while the server has not generated a name yet.
     #[serde(default)]
     pub name: String,
-    /// The object's namespace; empty if it has none.
+    /// Empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// What is done.
     pub operation: Operation,
-    /// Who does it.
     #[serde(default)]
     pub user_info: UserInfo,
-    /// The object as it will be; nothing if it is deleted.
+    /// The new object; `None` on deletion.
     #[serde(default)]
     pub object: Option<Box<RawValue>>,
-    /// The object as it is; nothing if it is created.
+    /// The existing object; `None` on creation.
     #[serde(default)]
     pub old_object: Option<Box<RawValue>>,
-    /// Nothing will be kept of it.
+    /// True if nothing will be persisted.
     #[serde(default)]
     pub dry_run: Option<bool>,
 }
 
 impl AdmissionRequest {
-    /// Reads the object as it will be.
+    /// Decodes the new object.
     ///
     /// # Errors
-    /// A refusal that says what is wrong with it, if there is none or it has another form.
+    /// A refusal that says what is wrong, if the object is missing or has another form.
     pub fn object<T: DeserializeOwned>(&self) -> Result<T, Answer> {
         read_object("object", self.object.as_deref())
     }
 
-    /// Reads the object as it is.
+    /// Decodes the existing object.
     ///
     /// # Errors
-    /// A refusal that says what is wrong with it, if there is none or it has another form.
+    /// A refusal that says what is wrong, if the object is missing or has another form.
     pub fn old_object<T: DeserializeOwned>(&self) -> Result<T, Answer> {
         read_object("oldObject", self.old_object.as_deref())
     }
@@ -98,73 +91,63 @@ fn read_object<T: DeserializeOwned>(field: &str, object: Option<&RawValue>) -> R
         .map_err(|error| Answer::denied(400, format!("request.{field} cannot be read: {error}")))
 }
 
-/// One change of a JSON patch (RFC 6902).
+/// One operation of a JSON patch (RFC 6902).
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "op")]
 pub enum Change {
     /// Adds a value, or replaces one in a map.
     Add {
-        /// Where, as a JSON pointer.
+        /// A JSON pointer.
         path: String,
-        /// What.
         value: Value,
     },
-    /// Replaces a value that is there.
+    /// Replaces an existing value.
     Replace {
-        /// Where, as a JSON pointer.
+        /// A JSON pointer.
         path: String,
-        /// By what.
         value: Value,
     },
-    /// Removes a value that is there.
+    /// Removes an existing value.
     Remove {
-        /// Where, as a JSON pointer.
+        /// A JSON pointer.
         path: String,
     },
 }
 
-/// Whether the object is let through.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Ruling {
-    /// As it is.
     Allowed,
-    /// With these changes. Only a mutating webhook may say so.
+    /// Admitted with these changes. Only a mutating webhook may answer so.
     Patched(Vec<Change>),
-    /// Not at all.
     Denied {
         /// The HTTP status that the user gets, such as 403 or 422.
         code: u16,
-        /// What the user reads.
         message: String,
     },
 }
 
-/// What a handler answers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// Whether the object is let through.
     pub ruling: Ruling,
-    /// What `kubectl` shows beside it, one line each.
+    /// Shown by `kubectl`, one line each.
     pub warnings: Vec<String>,
 }
 
 impl Answer {
-    /// The object is let through as it is.
     pub fn allowed() -> Self {
         Ruling::Allowed.into()
     }
 
-    /// The object is let through with these changes; without any, as it is.
+    /// Admits the object with these changes; without any, as it is.
     pub fn patched(changes: Vec<Change>) -> Self {
         if changes.is_empty() { Self::allowed() } else { Ruling::Patched(changes).into() }
     }
 
-    /// The object is refused with an HTTP status and a text for the user.
+    /// Refuses the object with an HTTP status and a message for the user.
     pub fn denied(code: u16, message: impl Into<String>) -> Self {
         Ruling::Denied { code, message: message.into() }.into()
     }
 
-    /// The same answer, and a warning beside it.
     #[must_use]
     pub fn warning(mut self, text: impl Into<String>) -> Self {
         self.warnings.push(text.into());
@@ -186,7 +169,7 @@ struct Review {
     request: Option<AdmissionRequest>,
 }
 
-/// Reads what the API server sent; otherwise says what is wrong with it.
+/// Decodes the request, or describes what is wrong with it.
 pub(super) fn read(body: &[u8]) -> Result<AdmissionRequest, String> {
     let review: Review = serde_json::from_slice(body)
         .map_err(|error| format!("the body is not an AdmissionReview: {error}"))?;
@@ -201,7 +184,7 @@ pub(super) fn read(body: &[u8]) -> Result<AdmissionRequest, String> {
     Ok(request)
 }
 
-/// The reason that Kubernetes gives beside a status.
+/// The reason that Kubernetes uses for a status code.
 fn reason(code: u16) -> &'static str {
     match code {
         400 => "BadRequest",
@@ -216,7 +199,7 @@ fn reason(code: u16) -> &'static str {
     }
 }
 
-/// Writes an answer, or says why it is none: the handler then has a defect.
+/// Encodes an answer. Fails if the answer is invalid, which is a bug in the handler.
 pub(super) fn write(kind: WebhookKind, uid: &str, answer: &Answer) -> Result<Value, String> {
     let mut response = json!({ "uid": uid });
     match (&answer.ruling, kind) {

@@ -1,4 +1,4 @@
-//! What is shown to those who connect: a certificate and its key, of our own making or from files.
+//! The certificate and key that the TLS server uses, from our own authority or from files.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,37 +15,30 @@ use tokio_rustls::rustls::{
 
 use super::x509::{Validity, validity};
 
-/// Why a certificate cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServingError {
-    /// It could not be made.
     #[error("a certificate cannot be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// Its key could not be taken.
     #[error("a key cannot be used: {0}")]
     Key(&'static str),
-    /// It does not work, for example because the key is another's.
+    /// For example because the key does not match.
     #[error("the certificate and its key cannot be used: {0}")]
     Pair(rustls::Error),
-    /// It is no certificate.
     #[error("the first certificate has no validity that can be read")]
     NoValidity,
-    /// A file of `webhooks.certDir` cannot be read.
     #[error("{path} (webhooks.certDir): {problem}")]
     File {
-        /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and how to fix it.
         problem: String,
     },
 }
 
-/// A certificate that can be served.
 #[derive(Clone, Debug)]
 pub(super) struct Serving {
     key: Arc<CertifiedKey>,
     pub(super) validity: Validity,
-    /// By what it is recognised where it comes from.
+    /// Identifies its origin: the authority or the file content.
     pub(super) mark: String,
 }
 
@@ -61,7 +54,7 @@ impl Serving {
     }
 }
 
-/// The certificate that is shown to who connects next. Clones share it.
+/// The certificate for the next connection. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shown(Arc<RwLock<Option<Serving>>>);
 
@@ -70,20 +63,18 @@ impl Shown {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(serving);
     }
 
-    /// The validity and the mark of what is shown.
     pub(super) fn now(&self) -> Option<(Validity, String)> {
         let shown = self.0.read().unwrap_or_else(PoisonError::into_inner);
         shown.as_ref().map(|serving| (serving.validity, serving.mark.clone()))
     }
 
-    /// The settings of a TLS server that shows it.
     pub(super) fn tls(&self) -> Result<ServerConfig, rustls::Error> {
         let provider: Arc<CryptoProvider> = Arc::new(default_provider());
         let mut tls = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(self.clone()));
-        // The connections are the API server's, which keeps them open: nothing is gained by remembering sessions.
+        // The API server keeps its connections open, so session resumption gains nothing.
         tls.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         tls.send_tls13_tickets = 0;
         Ok(tls)
@@ -97,7 +88,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Certificates of the administrator's, in a folder.
+/// Certificates that the administrator provides in a folder.
 #[derive(Clone, Debug)]
 pub(super) struct Files(PathBuf);
 
@@ -109,7 +100,7 @@ impl Files {
         Self(folder.into())
     }
 
-    /// What is there now: what can be served, and whom the API server must trust for it, if that is said.
+    /// The certificate that is there now, and the authority that the API server must trust for it, if there is one.
     pub(super) fn read(&self) -> Result<(Serving, Option<String>), ServingError> {
         let bad = |name: &str, problem: String| ServingError::File { path: self.0.join(name), problem };
         let needed = |name: &'static str| {
@@ -138,7 +129,7 @@ impl Files {
     }
 }
 
-/// A file's text; nothing if there is no such file.
+/// A file's text; `None` if there is no such file.
 fn read(path: &Path) -> Result<Option<String>, String> {
     match std::fs::metadata(path) {
         Ok(about) if about.len() > LARGEST_FILE => {

@@ -1,4 +1,4 @@
-//! The server with real sockets and clients who mean harm, and the keeper in paused time.
+//! The server with real sockets and hostile clients, and the keeper in paused time.
 
 mod keeping;
 mod serving;
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A webhook about ConfigMaps.
 fn webhook(kind: WebhookKind, name: &'static str, path: &'static str) -> Webhook {
     Webhook {
         kind,
@@ -24,7 +23,7 @@ fn webhook(kind: WebhookKind, name: &'static str, path: &'static str) -> Webhook
     }
 }
 
-/// An example of a handler: it refuses what is called `bad`, labels all else, and warns.
+/// An example handler: it refuses the name `bad`, labels everything else, and warns.
 async fn label(request: AdmissionRequest) -> Answer {
     if request.name == "bad" {
         return Answer::denied(403, "the name is bad: use another one");

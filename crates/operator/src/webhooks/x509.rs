@@ -1,10 +1,10 @@
-//! How long a certificate is valid: the one thing that must be read out of certificates that others made.
+//! Reads the validity of a certificate: the only field needed from certificates that others made.
 //!
-//! A certificate is nested DER values, each a tag, a length and a content. The validity is the fifth value of its first one.
+//! A certificate is nested DER values, each a tag, a length and a content. The validity is the fifth value of its first
+//! one.
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 
-/// From when until when a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) from: Timestamp,
@@ -12,12 +12,12 @@ pub(super) struct Validity {
 }
 
 const SEQUENCE: u8 = 0x30;
-/// The version, which the first version leaves out.
+/// The version, which version 1 omits.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// Reads the validity of a certificate; nothing if it is no certificate.
+/// `None` if it is no certificate.
 pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (content, _) = value(certificate, SEQUENCE)?;
     let (mut rest, _) = value(content, SEQUENCE)?;
@@ -35,13 +35,13 @@ pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     Some(Validity { from, until: time(tag, until)? })
 }
 
-/// The tag and content of the first value, and what follows it.
+/// The tag and content of the first value, and the rest.
 fn any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
     let mut length = usize::from(first);
     if first & 0x80 != 0 {
-        // The length itself takes so many bytes; no certificate needs more than four.
+        // The number of length bytes; no certificate needs more than four.
         let digits = usize::from(first & 0x7f);
         if !(1..=4).contains(&digits) {
             return None;
@@ -54,12 +54,12 @@ fn any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// The content of the first value, which must have this tag, and what follows it.
+/// The content of the first value, which must have this tag, and the rest.
 fn value(bytes: &[u8], wanted: u8) -> Option<(&[u8], &[u8])> {
     any(bytes).filter(|(tag, ..)| *tag == wanted).map(|(_, content, rest)| (content, rest))
 }
 
-/// A time such as `261116084500Z`, or with four digits of the year.
+/// For example `261116084500Z`, or with four digits for the year.
 fn time(tag: u8, content: &[u8]) -> Option<Timestamp> {
     let digits = content.strip_suffix(b"Z")?;
     let number = |digits: &[u8]| {
@@ -71,7 +71,7 @@ fn time(tag: u8, content: &[u8]) -> Option<Timestamp> {
         UTC_TIME => {
             let (year, rest) = digits.split_at_checked(2)?;
             let year = number(year)?;
-            // As RFC 5280 has it.
+            // As RFC 5280 defines it.
             (if year < 50 { 2000 + year } else { 1900 + year }, rest)
         }
         GENERALIZED_TIME => {
@@ -116,7 +116,7 @@ mod tests {
     fn garbage_is_no_certificate_wherever_it_begins() {
         let good = certificate((2020, 1, 1), (2030, 1, 1));
         for length in 0..good.len() {
-            // Cut off, or damaged: read or not, but without a panic.
+            // Truncated or damaged input must not panic.
             assert_eq!(validity(&good[..length]), None, "{length}");
             for byte in [0x00, 0x80, 0x84, 0xff] {
                 let mut damaged = good.clone();

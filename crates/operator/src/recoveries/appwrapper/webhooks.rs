@@ -1,4 +1,4 @@
-//! The admission webhooks of AppWrappers: who created one is written down, and what could never run is refused.
+//! The admission webhooks of AppWrappers: they record who created one, and refuse what could never run.
 
 use std::sync::Arc;
 
@@ -23,10 +23,9 @@ use crate::webhooks::{
     WebhookKind,
 };
 
-/// The API server gives up after so many seconds. Asking about a user takes the server itself some milliseconds.
+/// Timeout of the API server. An access review takes the server a few milliseconds.
 const TIMEOUT_SECONDS: u8 = 10;
 
-/// What the API server is told of the webhooks.
 pub(super) fn declared(_: &Configuration) -> Vec<Webhook> {
     let webhook = |kind, name, path, operations: &'static [Operation]| Webhook {
         kind,
@@ -43,7 +42,6 @@ pub(super) fn declared(_: &Configuration) -> Vec<Webhook> {
     ]
 }
 
-/// The webhooks with those who answer.
 pub(super) fn handlers(configuration: &Configuration, office: &Office) -> Vec<Registration> {
     let policy = Arc::new(AdmissionPolicy::new(&configuration.appwrapper));
     let register = |webhook: Webhook| {
@@ -62,7 +60,7 @@ pub(super) fn handlers(configuration: &Configuration, office: &Office) -> Vec<Re
     declared(configuration).into_iter().map(register).collect()
 }
 
-/// Refuses what is too large before it is read: in memory it is many times as large as its text.
+/// Refuses an object that is too large before it is decoded: decoded, it is many times as large as its text.
 fn of_bounded_size(request: &AdmissionRequest) -> Result<(), Answer> {
     let size = |object: &Option<Box<RawValue>>| {
         object.as_deref().and_then(|object| Size::of_text(object.get()).ok()).unwrap_or_default()
@@ -82,13 +80,13 @@ fn mutate(office: &Office, request: &AdmissionRequest, policy: &AdmissionPolicy)
             old = request.old_object()?;
             admission::Operation::Update { old: &old }
         }
-        // Only creations and changes are asked about.
+        // The webhook is registered for creations and updates only.
         Operation::Delete | Operation::Connect => return Ok(Answer::allowed()),
     };
     let asked = admission::Request { operation, namespace: &request.namespace, user: &user, object: &object };
     let changes = admission::mutate(&asked, policy).into_iter();
     let changes = changes.map(|it| Change::Add { path: it.path, value: it.value });
-    // Who knows the token of the path was let in, and the token comes with the keys.
+    // The caller knew the token, and the token is loaded together with the keys.
     let Some(keys) = office.keyring.keys() else {
         return Err(Answer::denied(503, "the keys of stamps are not known yet: try again"));
     };
@@ -96,7 +94,7 @@ fn mutate(office: &Office, request: &AdmissionRequest, policy: &AdmissionPolicy)
     Ok(Answer::patched(changes.chain(annotated(&object, stamping)).collect()))
 }
 
-/// The change of the annotation that says who wrote the components.
+/// The change of the annotation that records who wrote the components.
 fn annotated(object: &Value, stamping: Stamping) -> Option<Change> {
     let annotations = "/metadata/annotations";
     let path = format!("{annotations}/{}", WRITTEN_BY.replace('~', "~0").replace('/', "~1"));
@@ -128,7 +126,7 @@ async fn validate(
             old = request.old_object()?;
             admission::Operation::Update { old: &old }
         }
-        // Only creations and changes are asked about.
+        // The webhook is registered for creations and updates only.
         Operation::Delete | Operation::Connect => return Ok(Answer::allowed()),
     };
     let asked = admission::Request { operation, namespace: &request.namespace, user: &user, object: &object };

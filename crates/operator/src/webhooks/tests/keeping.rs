@@ -22,7 +22,7 @@ const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/salvor";
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// Objects by their paths, with revisions that writes must name.
+/// Objects by path, with resourceVersion preconditions on writes.
 #[derive(Clone, Default)]
 struct Store(Arc<Mutex<(u64, BTreeMap<String, Value>)>>);
 
@@ -31,7 +31,7 @@ impl Store {
         self.0.lock().unwrap().1.get(path).cloned().unwrap_or_default()
     }
 
-    /// What somebody else does.
+    /// A change by another client.
     fn edit(&self, path: &str, change: impl FnOnce(&mut Value)) {
         let (revision, objects) = &mut *self.0.lock().unwrap();
         let mut object = objects.remove(path).unwrap_or_else(|| json!({"metadata": {"name": "x"}}));
@@ -110,7 +110,7 @@ fn outside() -> Configuration {
     configuration(Some("https://127.0.0.1:9443"))
 }
 
-/// What a keeper serves: until when, and by which authority.
+/// The validity and the authority of the certificate that a keeper serves.
 fn shown(keeper: &Keeper) -> (Validity, String) {
     keeper.shown.now().unwrap()
 }
@@ -206,14 +206,14 @@ async fn in_a_cluster_the_manifests_bring_the_objects_and_the_bundle_is_filled_i
     let path = format!("/mutate/{}", keeper.keyring.token());
     let service = json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": path, "port": 443});
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["service"], service);
-    // Once it was ready, it stays so: elsewhere it would be no better.
+    // Once ready, it stays ready: another replica would be no better.
     store.remove(MUTATING);
     assert!(!keeper.look().await);
     assert_eq!(keeper.readiness.problem(), None);
 }
 
-/// Two replicas for three years, of which the second looks an hour after the first: whatever either serves, the API server
-/// trusts, at every moment.
+/// Two replicas for three years, where the second runs an hour after the first: the API server always trusts what
+/// either serves.
 #[tokio::test(start_paused = true)]
 async fn authorities_are_replaced_without_a_moment_in_which_something_is_not_trusted() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
@@ -282,7 +282,7 @@ async fn a_secret_that_is_removed_or_garbled_is_made_anew_and_what_is_served_sta
     }
 }
 
-/// The token and the key are removed from the Secret: there are new ones, and what was signed before still counts.
+/// The token and the key are removed from the Secret: new ones are generated, and earlier signatures stay valid.
 #[tokio::test(start_paused = true)]
 async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_same() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
@@ -307,7 +307,7 @@ async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_sam
     assert_ne!(replicas[0].keyring.token(), token);
     let url = format!("https://127.0.0.1:9443/mutate/{}", replicas[0].keyring.token());
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
-    // A configuration of a version without a token is put right.
+    // A configuration from a version without tokens is repaired.
     store.edit(MUTATING, |it| {
         it["webhooks"][0]["clientConfig"]["url"] = json!("https://127.0.0.1:9443/mutate");
     });
@@ -315,7 +315,7 @@ async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_sam
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
 }
 
-/// The configurations cannot be written: then the API server trusts what it trusted, and that is what is served.
+/// The configurations cannot be written: the API server keeps its trust, so the served certificate must stay.
 #[tokio::test(start_paused = true)]
 async fn nothing_new_is_served_before_it_can_be_trusted() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
@@ -373,7 +373,7 @@ async fn without_secrets_the_authority_is_kept_in_memory_outside_a_cluster_only(
     }
 }
 
-/// As when the elector makes the namespace a moment later.
+/// As when the elector creates the namespace a moment later.
 #[tokio::test(start_paused = true)]
 async fn an_authority_in_memory_gives_way_to_a_shared_one_as_soon_as_there_can_be_one() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
@@ -424,7 +424,7 @@ async fn a_server_that_does_not_answer_is_given_up_and_asked_again() {
     running.abort();
 }
 
-/// A folder that is gone when this is.
+/// A folder that is deleted on drop.
 struct Folder(std::path::PathBuf);
 
 impl Folder {
@@ -451,7 +451,6 @@ impl Drop for Folder {
     }
 }
 
-/// A certificate and its key.
 fn pair() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().self_signed(&key).unwrap();
@@ -484,7 +483,7 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     assert_eq!(store.trusted(), first.0);
     let shared = store.get(SECRET)["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(shared, ["path.token", "stamp.key"], "no authority is made");
-    // Half of the change: what is served stays.
+    // Half of the change: the served certificate stays.
     folder.write("tls.crt", &second.0);
     tokio::time::sleep(Duration::from_secs(60)).await;
     serves(&first).await;

@@ -67,15 +67,15 @@ impl Served {
         TlsConnector::from(self.trust.clone()).connect(name, stream).await.unwrap()
     }
 
-    /// Sends a text, and reads until the server ends the connection.
+    /// Sends a text, and reads until the server closes the connection.
     async fn exchange(&self, text: &[u8]) -> String {
         let mut stream = self.connect().await;
-        // It need not be read to its end.
+        // The server need not read all of it.
         let _ = stream.write_all(text).await;
         read(&mut stream).await
     }
 
-    /// A path as the API server knows it.
+    /// The path with the token, as the API server knows it.
     fn path(&self, path: &str) -> String {
         let (path, query) =
             path.split_once('?').map_or((path, String::new()), |(path, rest)| (path, format!("?{rest}")));
@@ -189,7 +189,7 @@ async fn what_is_no_review_gets_an_answer_that_says_so() {
     assert!(served.label().await.contains("200 OK"));
 }
 
-/// A client that is not the API server learns nothing: no handler is asked, and all paths look alike.
+/// A client that is not the API server finds out nothing: no handler is called, and all paths look alike.
 #[tokio::test]
 async fn who_does_not_know_the_token_gets_no_answer() {
     let served = Served::start(LIMITS).await;
@@ -245,7 +245,7 @@ async fn garbage_of_every_kind_harms_nobody() {
         .unwrap();
     stream.shutdown().await.unwrap();
     assert!(!read(&mut stream).await.contains("200 OK"));
-    // Numbers, depths and names that are no good.
+    // Invalid numbers, depths and names.
     for body in ["1e999999", "\"\\ud800\"", "[[[[", "{\"request\":{\"uid\":null}}", "\u{0}"] {
         assert!(served.post("/label", body).await.starts_with("HTTP/1.1 400 "), "{body}");
     }
@@ -265,7 +265,7 @@ async fn a_review_is_answered_however_many_hold_connections_open() {
         assert!(served.label().await.contains("200 OK"));
     }
     for mut stream in silent.drain(..30) {
-        // Shown the door.
+        // The server closed it.
         let _ =
             tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut Vec::new())).await.unwrap();
     }
@@ -274,7 +274,7 @@ async fn a_review_is_answered_however_many_hold_connections_open() {
 #[tokio::test]
 async fn bodies_that_are_sent_at_once_are_bounded_together() {
     let served = Served::start(LIMITS).await;
-    // All but the last byte of bodies that are as large as may be: two of them fit, a third does not.
+    // All but the last byte of bodies of the largest size: two of them fit, a third does not.
     let body = "x".repeat(LARGEST_BODY - 1);
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -286,9 +286,9 @@ async fn bodies_that_are_sent_at_once_are_bounded_together() {
         held.push(stream);
     }
     let refused = served.post("/label", &"x".repeat(LARGEST_BODY)).await;
-    // If less than all of the first two has been read by now, it fits, and is found to be no review.
+    // If the first two have not been read completely by now, the third fits, and is rejected as no review.
     assert!(refused.contains(" 503 ") || refused.contains(" 400 "), "{refused}");
-    // What is ordinary gets through whatever there is, and the budget comes back.
+    // Ordinary requests always get through, and the budget comes back.
     assert!(served.label().await.contains("200 OK"));
     for mut stream in held {
         assert!(read(&mut stream).await.starts_with("HTTP/1.1 408 "), "given up in time");
