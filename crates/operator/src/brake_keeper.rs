@@ -1,4 +1,5 @@
-//! Keeps the brake told of the nodes, and tells what the brake does. One for all recoveries of an operator.
+//! Feeds node changes to the brake, and reports when the brake engages or releases. One instance serves all recoveries
+//! of an operator.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,22 +17,22 @@ use crate::{
     watch::Change,
 };
 
-/// Clones are the same.
+/// Clones share the state.
 #[derive(Clone)]
 pub(crate) struct BrakeKeeper {
     shared: Shared,
     ready_within: SignedDuration,
     state: Arc<Mutex<State>>,
-    /// Rings when the next recount is at another time.
+    /// Notified when the time of the next recount changes.
     rescheduled: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct State {
     nodes: Table,
-    /// The term in which we speak; none while we follow.
+    /// The term in which we record events; `None` while we follow.
     led: Option<Term>,
-    /// When the nodes are counted again although there is no news of them.
+    /// When the nodes are counted again without a change.
     recount_at: Option<Instant>,
 }
 
@@ -41,7 +42,7 @@ impl BrakeKeeper {
         Self { shared, ready_within, state: Arc::default(), rescheduled: Arc::default() }
     }
 
-    /// Takes in changes of nodes, and tells the brake.
+    /// Applies changes of nodes, and updates the brake.
     pub(crate) fn take_in(&self, changes: &[Change<Arc<Node>>]) {
         let mut changed = false;
         for change in changes {
@@ -52,7 +53,7 @@ impl BrakeKeeper {
         }
     }
 
-    /// Follows leadership, and counts anew when time alone changes the count.
+    /// Follows leadership, and recounts when time alone changes the count.
     pub(crate) async fn run(&self) {
         let leadership = self.shared.leadership.clone();
         let clock_skipped = self.shared.time.skipped().listen();
@@ -74,15 +75,15 @@ impl BrakeKeeper {
                 () = clock_skipped.notified() => drop(self.tell_the_brake()),
                 () = recount => {
                     self.tell_the_brake();
-                    // Nodes that are away for too long to count hold nothing up any more.
+                    // Nodes that are lost for too long no longer count and block nothing.
                     self.shared.released.tell();
                 }
             }
         }
     }
 
-    /// A term begins or ends. The new leader says what a follower saw, or the leader before it said: the event has one name for
-    /// all.
+    /// A term begins or ends. A new leader records the current state again, because it may have changed while this
+    /// replica followed. The event has a fixed name, so it is stored once.
     fn lead(&self, term: Option<Term>) {
         self.state().led = term;
         if term.is_none() {
@@ -113,7 +114,7 @@ impl BrakeKeeper {
             (transition, zone_let_go, brake.holds_all(now), brake.changes_at(now))
         };
         if zone_let_go {
-            // Nothing changes in the cluster as a whole, but those whom the zone held have to be judged again.
+            // The cluster as a whole does not change, but subjects that the zone blocked must be decided again.
             self.shared.remember_the_brake();
             self.shared.released.tell();
         }
@@ -125,7 +126,7 @@ impl BrakeKeeper {
         self.shared.remember_the_brake();
         match transition {
             Transition::Engaged(_) => {}
-            // Waiting subjects are judged again: now it is known until when they wait.
+            // Decide blocked subjects again: now it is known how long they wait.
             Transition::Settling { .. } | Transition::Released(_) => self.shared.released.tell(),
         }
         self.announce(&transition);
@@ -150,13 +151,12 @@ impl BrakeKeeper {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if too many nodes are lost.
     #[cfg(test)]
     pub(crate) fn holds_all(&self) -> bool {
         self.brake().holds_all(self.shared.time.server())
     }
 
-    /// From now on there are these zones: the name of each, how many of its nodes are lost, and of how many.
+    /// Sets the zones: the name, the lost nodes and the total nodes of each.
     #[cfg(test)]
     pub(crate) fn see(&self, zones: &[(&str, u32, u32)]) {
         self.state().nodes = Table::of(zones);

@@ -1,4 +1,4 @@
-//! The client: kube's own layers, with no retries behind our back, and an eye on the server's clock.
+//! The API client: kube's own layers, without hidden retries, and with an observer of the server's clock.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -21,23 +21,24 @@ use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use crate::{departure::Departing, incoming::Budget, time::Time};
 
-/// As much as TLS hands over at a time. Left to itself a connection keeps the largest buffer that it ever filled: 400 kB for
-/// each watch that ever had much to tell.
+/// The size in which TLS delivers data. By default a connection keeps the largest buffer that it ever filled: 400 kB
+/// for each watch that ever had a burst.
 const READ_BUFFER: usize = 16 * 1024;
 
-/// Makes a client whose answers teach `time` the server's clock.
+/// Creates a client whose answers update `time` with the server's clock.
 ///
-/// It speaks HTTP/1.1 and opens as many connections as there are requests under way: none waits for another's answer. (On
-/// one HTTP/2 connection the server's limit of streams would be a queue that all share.)
+/// It uses HTTP/1.1 and one connection per request in flight, so that no request waits for another's answer. (On one
+/// HTTP/2 connection the server's limit on streams would be a shared queue.)
 pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Client> {
-    // Retries are the executor's: they must be counted, bounded and visible.
+    // The executor retries: retries must be counted, bounded and visible.
     config.default_retry = false;
     if config.proxy_url.is_some() {
         return Ok(observe(ClientBuilder::try_from(config)?, time));
     }
     let mut connector = HttpConnector::new();
     connector.enforce_http(false);
-    // Otherwise the first request of a new connection waits 40 ms for the server to acknowledge the end of the handshake.
+    // Otherwise the first request of a new connection waits 40 ms for the server to acknowledge the end of the
+    // handshake.
     connector.set_nodelay(true);
     connector.set_connect_timeout(config.connect_timeout);
     let connector = config.rustls_https_connector_with_connector(connector)?;
@@ -53,7 +54,7 @@ pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Cli
     Ok(observe(ClientBuilder::new(service, config.default_namespace), time))
 }
 
-/// The same for any service that answers as an API server does.
+/// For any service that answers as an API server does.
 pub(crate) fn observe<S, B>(builder: ClientBuilder<S>, time: &Time) -> Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
@@ -65,7 +66,7 @@ where
     observe_within(builder, time, &Budget::default())
 }
 
-/// The same for answers that are read within this budget.
+/// As `observe`, reading answers within this budget.
 pub(crate) fn observe_within<S, B>(builder: ClientBuilder<S>, time: &Time, budget: &Budget) -> Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
@@ -95,13 +96,13 @@ impl<S> Layer<S> for Observe {
 struct Observed<S> {
     inner: S,
     time: Time,
-    /// Within which all answers are read.
+    /// Bounds the memory for all answers.
     budget: Budget,
-    /// The last date, as it was written and as it was read: in a storm hundreds of answers have the same.
+    /// The last date, as text and parsed: in a storm hundreds of answers carry the same one.
     last: Arc<Mutex<Option<(HeaderValue, Timestamp)>>>,
 }
 
-/// Reads a date, or remembers how it was read.
+/// Parses a date, or reuses the last result.
 fn read_date(date: &HeaderValue, last: &Mutex<Option<(HeaderValue, Timestamp)>>) -> Option<Timestamp> {
     let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((text, read)) = &*last

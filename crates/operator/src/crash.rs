@@ -1,14 +1,14 @@
-//! A hook for tests: the process ends, without any cleanup, right before or after its n-th write, or stands still before it.
-//! Only builds with debug assertions have it: in a release an environment variable must not be able to stop the process.
+//! A hook for tests: the process exits without cleanup right before or after its n-th write, or blocks before it. Only
+//! builds with debug assertions have it: an environment variable must not be able to stop a release build.
 //!
-//! `SALVOR_TEST_CRASH=before:3` or `after:3`. What is left behind must be what a new process goes on from.
-//! `SALVOR_TEST_CRASH=hold:3:FILE` makes the file, and goes on once it is gone: the world changes between a judgement and its
-//! write.
+//! `SALVOR_TEST_CRASH=before:3` or `after:3` exits. A new process must be able to continue from the state left behind.
+//! `SALVOR_TEST_CRASH=hold:3:FILE` creates the file and continues once it is gone, so that a test can change the
+//! cluster between a decision and its write.
 
 #[cfg(debug_assertions)]
 pub(crate) use hook::CrashPoint;
 
-/// Nothing ends or holds a release.
+/// A release build has no crash point.
 #[cfg(not(debug_assertions))]
 #[derive(Debug)]
 pub(crate) struct CrashPoint;
@@ -37,9 +37,8 @@ mod hook {
     };
 
     const VARIABLE: &str = "SALVOR_TEST_CRASH";
-    /// Tells a crash on purpose from any other end.
+    /// Distinguishes an intended crash from any other exit.
     const EXIT_CODE: i32 = 86;
-    /// The file is checked this often.
     const HOLD_POLL: Duration = Duration::from_millis(10);
 
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +48,7 @@ mod hook {
         Hold(u64, PathBuf),
     }
 
-    /// Counts writes, and ends or holds the process at the chosen one.
+    /// Counts writes, and exits or blocks at the chosen one.
     #[derive(Debug, Default)]
     pub(crate) struct CrashPoint {
         at: Option<Moment>,
@@ -78,7 +77,7 @@ mod hook {
         }
     }
 
-    /// Blocks the thread, and with it all else that the process does: as if it had been stopped.
+    /// Blocks the thread and with it the whole process, as if it had been stopped.
     fn hold(file: &Path) {
         if fs::write(file, []).is_ok() {
             while file.exists() {

@@ -1,5 +1,5 @@
-//! The moment in which a request leaves. Between the code that makes a request and its first byte on the wire there may be
-//! a queue, a sign-in and a new connection, each of which may take seconds.
+//! Checks preconditions at the moment a request is sent. Between building a request and its first byte on the wire
+//! there may be a queue, authentication and a new connection, each of which may take seconds.
 
 use std::{
     error::Error,
@@ -15,13 +15,12 @@ use http_body::{Frame, SizeHint};
 use kube::client::Body;
 use tower::BoxError;
 
-/// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotSent {
     /// The live read behind it is too old.
     #[error("not sent: what it rests on was looked at too long ago")]
     LookTooOld,
-    /// The term in which it was judged is over.
+    /// The term in which it was decided is over.
     #[error("not sent: this replica does not lead (any more)")]
     NotLeading,
 }
@@ -40,7 +39,7 @@ impl NotSent {
     }
 }
 
-/// The conditions that must hold when a request leaves. They travel with the request, as an extension.
+/// The conditions that must hold when a request is sent. They travel with the request as an extension.
 #[derive(Clone)]
 pub(crate) struct Condition(Arc<dyn Fn() -> Result<(), NotSent> + Send + Sync>);
 
@@ -49,7 +48,6 @@ impl Condition {
         Self(Arc::new(holds))
     }
 
-    /// Checks the conditions now.
     pub(crate) fn check(&self) -> Result<(), NotSent> {
         (self.0)()
     }
@@ -61,15 +59,15 @@ impl fmt::Debug for Condition {
     }
 }
 
-/// A body that is asked for only when the connection is there, and then asks whether the request may still go. A request
-/// without its body is not carried out.
+/// A body that is polled only once the connection is open, and then checks whether the request may still be sent. The
+/// server does not process a request without its body.
 pub(crate) struct Departing {
     body: Body,
     condition: Option<Condition>,
 }
 
 impl Departing {
-    /// A request that leaves only if its condition holds then.
+    /// A request that is sent only if its condition then holds.
     pub(crate) fn request(request: Request<Body>) -> Request<Self> {
         let condition = request.extensions().get::<Condition>().cloned();
         request.map(|body| Self { body, condition })
@@ -84,7 +82,7 @@ impl http_body::Body for Departing {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        // Once: what has begun to leave is on its way.
+        // Only once: a request whose sending has begun cannot be stopped.
         if let Some(condition) = self.condition.take()
             && let Err(why) = condition.check()
         {
@@ -115,7 +113,7 @@ mod tests {
     use super::*;
     use crate::{client::connect, time::Time};
 
-    /// One DELETE over a real connection. What the server read of it, and what became of the request.
+    /// Sends one DELETE over a real connection. Returns what the server read, and the result of the request.
     async fn delete(condition: Condition) -> (String, kube::Result<u16>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -163,7 +161,7 @@ mod tests {
             tell.store(true, Ordering::SeqCst);
             Ok(())
         });
-        // A port at which nobody listens: there is no connection, so nothing leaves.
+        // A port without a listener: there is no connection, so nothing is sent.
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);

@@ -1,5 +1,5 @@
-//! Where the objects of a kind are served: one read of `/apis/GROUP/VERSION`, remembered. A kind that is not served in its version may be in
-//! another one of its group, with the same objects.
+//! Finds where the objects of a kind are served: one cached read of `/apis/GROUP/VERSION`. A kind that is not served in
+//! its version may be served in another version of its group, with the same objects.
 
 use std::{
     collections::BTreeMap,
@@ -14,16 +14,17 @@ use tokio::time::Instant;
 
 use crate::{live, wire::read};
 
-/// A group and version that lacks a kind is not read again sooner than this: anybody may name a kind that does not exist.
+/// A group and version that lacks a kind is not read again sooner than this: any user may name a kind that does not
+/// exist.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
-/// A group and version that is not read by then cannot be read for now.
+/// Timeout of one read.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// So many groups and versions are remembered. Nobody has as many, except somebody who makes names up.
+/// Limit on cached groups and versions. Only made-up names reach it.
 const MOST: usize = 512;
-/// So many versions of a group are looked at.
+/// Limit on the versions of a group that are read.
 const MOST_VERSIONS: usize = 8;
 
-/// A kind of object, as an object names it.
+/// A kind, as an object names it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Kind {
     /// Empty for the core group.
@@ -39,21 +40,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Where a kind is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// The path of its group and version.
     root: String,
-    /// The version in which it is served.
     pub(crate) version: String,
-    /// The plural name in paths.
     pub(crate) resource: String,
-    /// True if its objects are in namespaces.
     pub(crate) namespaced: bool,
 }
 
 impl Served {
-    /// A kind with namespaces.
+    /// A namespaced kind.
     #[cfg(test)]
     pub(crate) fn at(root: &str, resource: &str) -> Self {
         let version = root.rsplit('/').next().unwrap_or_default().to_owned();
@@ -65,7 +62,7 @@ impl Served {
         Kind { version: self.version.clone(), ..kind.clone() }
     }
 
-    /// The path of all its objects, or of those in a namespace. A kind that is in no namespace has one path.
+    /// The path of all its objects, or of those in a namespace. A cluster-scoped kind has one path.
     pub(crate) fn path(&self, namespace: Option<&str>) -> String {
         let Self { root, resource, namespaced, .. } = self;
         match namespace.filter(|_| *namespaced) {
@@ -75,25 +72,23 @@ impl Served {
     }
 }
 
-/// An answer of the API server about a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lookup {
-    /// Where it is served; none if it is not.
+    /// `None` if it is not served.
     pub(crate) served: Option<Served>,
     /// When the server was asked.
     pub(crate) asked: Instant,
 }
 
-/// The versions of a kind that will do.
+/// Which versions of a kind are acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Versions {
-    /// The one that is named.
     Named,
-    /// The one that is named, or else any other one of the group: the objects are the same.
+    /// The named version, or else any other of the group: the objects are the same.
     Any,
 }
 
-/// The kinds that the API server serves, as far as they were asked for. Clones share them.
+/// The kinds that the API server serves, as far as they were requested. Clones share the cache.
 #[derive(Clone)]
 pub(crate) struct Discovery {
     client: Client,
@@ -102,10 +97,8 @@ pub(crate) struct Discovery {
     groups: Arc<Mutex<BTreeMap<String, ServedVersions>>>,
 }
 
-/// The versions of a group, and when they were read.
 type ServedVersions = (Vec<String>, Instant);
 
-/// The kinds of a group and version.
 #[derive(Clone)]
 struct Known {
     kinds: Arc<BTreeMap<String, Served>>,
@@ -131,7 +124,7 @@ impl Discovery {
         Self { client, known: Arc::default(), groups: Arc::default() }
     }
 
-    /// Where a kind is served. A kind that was not there is looked for again.
+    /// Where a kind is served. A kind that was missing is looked up again.
     pub(crate) async fn find(&self, kind: &Kind, versions: Versions) -> kube::Result<Lookup> {
         let named = self.find_in(kind).await?;
         // The core group has one version.
@@ -197,7 +190,7 @@ impl Discovery {
         Ok(versions)
     }
 
-    /// Forgets where a kind is served, in whatever version: the server said that it is not served there.
+    /// Drops the cached location of a kind in every version, after the server reported that it is not served there.
     pub(crate) fn forget(&self, kind: &Kind) {
         self.groups().remove(&kind.group);
         if kind.group.is_empty() {
@@ -220,7 +213,7 @@ impl Discovery {
         let text = self.get(root).await?;
         let list: ResourceList = text.as_deref().map(read).transpose()?.unwrap_or_default();
         let version = &kind.version;
-        // Subresources have a slash in their name, and often the kind of what they belong to.
+        // Subresources have a slash in their name, and often the kind of their parent.
         let kinds = list.resources.into_iter().filter(|resource| !resource.name.contains('/'));
         let kinds = kinds.map(|Resource { name, kind, namespaced }| {
             (kind, Served { root: root.to_owned(), version: version.clone(), resource: name, namespaced })
@@ -243,7 +236,8 @@ impl Discovery {
     }
 }
 
-/// The path of a group and version; none for what cannot be one. Users write these names, and they become part of a path.
+/// The path of a group and version; `None` if the names are invalid. Users write these names, and they become part of a
+/// path.
 fn root(Kind { group, version, .. }: &Kind) -> Option<String> {
     let is_label = |label: &str| {
         !label.is_empty()
@@ -252,7 +246,7 @@ fn root(Kind { group, version, .. }: &Kind) -> Option<String> {
     if !is_label(version) || !(group.is_empty() || group.split('.').all(is_label)) || group.len() > 253 {
         return None;
     }
-    // The core group has one version, and its own place.
+    // The core group has its own prefix.
     Some(if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") })
 }
 

@@ -1,6 +1,8 @@
-//! Emptying a node by hand: what is on it, whether it is silent, the taint, and how far it has come.
+//! Evicts a node by hand: surveys its pods and volumes, checks that its kubelet is silent, sets the taint, and reports
+//! progress.
 //!
-//! The taint is all that is written here. The operator does the rest, whoever put the taint there.
+//! Only the taint, and an annotation on request, is written here. The operator does the rest, regardless of who set the
+//! taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,35 +27,30 @@ use serde_json::{Value, json};
 
 use crate::{explainer::history, live, recoveries::eviction, time::Time};
 
-/// The reason of the condition on a node that was evicted.
+/// The condition reason of a node whose eviction is finished.
 const FINISHED: &str = "Finished";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// The reason why a node cannot be read, or its eviction cannot be requested.
+/// Why a node cannot be read, or its eviction cannot be requested.
 #[derive(Debug, thiserror::Error)]
 pub enum EvictError {
-    /// There is no such object.
     #[error("there is no {0}")]
     NotFound(String),
-    /// The API did not answer as it should.
     #[error("cannot read {what}: {}", live::in_full(.error))]
     Read {
         /// The object or list that was read.
         what: String,
-        /// The error.
         error: kube::Error,
     },
-    /// The API refused a write.
     #[error("cannot write {what}: {}", live::in_full(.error))]
     Write {
         /// The object that was written.
         what: String,
-        /// The error.
         error: kube::Error,
     },
 }
 
-/// A cluster in which a node may be evicted.
+/// Access to a cluster in which a node may be evicted.
 #[derive(Clone)]
 pub struct EvictionDesk {
     client: Client,
@@ -64,104 +61,88 @@ pub struct EvictionDesk {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Survey {
-    /// The node.
     pub node: NodeName,
-    /// Its `Ready` condition.
+    /// The status of its `Ready` condition.
     pub ready: &'static str,
-    /// When its kubelet was last heard of.
+    /// When its kubelet last renewed its Lease.
     pub lease_renewed: Option<Timestamp>,
-    /// Why it must not be evicted now; nothing if it is silent.
+    /// Why it must not be evicted now; `None` if its kubelet is silent.
     pub alive: Option<String>,
-    /// True if a person has asked for it already.
+    /// True if a user has already requested the eviction.
     pub requested: bool,
-    /// Its pods.
     pub pods: Vec<SurveyedPod>,
-    /// Volumes that are attached to it.
     pub volumes: Vec<SurveyedVolume>,
-    /// When that was, by the server's clock.
+    /// The time of the survey on the server's clock.
     #[serde(skip)]
     pub at: Timestamp,
 }
 
-/// A pod on a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SurveyedPod {
-    /// Its namespace.
     pub namespace: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: Uid,
-    /// The controller that replaces it, as kind and name; nothing if it will be lost.
+    /// The controller that replaces it, as kind and name; `None` if the pod will be lost.
     pub owner: Option<String>,
-    /// That controller's UID.
     #[serde(skip)]
     pub owner_uid: Option<Uid>,
-    /// Which of an Indexed Job's pods it is.
+    /// The completion index of an Indexed Job's pod.
     #[serde(skip)]
     pub index: Option<String>,
-    /// The claims that it uses.
+    /// The PersistentVolumeClaims that it uses.
     pub claims: Vec<String>,
-    /// True if it goes.
+    /// True if the eviction removes it.
     pub leaves: bool,
 }
 
-/// A volume that is attached to a node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SurveyedVolume {
-    /// The PersistentVolume, or the attachment if there is none.
+    /// The PersistentVolume, or the VolumeAttachment if there is none.
     pub volume: String,
-    /// The driver.
     pub driver: String,
 }
 
-/// The progress.
+/// The progress of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Standing {
-    /// The reason of the node's condition; none before the operator has begun.
+    /// The reason of the node's condition; `None` before the operator has begun.
     pub phase: Option<String>,
-    /// Pods that have to go and have not ended, or were not deleted.
+    /// Pods to evict that have not terminated or are not deleted.
     pub pods_left: usize,
-    /// Volumes that are still attached.
     pub volumes_left: usize,
-    /// True if the node still has the taint.
     pub tainted: bool,
-    /// The end, if it has ended.
     pub end: Option<End>,
 }
 
-/// The request for an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionRequest {
-    /// When the eviction began that was over before: the one that is asked for is another.
+    /// The start of an earlier eviction that is already over, to distinguish it from the requested one.
     before: Option<Timestamp>,
 }
 
-/// The end of an eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum End {
-    /// Pods and volumes are gone.
     Finished,
-    /// The taint is gone: the node is Ready, or somebody took it off.
+    /// The taint is gone: the node is Ready, or another client removed it.
     TaintGone,
 }
 
 impl EvictionDesk {
-    /// Goes to a cluster.
+    /// Connects to a cluster.
     ///
     /// # Errors
-    /// If no client can be made of this configuration.
+    /// If the configuration yields no client.
     pub fn open(config: kube::Config) -> Result<Self, EvictError> {
         let time = Time::system();
         let client = crate::client::connect(config, &time).map_err(|e| failed("the API", e))?;
         Ok(Self { client, time })
     }
 
-    /// Looks at a node.
+    /// Reads a node with its Lease, pods and volumes.
     ///
     /// # Errors
     /// If there is no such node, or something cannot be read.
@@ -198,8 +179,9 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// Puts the taint on a node, unless a person's is there already; and, at the word of whoever is named, an annotation that
-    /// makes its eviction go on although its zone, or most of the cluster, is lost as well.
+    /// Sets the taint on a node, unless a user's taint is already there. If `despite_zone_outage` names a user, also
+    /// sets an annotation that lets the eviction proceed although the node's zone, or most of the cluster, is lost as
+    /// well.
     ///
     /// # Errors
     /// If the node is gone, or cannot be written.
@@ -220,7 +202,8 @@ impl EvictionDesk {
                 if is_asked && despite_zone_outage.is_none() {
                     return Ok(EvictionRequest { before: None });
                 }
-                // While our taint stands, pods that come late are still evicted: that eviction is as good as a new one.
+                // While our taint is present, late pods are still evicted, so that eviction counts as the requested
+                // one.
                 let over =
                     view.progress.as_ref().filter(|p| p.finished.is_some() && view.no_execute().is_none());
                 let before = over.filter(|_| !is_asked).map(|progress| progress.started);
@@ -236,8 +219,8 @@ impl EvictionDesk {
                     };
                     taints = taints.with(&taint, None);
                 }
-                // The API server refuses the patch if the node was replaced or written since. Without both, it would hold for
-                // any node of that name.
+                // The API server rejects the patch if the node was replaced or changed since. Without both fields, the
+                // patch would apply to any node of that name.
                 let identity = |field: &str| node["metadata"][field].as_str().filter(|text| !text.is_empty());
                 let (Some(uid), Some(resource_version)) = (identity("uid"), identity("resourceVersion"))
                 else {
@@ -248,7 +231,7 @@ impl EvictionDesk {
                 let mut metadata = json!({ "uid": uid, "resourceVersion": resource_version });
                 if let Some(by) = despite_zone_outage {
                     let word = DespiteOutage { by: by.to_owned(), at: self.time.server() };
-                    // Strings and times always have a JSON form.
+                    // Strings and times always serialize to JSON.
                     let word = serde_json::to_string(&word).unwrap_or_default();
                     metadata["annotations"] = json!({ annotations::DESPITE_ZONE_OUTAGE: word });
                 }
@@ -260,7 +243,7 @@ impl EvictionDesk {
                     .body(body.to_string().into_bytes())
                     .map_err(|e| failed(&subject, kube::Error::HttpError(e)))?;
                 match self.client.request_text(request).await {
-                    // Somebody else wrote to the node meanwhile: looked at anew.
+                    // Another client changed the node meanwhile: read it again.
                     Err(kube::Error::Api(status)) if status.code == 409 => {}
                     Err(error) => return Err(EvictError::Write { what: subject, error }),
                     Ok(_) => return Ok(asked),
@@ -270,7 +253,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// The progress of a node's eviction, for pods and volumes that were there before.
+    /// The progress of a node's eviction, for the pods and volumes in the survey.
     ///
     /// # Errors
     /// If the node is gone, or something cannot be read.
@@ -289,7 +272,7 @@ impl EvictionDesk {
             let attached = eviction::read_attachments(&self.client, name).await;
             let progress = node.progress.as_ref().filter(|progress| Some(progress.started) != asked.before);
             let tainted = node.taints.iter().any(|taint| taint.key == taints::FORCE_EVICTION);
-            // With removeTaint=WhenEvicted the mark goes with the taint, and only the condition tells.
+            // With removeTaint=WhenEvicted the progress is removed with the taint, and only the condition remains.
             let was_finished = pods_left == 0 && node.condition.as_deref() == Some(FINISHED);
             let end =
                 if progress.is_some_and(|progress| progress.finished.is_some()) || !tainted && was_finished {
@@ -314,7 +297,7 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// Salvor's last event about a node that is not older than a survey, or about a problem that is still there.
+    /// Salvor's last event about a node since the survey, or about a problem that still exists.
     ///
     /// # Errors
     /// If events cannot be read.
@@ -323,7 +306,7 @@ impl EvictionDesk {
             let told = history(&self.client, "default", survey.node.as_str())
                 .await
                 .map_err(|e| failed("events", e))?;
-            // To the second, because that is how old a survey's time may be on the server's clock.
+            // Truncated to the second: the time of the survey is only that precise on the server's clock.
             let since = Timestamp::from_second(survey.at.as_second()).unwrap_or(survey.at);
             let is_new = |line: &&String| {
                 line.split(' ')
@@ -334,7 +317,7 @@ impl EvictionDesk {
             if let Some(new) = told.iter().rfind(is_new) {
                 return Ok(Some(new.clone()));
             }
-            // A trouble that the node had before it was asked about is told of once, and still there.
+            // A problem from before the request was reported only once, but still exists.
             let node = self.node(&survey.node).await?;
             let trouble = node.condition.clone().filter(|_| node.reports_a_trouble());
             Ok(trouble
@@ -343,8 +326,8 @@ impl EvictionDesk {
         .boxed()
     }
 
-    /// Where the work of each pod that went runs now: in a pod that its controller has made since, of the same name or
-    /// index if there is one. What comes back with its node, or never, runs nowhere.
+    /// Where the work of each evicted pod runs now: in a newer pod of its controller, with the same name or index if
+    /// there is one. `None` for pods that return with their node or never.
     ///
     /// # Errors
     /// If pods cannot be read.
@@ -377,7 +360,7 @@ impl EvictionDesk {
         read.ok_or(EvictError::NotFound(subject))
     }
 
-    /// The pods on a node. A person vouches for the machine, so nothing here depends on who may run twice.
+    /// The pods on a node. A user vouches that the machine is down, so it does not matter which pods may run twice.
     async fn pod_views(&self, node: &NodeName) -> Result<Vec<PodView>, EvictError> {
         let gate = GatePolicy::new(&Configuration::default());
         eviction::read_pods(&self.client, node, &gate).await.map_err(|e| failed("pods", e))
@@ -436,7 +419,7 @@ fn index(pod: &Pod) -> Option<&str> {
     pod.metadata.labels.as_ref()?.get(INDEX).map(String::as_str)
 }
 
-/// True if it was made since, and has not ended. The API keeps times to the second.
+/// True if it was created since, and has not terminated. The API stores times to the second.
 fn is_new(pod: &Pod, since: Timestamp) -> bool {
     let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());

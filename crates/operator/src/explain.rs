@@ -1,6 +1,6 @@
-//! Explanations: the verdict of each recovery on a live object, by the same `decide` that acts.
+//! Explanations: the verdict of each recovery on a live object, computed by the same `decide` that acts.
 //!
-//! This file is the frame that all recoveries share. Each recovery answers a [`Question`] in its own `explain.rs`, and
+//! This file is shared by all recoveries. Each recovery answers a [`Question`] in its own `explain.rs`, and
 //! `explainer.rs` asks them.
 
 use std::fmt;
@@ -20,71 +20,64 @@ use serde_json::Value;
 
 use crate::{leader::brake_of, live, pause::paused, time::Time};
 
-/// A lease that was not renewed for so long has no holder, however its clock differs from the server's.
+/// A Lease that was not renewed for this long has no holder, however much the clocks differ.
 const HELD_FOR: SignedDuration = SignedDuration::from_mins(5);
 
-/// Why an explanation cannot be given.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
-    /// There is no such object.
     #[error("there is no {0}")]
     NotFound(String),
-    /// The API did not answer as it should.
     #[error("cannot read {what}: {}", live::in_full(.error))]
     Api {
         /// The object or list that was read.
         what: String,
-        /// The error.
         error: kube::Error,
     },
 }
 
-/// The verdict of each recovery on an object now, and everything that was done about it before.
+/// The verdict of each recovery on an object now, and what was done about it before.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// The object, such as `pod ns/name`.
+    /// For example `pod ns/name`.
     pub subject: String,
-    /// One verdict per recovery that may concern the object, with the recovery's name.
+    /// One verdict per recovery that may concern the object.
     pub recoveries: Vec<RecoveryReport>,
     /// Further details of recoveries; in JSON, each is a field of its own.
     #[serde(flatten, serialize_with = "as_fields")]
     pub details: Vec<Detail>,
-    /// Everything that was done before, oldest first.
+    /// Salvor's earlier events, oldest first.
     pub history: Vec<String>,
 }
 
-/// The verdict of one recovery on an object.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoveryReport {
     /// The recovery's name, as in `--controllers`.
     pub recovery: &'static str,
-    /// Its verdict, rule by rule.
     #[serde(flatten)]
     pub report: Report,
-    /// Why nobody can tell from here whether the brake holds what the verdict asks for; none if it is known, or does not matter.
+    /// Why it cannot be determined whether the brake blocks the verdict's steps; `None` if it is known or does not
+    /// matter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub brake_unknown: Option<String>,
 }
 
-/// Something that a recovery tells about an object beside its verdict.
+/// Additional information of a recovery about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Detail {
     /// Its field in JSON.
     pub key: &'static str,
-    /// All of it, for machines.
+    /// The machine-readable form.
     pub value: Value,
-    /// Its heading, for people.
+    /// The heading of the human-readable form.
     pub title: String,
-    /// All of it, for people.
+    /// The human-readable form.
     pub lines: Vec<DetailLine>,
 }
 
-/// One line of a detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetailLine {
-    /// The line.
     pub text: String,
     /// Until when it holds, if that is known.
     pub until: Option<Timestamp>,
@@ -94,33 +87,28 @@ fn as_fields<S: Serializer>(details: &[Detail], serializer: S) -> Result<S::Ok, 
     serializer.collect_map(details.iter().map(|detail| (detail.key, &detail.value)))
 }
 
-/// A kind of object that can be explained.
 #[derive(Debug)]
 pub struct ObjectKind {
-    /// The word for it behind `salvor explain`, and in the explanation.
+    /// The argument of `salvor explain`, also used in the explanation.
     pub word: &'static str,
-    /// The same in a sentence, for help.
+    /// For help texts.
     pub title: &'static str,
-    /// True if its objects are in namespaces.
     pub namespaced: bool,
     /// The path of its group and version, such as `/api/v1`.
     pub(crate) path: &'static str,
-    /// Its name in paths.
     pub(crate) plural: &'static str,
-    /// The kind and group under which events name such an object.
+    /// How events refer to such an object.
     pub(crate) involved: Involved,
 }
 
-/// The name that events use for the object they are about.
+/// What events use as the UID of the object that they are about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Involved {
-    /// By its UID.
     Uid,
-    /// By its name in place of its UID, as kubelets do it for nodes.
+    /// Its name in place of its UID, as kubelets do for nodes.
     Name,
 }
 
-/// Pods.
 pub(crate) static POD: ObjectKind = ObjectKind {
     word: "pod",
     title: "A pod",
@@ -130,7 +118,6 @@ pub(crate) static POD: ObjectKind = ObjectKind {
     involved: Involved::Uid,
 };
 
-/// Nodes.
 pub(crate) static NODE: ObjectKind = ObjectKind {
     word: "node",
     title: "A node",
@@ -140,12 +127,10 @@ pub(crate) static NODE: ObjectKind = ObjectKind {
     involved: Involved::Name,
 };
 
-/// An object of a kind, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName {
-    /// Its namespace, if its kind has namespaces.
+    /// `None` for cluster-scoped kinds.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
 }
 
@@ -161,27 +146,24 @@ impl fmt::Display for ObjectName {
 /// A kind of object that a recovery has verdicts on.
 pub(crate) struct Explains {
     pub(crate) kind: &'static ObjectKind,
-    /// Answers the question; nothing if the recovery has nothing to do with the object.
+    /// Answers the question; `None` if the object does not concern the recovery.
     pub(crate) explain: for<'a> fn(&'a Question<'a>) -> Answering<'a>,
 }
 
-/// The answer of a recovery, once it has read what it needs.
 pub(crate) type Answering<'a> = BoxFuture<'a, Result<Option<Answer>, ExplainError>>;
 
-/// An object that a recovery is asked about.
 pub(crate) struct Question<'a> {
     pub(crate) client: &'a Client,
     pub(crate) configuration: &'a Configuration,
     pub(crate) time: &'a Time,
-    /// The object as a person names it, such as `pod ns/name`.
+    /// For example `pod ns/name`.
     pub(crate) subject: &'a str,
-    /// The object as the API answered, a moment ago.
+    /// The object as the API just returned it.
     pub(crate) object: &'a str,
     /// Salvor's events about it, oldest first.
     pub(crate) history: &'a [String],
 }
 
-/// A recovery's answer.
 pub(crate) struct Answer {
     pub(crate) report: RecoveryReport,
     pub(crate) details: Vec<Detail>,
@@ -194,7 +176,7 @@ impl From<RecoveryReport> for Answer {
 }
 
 impl Question<'_> {
-    /// The judgement as the leader would have it, with the pause and the brake's memory from the lease.
+    /// The decision as the leader would make it, with the pause and the brake state from the Lease.
     pub(crate) async fn reviewed<Why: Reason, S: Step>(
         &self,
         recovery: Controller,
@@ -204,7 +186,7 @@ impl Question<'_> {
         reviewed(recovery.name(), self.client, self.configuration, self.time, judgement, outage).await
     }
 
-    /// The error of a recovery that cannot make sense of the object.
+    /// The error of a recovery that cannot decode the object.
     pub(crate) fn cannot_read_it(&self, error: kube::Error) -> ExplainError {
         cannot_read(self.subject, error)
     }
@@ -214,7 +196,7 @@ pub(crate) fn cannot_read(what: &str, error: kube::Error) -> ExplainError {
     ExplainError::Api { what: what.to_owned(), error }
 }
 
-/// The judgement as the leader would have it, with the brake's memory from the lease.
+/// The decision as the leader would make it, with the pause and the brake state from the Lease.
 async fn reviewed<Why: Reason, S: Step>(
     recovery: &'static str,
     client: &Client,
@@ -243,7 +225,7 @@ async fn lease(client: &Client, configuration: &Configuration) -> kube::Result<O
     leases.get_opt(&settings.lease_name).await
 }
 
-/// The state of the running operator's brake, read from the lease; or the reason why it cannot be known from here.
+/// The running operator's brake, read from the Lease; or the reason why it is unknown.
 async fn brake_memory(
     client: &Client,
     configuration: &Configuration,

@@ -16,7 +16,7 @@ use crate::{
     time::Time,
 };
 
-/// The kinds of objects that can be explained: those in namespaces first, else in the order of the recoveries.
+/// The kinds that can be explained: namespaced ones first, otherwise in the order of the recoveries.
 pub fn explained_kinds() -> Vec<&'static ObjectKind> {
     let mut kinds: Vec<&'static ObjectKind> = Vec::new();
     for Explains { kind, .. } in recoveries().flat_map(|entry| entry.explains) {
@@ -31,7 +31,7 @@ pub fn explained_kinds() -> Vec<&'static ObjectKind> {
 /// Salvor's verdict on an object now.
 ///
 /// # Errors
-/// If there is no such object, or something that a verdict rests on cannot be read.
+/// If there is no such object, or something that a verdict depends on cannot be read.
 pub fn explain<'a>(
     config: kube::Config,
     configuration: &'a Configuration,
@@ -42,7 +42,7 @@ pub fn explain<'a>(
         let subject = format!("{} {object}", kind.word);
         let time = Time::system();
         let client = crate::client::connect(config, &time).map_err(|e| cannot_read("the API", e))?;
-        // First, because nothing is known of the server's clock before its first answer.
+        // First, because the server's clock is unknown before its first answer.
         let read = live::get(&client, &path_of(kind, object)).await.map_err(|e| cannot_read(&subject, e))?;
         let text = read.ok_or_else(|| ExplainError::NotFound(subject.clone()))?;
         let involved = match kind.involved {
@@ -95,14 +95,14 @@ fn uid_of(object: &str) -> kube::Result<Uid> {
     Ok(object.metadata.uid)
 }
 
-/// Salvor's events about an object, by the UID in them: that is a name for some kinds, as [`Involved`] says.
+/// Salvor's events about an object, selected by the UID in them. For some kinds that is a name, see [`Involved`].
 pub(crate) async fn history(client: &Client, namespace: &str, involved: &str) -> kube::Result<Vec<String>> {
     let path = format!("/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.uid%3D{involved}");
     let Some(text) = live::get(client, &path).await? else { return Ok(Vec::new()) };
     told_in(&text).map_err(kube::Error::SerdeError)
 }
 
-/// The lines of a list of events that are ours, oldest first.
+/// Those lines of a list of events that are ours, oldest first.
 fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Events {
@@ -114,7 +114,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
         #[serde(default)]
         metadata: Metadata,
         event_time: Option<String>,
-        /// All that an event has that was written by the older API.
+        /// The only time of an event that was written by the older API.
         last_timestamp: Option<String>,
         #[serde(default)]
         reason: String,
@@ -136,7 +136,7 @@ fn told_in(list: &str) -> Result<Vec<String>, serde_json::Error> {
         .filter(|e| ours.contains(&e.reporting_component.as_str()))
         .map(|e| {
             let at = e.event_time.or(e.last_timestamp).unwrap_or_default();
-            // Times have no more than seconds; within one, revisions tell what came first.
+            // Times have a precision of seconds; within one, revisions give the order.
             let revision = e.metadata.resource_version.revision().number();
             let time: Timestamp = at.parse().unwrap_or(Timestamp::MIN);
             let second = Timestamp::from_second(time.as_second()).unwrap_or(time);

@@ -1,4 +1,4 @@
-//! An API server in a closure, for tests: it remembers what it was asked, and answers as it is told.
+//! An API server in a closure, for tests: it records requests and answers by a script.
 
 use std::{
     convert::Infallible,
@@ -26,14 +26,13 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// The answer to one request.
 pub(crate) enum Answer {
     Json(u16, Value),
     /// A Status with this code and message.
     Refused(u16, &'static str),
     /// 429, with this Retry-After.
     Throttled(Option<&'static str>),
-    /// Done by the server at once, answered late.
+    /// Applied by the server at once, answered late.
     Late(Duration, Box<Answer>),
     Never,
 }
@@ -48,7 +47,7 @@ impl Answer {
     }
 }
 
-/// The server. What it is asked, it goes on with, even when the client has given up.
+/// The server. It finishes every request, even when the client has given up.
 pub(crate) struct FakeApi {
     pub(crate) client: Client,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -106,7 +105,7 @@ impl FakeApi {
     }
 }
 
-/// Waits for what must happen; virtual time would otherwise run on for ever when it does not.
+/// Waits with a timeout: otherwise virtual time would run on for ever if the event does not happen.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(600), what).await.expect("it never happened")
 }

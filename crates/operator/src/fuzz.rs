@@ -1,4 +1,4 @@
-//! Runs property tests: the same cases every time, or as many random ones as `PROPTEST_CASES` asks for.
+//! Configures property tests: the same cases every time, or random ones if `PROPTEST_CASES` is set.
 
 use proptest::test_runner::{Config, RngSeed};
 

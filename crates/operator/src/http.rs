@@ -1,4 +1,4 @@
-//! `/metrics`, `/healthz` and `/readyz`. Served on another thread than the one that works, where there is one.
+//! `/metrics`, `/healthz` and `/readyz`. Served on another thread than the working one, where there is one.
 
 use std::{future::Future, time::Duration};
 
@@ -17,10 +17,8 @@ use crate::{
     webhooks::Readiness,
 };
 
-/// Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The state that the endpoints report.
 #[derive(Clone)]
 pub(crate) struct Endpoints {
     pub(crate) metrics: Metrics,
@@ -28,12 +26,11 @@ pub(crate) struct Endpoints {
     /// A watch that is silent for longer makes `/readyz` fail.
     pub(crate) ready_limit: Duration,
     pub(crate) pulse: Pulse,
-    /// If webhooks are served.
+    /// Present if webhooks are served.
     pub(crate) webhooks: Option<Readiness>,
 }
 
 impl Endpoints {
-    /// Serves until `stop` ends.
     pub(crate) async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
         let (metrics, pulse) = (self.metrics.clone(), self.pulse.clone());
         let router = Router::new()
@@ -43,12 +40,12 @@ impl Endpoints {
         serve(listener, router, Limits::default(), stop).await;
     }
 
-    /// Ready when every watch of what the server serves has its first list and has heard from the server lately, and the API server can call
-    /// our webhooks. A follower is ready too.
+    /// Ready when every watch of a served resource has its first list and received something from the server lately,
+    /// and the API server can call our webhooks. A follower is ready too.
     fn readiness(&self) -> (StatusCode, String) {
         let mut problems = String::new();
         for watch in self.watches.all() {
-            // A recovery whose definition is missing waits for it, alone: the others, and the webhooks, work.
+            // Only the recovery whose definition is missing waits for it; the others and the webhooks work.
             if watch.is_not_served() {
                 continue;
             }
@@ -73,7 +70,7 @@ impl Endpoints {
     }
 }
 
-/// Alive while the working thread turns, or may still come to the end of a long turn.
+/// Alive while the working thread makes progress, or may still finish a long turn.
 fn liveness(pulse: &Pulse) -> (StatusCode, String) {
     match pulse.condition() {
         Condition::Well => (StatusCode::OK, "ok\n".to_owned()),

@@ -1,6 +1,6 @@
-//! What the server sends, read piece by piece: a list object by object, a watch line by line. Whoever may write to the
-//! cluster decides how large these are, and a cluster may hold any number of large ones. So of all that is read at the same
-//! time, only one piece may be large.
+//! Reads the server's answers piece by piece: a list object by object, a watch line by line. Anyone who may write to
+//! the cluster decides how large these are, and a cluster may contain any number of large ones. So among all concurrent
+//! reads, only one piece may be large.
 
 use std::{
     future::poll_fn,
@@ -27,16 +27,15 @@ use self::split::{Part, Splitter};
 
 mod split;
 
-/// A piece up to this size waits for nobody: nearly every pod, node and Job is smaller.
+/// A piece up to this size is read without waiting; nearly every pod, node and Job is smaller.
 const SMALL: usize = 64 * 1024;
-/// The largest piece that is read at all. etcd takes 1.5 MB by default, and JSON may write one byte as six.
+/// The largest piece that is read at all. etcd accepts 1.5 MB by default, and JSON may encode one byte as six.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// The text around the objects of a list is short.
+/// Limit on the text around the objects of a list.
 const LONGEST_FRAME: usize = 256 * 1024;
-/// A large piece that is not complete by then gives way to the next one: a connection that stands still holds nobody up.
+/// A large piece that is not complete by then gives way to the next one, so that a stalled connection blocks no other.
 const LARGE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why the server's words could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("the connection broke: {0}")]
@@ -59,7 +58,7 @@ impl From<ReadError> for kube::Error {
     }
 }
 
-/// The memory that all readers of server answers use at the same time. Clones share it.
+/// The memory for all concurrent reads of answers. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Account>);
 
@@ -78,7 +77,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// The most bytes that were ever held at once.
+    /// The most bytes ever held at once.
     #[cfg(test)]
     pub(crate) fn most(&self) -> usize {
         self.0.most.load(Ordering::SeqCst)
@@ -94,11 +93,11 @@ impl Budget {
     }
 }
 
-/// One piece of an answer: an object, a line.
+/// One piece of an answer: an object or a line.
 struct Piece {
     budget: Budget,
     bytes: Vec<u8>,
-    /// There while it is large: the right to be so, and when that ends.
+    /// Present while it is large: the permit for that, and its deadline.
     turn: Option<(OwnedSemaphorePermit, Instant)>,
     is_too_long: bool,
 }
@@ -118,7 +117,7 @@ impl Piece {
             return;
         }
         if length > SMALL && self.turn.is_none() {
-            // Whoever asked first goes first. Nobody closes it.
+            // First come, first served. The semaphore is never closed.
             let Ok(turn) = Arc::clone(&self.budget.0.large).acquire_owned().await else { return };
             self.turn = Some((turn, Instant::now() + LARGE_WITHIN));
         }
@@ -133,7 +132,7 @@ impl Piece {
 
     fn clear(&mut self) {
         self.budget.give_back(self.bytes.len());
-        // Otherwise every reader would keep the largest piece's room for ever.
+        // Otherwise every reader would keep the buffer of its largest piece for ever.
         if self.bytes.capacity() > SMALL {
             self.bytes = Vec::new();
         }
@@ -149,15 +148,13 @@ impl Drop for Piece {
     }
 }
 
-/// The body of an answer.
 pub(crate) struct Incoming {
     body: Body,
-    /// Bytes that have arrived and are not taken yet.
+    /// Bytes that have arrived and are not processed yet.
     arrived: Bytes,
     piece: Piece,
 }
 
-/// A line of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Line<'a> {
     Whole(&'a [u8]),
@@ -177,7 +174,7 @@ pub(crate) struct Page {
 }
 
 impl Incoming {
-    /// Answers of one client are read within one budget, which they bring along; see `client.rs`.
+    /// All answers of one client share one budget, which they carry along; see `client.rs`.
     pub(crate) fn of(answer: Response<Body>) -> Self {
         let budget = answer.extensions().get::<Budget>().cloned().unwrap_or_default();
         Self { body: answer.into_body(), arrived: Bytes::new(), piece: Piece::new(budget) }
@@ -213,7 +210,7 @@ impl Incoming {
         Ok(whole)
     }
 
-    /// Reads the next line and hands it to `read`; none at the end.
+    /// Reads the next line and passes it to `read`; `None` at the end.
     pub(crate) async fn line<T>(&mut self, read: impl FnOnce(Line<'_>) -> T) -> Result<Option<T>, ReadError> {
         let mut ended = false;
         let mut begun = false;
@@ -238,7 +235,8 @@ impl Incoming {
         Ok(Some(line))
     }
 
-    /// Reads a list, and hands each of its objects to `each` when it is there; `None` for one that is too long.
+    /// Reads a list, and passes each of its objects to `each` as soon as it is complete; `None` for one that is too
+    /// long.
     pub(crate) async fn page(mut self, mut each: impl FnMut(Option<&[u8]>)) -> Result<Page, ReadError> {
         let (mut splitter, mut frame) = (Splitter::default(), Vec::new());
         let mut page = Page::default();
@@ -271,7 +269,7 @@ impl Incoming {
     }
 }
 
-/// All of this must be there: what is not a list must not be taken for an empty one.
+/// All fields are required: an answer that is no list must not count as an empty one.
 #[derive(Deserialize)]
 struct List {
     metadata: ListMeta,
@@ -287,19 +285,19 @@ struct ListMeta {
     next: String,
 }
 
-/// The number of objects to ask for at a time. Nobody knows how large the next ones are; those before them are a hint.
+/// The number of objects to request at a time. The size of the next ones is unknown; the previous ones are a hint.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageSize {
     limit: usize,
     bytes: usize,
 }
 
-/// The size of a page: it bounds the work of the server for one answer, and our memory for it.
+/// The target size of a page: it bounds the server's work for one answer, and our memory.
 const PAGE_BYTES: usize = 2 * 1024 * 1024;
-/// Few enough if each is as large as etcd takes them.
+/// Few enough even if each is as large as etcd accepts.
 const FIRST_PAGE: usize = 20;
 const LARGEST_PAGE: usize = 500;
-/// A page is at most so many times as long as the one before it.
+/// A page is at most this many times as long as the previous one.
 const GROWTH: usize = 4;
 
 impl Default for PageSize {
@@ -309,17 +307,16 @@ impl Default for PageSize {
 }
 
 impl PageSize {
-    /// For a list of about so many objects, which should come in one page: somebody waits for it.
+    /// For a list of about this many objects, which should come in one page because a caller waits for it.
     pub(crate) fn expecting(objects: usize) -> Self {
         Self { limit: objects.clamp(FIRST_PAGE, LARGEST_PAGE), ..Self::default() }
     }
 
-    /// For the next page of a list.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// A page has come.
+    /// Adapts the limit to the size of the last page's objects.
     pub(crate) fn learn(&mut self, page: &Page) {
         let Some(each) = page.bytes.checked_div(page.objects) else { return };
         let most = LARGEST_PAGE.saturating_mul(self.bytes / PAGE_BYTES);
@@ -327,7 +324,7 @@ impl PageSize {
         self.limit = fitting.min(self.limit.saturating_mul(GROWTH));
     }
 
-    /// The list took so long that its pages expired: the next try is in larger ones, in the end in a single one.
+    /// The list took so long that its pages expired: the next attempt uses larger pages, in the end a single one.
     pub(crate) fn after_expired(self) -> Self {
         Self { limit: self.limit.saturating_mul(GROWTH), bytes: self.bytes.saturating_mul(GROWTH * GROWTH) }
     }

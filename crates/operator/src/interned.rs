@@ -1,4 +1,4 @@
-//! Values that many objects have in common, kept once for all of them.
+//! Stores values that many objects have in common only once.
 
 use std::{
     borrow::Borrow,
@@ -6,10 +6,10 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// Values that nobody has any more are looked for when there are this many more than twice as many as the last time.
+/// Unused values are swept when the set has grown by this much and has doubled since the last sweep.
 const SWEEP: usize = 64;
 
-/// A set of values that are shared. A value stays for as long as somebody has it, and a little longer.
+/// A set of shared values. A value stays as long as it is used, and a little longer.
 #[derive(Debug)]
 pub(crate) struct Interned<T: ?Sized>(Mutex<Known<T>>);
 
@@ -26,7 +26,7 @@ impl<T: ?Sized> Default for Interned<T> {
 }
 
 impl<T: Ord + ?Sized> Interned<T> {
-    /// The one of the set that is equal to a value; the value itself if there is none.
+    /// The value of the set that is equal to this one, which is added if there is none.
     pub(crate) fn one<V: Borrow<T> + Into<Arc<T>>>(&self, value: V) -> Arc<T> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let wanted: &T = value.borrow();

@@ -1,7 +1,9 @@
-//! The Leases of lost nodes whose pods are in question, for all recoveries that judge by them: read now, and then every few seconds until nothing new can be told.
+//! Reads the Leases of lost nodes whose pods are in question, for all recoveries that need them: now, and then every
+//! few seconds while they are wanted.
 //!
-//! All Leases of a cluster change all the time, so they are not watched. But one look at a Lease does not tell whether it moves:
-//! it is looked at early, while its pods are still waited for, so that the second look before a write has something to compare.
+//! All Leases of a cluster change all the time, so they are not watched. But one read does not show whether a Lease is
+//! still renewed. So it is read early, while its pods still wait, and the second look before a write has something to
+//! compare with.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,37 +28,37 @@ use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
 /// A Lease is read this often: as often as a kubelet renews it.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Of many nodes each is read less often, so that all together are read no more often than this.
+/// With many nodes each is read less often, so that all reads together keep this distance.
 const BETWEEN_READS: Duration = Duration::from_millis(100);
-/// Reads under way at once, when a whole rack is lost.
+/// Limit on concurrent reads, for when a whole rack is lost.
 const READS_AT_ONCE: usize = 8;
-/// A read that is not answered by then is made again.
+/// Timeout of a read, after which it is repeated.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The pulse of each node's kubelet. Clones share it, so that the read of a second look is not lost.
+/// The heartbeat of each node's kubelet. Clones share it, so that the read of a second look is kept.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pulses(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Pulse)>>>);
 
 impl Pulses {
-    /// The pulse of this very node's kubelet.
+    /// The heartbeat of exactly this node, by name and UID.
     pub(crate) fn of(&self, node: &NodeRef) -> Pulse {
         let known = self.known();
         known.get(&node.name).filter(|(of, _)| of == node).map_or(Pulse::UNREAD, |(_, pulse)| *pulse)
     }
 
-    /// Takes in what was read.
+    /// Records a read.
     pub(crate) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Pulse {
         let mut known = self.known();
         let (of, pulse) = known.entry(node.name.clone()).or_insert_with(|| (node.clone(), Pulse::UNREAD));
         if of != node {
-            // Another node of the same name: what the first one did tells nothing of it.
+            // Another node of the same name: earlier heartbeats say nothing about it.
             (*of, *pulse) = (node.clone(), Pulse::UNREAD);
         }
         *pulse = pulse.then(read, now);
         *pulse
     }
 
-    /// Nothing is in question any more: the next incident is another.
+    /// The node is no longer in question. The next incident starts from nothing.
     pub(crate) fn forget(&self, node: &NodeName) {
         self.known().remove(node);
     }
@@ -66,12 +68,11 @@ impl Pulses {
     }
 }
 
-/// Whose Leases are wanted, as the recovery says and the reader follows. Clones share it.
+/// The nodes whose Leases are wanted: the recovery sets them and the reader follows. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
 
 impl Wanted {
-    /// Wants the Lease of a node from now on, or no more.
     pub(crate) fn set(&self, node: &NodeName, wanted: bool) {
         let changed = if wanted { self.nodes().insert(node.clone()) } else { self.nodes().remove(node) };
         if changed {
@@ -79,7 +80,6 @@ impl Wanted {
         }
     }
 
-    /// All that are wanted now.
     pub(crate) fn now(&self) -> BTreeSet<NodeName> {
         self.nodes().clone()
     }
@@ -94,10 +94,10 @@ impl Wanted {
     }
 }
 
-/// What is told about a Lease, in the words of a recovery.
+/// Turns a Lease into a message of the recovery.
 pub(crate) type Tell<News> = fn(NodeName, Option<NodeLease>) -> News;
 
-/// Reads what is wanted until nobody listens any more. `recovery` is who wants it.
+/// Reads the wanted Leases until the receiver is gone. `recovery` is used in log messages.
 pub(crate) async fn read<News: Send + 'static>(
     recovery: &'static str,
     client: Client,
@@ -134,13 +134,13 @@ pub(crate) async fn read<News: Send + 'static>(
             biased;
             () = news.closed() => return,
             () = wanted.0.1.notified() => {}
-            // Only to take note of those that ended.
+            // Only to collect the tasks that ended.
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
         }
     }
 }
 
-/// Reads the Lease of one node. Each node has reads of its own, so that one that hangs holds up few others.
+/// Reads the Lease of one node. Each node has its own task, so that a hanging read delays few others.
 struct Reader<News> {
     recovery: &'static str,
     client: Client,
@@ -153,12 +153,12 @@ struct Reader<News> {
 impl<News> Reader<News> {
     async fn read(self, node: NodeName) {
         loop {
-            // Nobody closes it.
+            // The semaphore is never closed.
             let Ok(turn) = self.turns.acquire().await else { return };
             let began = Instant::now();
             let answer = tokio::time::timeout(TIMEOUT, live::node_lease(&self.client, &node)).await;
             drop(turn);
-            // No answer is no silence: nothing is known, as before.
+            // A missing answer does not mean a silent kubelet: the state stays unknown.
             let error = match answer {
                 Ok(Ok(lease)) => {
                     if self.news.send((self.tell)(node.clone(), lease)).await.is_err() {

@@ -1,4 +1,4 @@
-//! Reads of single objects, as text: each reader decodes what it needs.
+//! Reads single objects and lists from the API server, undecoded: each caller decodes what it needs.
 
 use std::error::Error;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 
 use crate::incoming::{Incoming, PageSize, ReadError};
 
-/// The object at a path; `None` when there is none.
+/// The object at a path; `None` if there is none.
 pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<String>> {
     match ask(client, path).await {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
@@ -23,7 +23,8 @@ pub(crate) async fn get(client: &Client, path: &str) -> kube::Result<Option<Stri
     }
 }
 
-/// The object at a path; `None` when the API server itself says that there is none. A 404 of anything else in between is no answer.
+/// The object at a path; `None` if the API server itself reports that there is none. A 404 from a proxy in between is
+/// an error.
 pub(crate) async fn get_if_there(client: &Client, path: &str) -> kube::Result<Option<String>> {
     match ask(client, path).await {
         Err(kube::Error::Api(status)) if status.code == 404 && status.reason == "NotFound" => Ok(None),
@@ -31,15 +32,14 @@ pub(crate) async fn get_if_there(client: &Client, path: &str) -> kube::Result<Op
     }
 }
 
-/// The object at a path, or the server's refusal.
 async fn ask(client: &Client, path: &str) -> kube::Result<String> {
     let request = Request::get(path).body(Body::empty()).map_err(kube::Error::HttpError)?;
     let body = open(client, request).await?.whole().await?;
     String::from_utf8(body).map_err(kube::Error::FromUtf8)
 }
 
-/// What is kept of every object of a list, which is read object by object and in pages; `query` is what selects them,
-/// each part of it behind an `&`.
+/// The kept form of every object of a list, which is read object by object and in pages. `query` selects the objects;
+/// each of its parts starts with `&`.
 pub(crate) async fn list<W: DeserializeOwned, T>(
     client: &Client,
     path: &str,
@@ -49,7 +49,7 @@ pub(crate) async fn list<W: DeserializeOwned, T>(
     list_from(client, path, query, PageSize::default(), keep).await
 }
 
-/// The same, beginning with a page of this size.
+/// As `list`, starting with a page of this size.
 pub(crate) async fn list_from<W: DeserializeOwned, T>(
     client: &Client,
     path: &str,
@@ -100,7 +100,7 @@ async fn list_in_pages<W: DeserializeOwned, T>(
     }
 }
 
-/// Sends a request; the body of its answer, if that is not a refusal.
+/// Sends a request and returns the body of its answer, unless that is a refusal.
 pub(crate) async fn open(client: &Client, request: Request<Body>) -> kube::Result<Incoming> {
     let answer = client.send(request).await?;
     let code = answer.status();
@@ -113,7 +113,6 @@ pub(crate) async fn open(client: &Client, request: Request<Body>) -> kube::Resul
     Err(kube::Error::Api(status.boxed()))
 }
 
-/// A value as it may stand in a query.
 pub(crate) fn percent_encode(value: &str) -> String {
     let mut encoded = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -126,13 +125,12 @@ pub(crate) fn percent_encode(value: &str) -> String {
     encoded
 }
 
-/// The seconds for which the server asks to be left alone.
+/// The seconds for which the server asks us to wait.
 pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u32> {
     headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok())
 }
 
-/// What the server says when it does not do what it was asked. Not all of its answers are a Status, and the pause that it
-/// asks for is only in a header.
+/// The server's refusal. Not all of its answers are a Status, and the requested pause is only in a header.
 pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status {
     let mut status: Status = serde_json::from_str(text).unwrap_or_else(|_| Status::failure(text.trim(), ""));
     status.code = code;
@@ -150,20 +148,21 @@ pub(crate) fn refused(code: u16, text: &str, retry_after: Option<u32>) -> Status
     status
 }
 
-/// The default of kubelets.
+/// The default of kubelets, in seconds.
 const LEASE_LASTS: i64 = 40;
-/// A kubelet renews its Lease four times in its duration. One that asks for more than this is called unreachable between two
-/// renewals, and without a limit a typing error in its settings would keep its pods for ever when it dies.
+/// Upper limit in seconds. A kubelet renews its Lease four times within its duration. With a longer one the node would
+/// be marked unreachable between two renewals. Without a limit, a typo in the kubelet's settings would keep its pods
+/// for ever when it dies.
 const LEASE_LASTS_AT_MOST: i64 = 600;
 
-/// A node's Lease; `None` when it has none, or one that was never renewed.
+/// A node's Lease; `None` if it has none, or one that was never renewed.
 pub(crate) async fn node_lease(client: &Client, node: &NodeName) -> kube::Result<Option<NodeLease>> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{node}");
     let Some(text) = get_if_there(client, &path).await? else { return Ok(None) };
     read_node_lease(&text).map_err(kube::Error::SerdeError)
 }
 
-/// Reads a node's Lease; `None` when it was never renewed.
+/// `None` if it was never renewed.
 pub(crate) fn read_node_lease(text: &str) -> Result<Option<NodeLease>, serde_json::Error> {
     #[derive(Deserialize, Default)]
     #[serde(default)]
@@ -190,7 +189,7 @@ pub(crate) fn brief(error: &kube::Error) -> String {
     }
 }
 
-/// The same with its causes: of an API error only what the server said.
+/// As `brief`, with the causes; for an API error only the server's message.
 pub(crate) fn in_full(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(_) => brief(error),
@@ -198,7 +197,7 @@ pub(crate) fn in_full(error: &kube::Error) -> String {
     }
 }
 
-/// An error and its causes on one line, without a cause that the text before it has already told.
+/// An error and its causes on one line, without a cause that the preceding text already contains.
 pub fn story(error: &dyn Error) -> String {
     let mut story = error.to_string();
     let mut cause = error.source();

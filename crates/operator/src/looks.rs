@@ -1,5 +1,5 @@
-//! Live looks, shared for a moment: a storm of pods on one node asks about it about once a second, not once each, and
-//! does not stop while somebody looks again.
+//! Live reads that are shared for a moment: a storm of pods on one node reads the node about once a second, not once
+//! per pod, and does not stall while one of them reads again.
 
 use std::{
     collections::BTreeMap,
@@ -11,48 +11,48 @@ use std::{
 use salvor_recovery::ids::NodeName;
 use tokio::time::Instant;
 
-/// A live read counts for this long from when it was sent: later the node may be Ready again.
+/// A live read is valid for this long from when it was sent: later the node may be Ready again.
 pub(crate) const LOOK_HOLDS: Duration = Duration::from_secs(1);
-/// From this age on, one of those who ask looks again, while the others go on with what is known: under load a look takes
-/// a tenth of a second, and all would wait for it.
+/// From this age on, one caller reads again while the others use the known result: under load a read takes a tenth of a
+/// second, and all would wait for it.
 pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(800);
 
-/// One second look: since when what it rests on was asked for, and how old that may be.
+/// One second look: how old its reads are, and how old they may be.
 #[derive(Debug)]
 pub(crate) struct Sight {
     /// Reads that were sent before this instant are not used.
     from: Instant,
-    /// When the oldest part of what was seen was asked for.
+    /// When the oldest read was sent.
     taken: Instant,
 }
 
 impl Default for Sight {
-    /// A look that begins now, and may share all that still counts.
+    /// A look that begins now, and may share every valid read.
     fn default() -> Self {
         Self::with_time_for(Duration::ZERO)
     }
 }
 
 impl Sight {
-    /// A look that begins now. It may share what others have seen if that will count for so much longer.
+    /// A look that begins now. It may share reads that stay valid for at least the duration `write`.
     pub(crate) fn with_time_for(write: Duration) -> Self {
         let taken = Instant::now();
         let from = taken.checked_sub(LOOK_HOLDS.saturating_sub(write)).unwrap_or(taken);
         Self { from, taken }
     }
 
-    /// When the oldest part of what was seen was asked for.
+    /// When the oldest read was sent.
     pub(crate) fn taken(&self) -> Instant {
         self.taken
     }
 
-    /// The oldest read on which it rests was sent then.
+    /// Records that it uses a read sent at this time.
     fn rests_on(&mut self, taken: Instant) {
         self.taken = self.taken.min(taken);
     }
 }
 
-/// The last live read of each node, by name, or of each object of another kind. Clones share it.
+/// The last live read of each node by name, or of each object of another kind. Clones share it.
 #[derive(Debug)]
 pub(crate) struct Looks<T, K = NodeName>(Arc<Mutex<BTreeMap<K, Arc<Look<T>>>>>);
 
@@ -70,7 +70,7 @@ impl<T> Default for Look<T> {
 }
 
 impl<T: Clone> Look<T> {
-    /// The last live read, if it is recent enough for this look, which then rests on it.
+    /// The last live read, if it is recent enough for this look, which then depends on it.
     fn within(&self, age: Duration, sight: &mut Sight) -> Option<Option<T>> {
         let seen = self.seen();
         let (taken, seen) =
@@ -116,7 +116,7 @@ impl<T: Clone, K: Clone + Ord> Looks<T, K> {
             Ok(turn) => turn,
             Err(_) => match look.within(LOOK_HOLDS, sight) {
                 Some(seen) => return Ok(seen),
-                // Too old for all: whoever comes second waits for the first one's answer, however long that took.
+                // Too old for all: a second caller waits for the first one's answer, however long that took.
                 None => {
                     let turn = look.turn.lock().await;
                     if let Some(seen) = look.within(LOOK_HOLDS, sight) {
@@ -137,7 +137,7 @@ impl<T: Clone, K: Clone + Ord> Looks<T, K> {
         Ok(seen)
     }
 
-    /// Our own write has changed the object: whoever asks next reads it.
+    /// Our own write has changed the object, so the next caller reads it again.
     pub(crate) fn forget(&self, name: &K) {
         self.looks().remove(name);
     }
@@ -163,13 +163,13 @@ mod tests {
 
     const READ_TAKES: Duration = Duration::from_millis(100);
 
-    /// Many who ask; how many reads that takes, and how long each of them waited.
+    /// Many callers: how long each of them waited, and the result.
     async fn ask(looks: &Looks<u32>, reads: &AtomicU32, askers: usize) -> Vec<(Duration, Option<u32>)> {
         let asked = join_all((0..askers).map(|_| one(looks, reads, Duration::ZERO, READ_TAKES))).await;
         asked.into_iter().map(|(waited, _, seen)| (waited, seen)).collect()
     }
 
-    /// One who asks; how long it waited, how old that is which it was told, and what it is.
+    /// One caller: how long it waited, how old the result is, and the result.
     async fn one(
         looks: &Looks<u32>,
         reads: &AtomicU32,
@@ -203,7 +203,7 @@ mod tests {
     async fn what_is_older_than_a_second_is_told_to_nobody() {
         let (looks, reads) = (Looks::default(), AtomicU32::new(0));
         ask(&looks, &reads, 1).await;
-        // The look was taken when it was asked for, not when it was answered.
+        // The age counts from when the read was sent, not from its answer.
         sleep(LOOK_HOLDS - READ_TAKES).await;
         let asked = ask(&looks, &reads, 3).await;
         assert_eq!(asked, [(READ_TAKES, Some(2)); 3]);
@@ -216,7 +216,7 @@ mod tests {
         sleep(Duration::from_millis(500)).await;
         let (_, age, seen) = one(&looks, &reads, Duration::ZERO, READ_TAKES).await;
         assert_eq!((age, seen), (READ_TAKES + Duration::from_millis(500), Some(1)));
-        // Whoever needs more time for the write than that leaves has to look again.
+        // A caller that needs more time for its write has to read again.
         let (_, age, seen) = one(&looks, &reads, Duration::from_millis(500), READ_TAKES).await;
         assert_eq!((age, seen), (READ_TAKES, Some(2)));
     }

@@ -1,5 +1,5 @@
-//! The metrics that all recoveries share: name, labels, meaning. Those of one recovery are in its own folder. The reference
-//! page is made from these tables.
+//! The metrics that all recoveries share: name, labels, meaning. Those of one recovery are in its own folder. The
+//! reference page is generated from these tables.
 
 use std::{
     fmt::Write,
@@ -27,7 +27,7 @@ use crate::{
 
 pub(crate) mod reference;
 
-/// Seconds from due to done: a storm's tail is as interesting as a lone pod's head.
+/// Seconds from due to done. The buckets cover a lone pod as well as the tail of a storm.
 const DUE_TO_DONE_BUCKETS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
 /// One metric, as the reference page describes it.
@@ -39,7 +39,7 @@ pub(crate) struct Description {
     pub(crate) help: &'static str,
 }
 
-/// Makes a constant of every description, and a table of all of them.
+/// Defines a constant for every description, and a table of all of them.
 macro_rules! descriptions {
     ($table:ident; $($constant:ident = $name:literal, $kind:literal, $labels:literal, $help:literal;)*) => {
         $(const $constant: $crate::metrics::Description =
@@ -71,7 +71,7 @@ descriptions! { FIRST;
     UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were ignored";
 }
 
-// The reference page has those of the recoveries in between.
+// The reference page lists the metrics of the recoveries in between.
 descriptions! { LAST;
     ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests answered, by webhook: allowed, patched, denied, bad_request, timed_out or error";
     CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "When the certificate expires with which webhooks are served, in seconds since 1970; 0 where none are";
@@ -188,17 +188,14 @@ impl Metrics {
         metrics
     }
 
-    /// Shows these watches too.
     pub(crate) fn show_watches(&self, watches: WatchSet) {
         self.registry().register_collector(Box::new(WatchMetrics(watches)));
     }
 
-    /// Shows whether the working thread turns.
     pub(crate) fn show_pulse(&self, pulse: Pulse) {
         self.registry().register_collector(Box::new(PulseMetrics(pulse)));
     }
 
-    /// Shows what was found when the process started.
     pub(crate) fn show_check(&self, check: CheckAtStart) {
         self.registry().register_collector(Box::new(check));
     }
@@ -255,7 +252,6 @@ impl Metrics {
         self.0.without_consent.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(subjects));
     }
 
-    /// Registers metrics of a recovery's own.
     pub(crate) fn own<T>(&self, register: impl FnOnce(&mut Registry) -> T) -> T {
         register(&mut self.registry())
     }
@@ -265,7 +261,6 @@ impl Metrics {
         self.0.in_flight.get_or_create(&RecoveryLabel { recovery }).set(as_gauge(in_flight));
     }
 
-    /// All metrics in Prometheus' text format.
     pub(crate) fn render(&self) -> String {
         let mut text = String::new();
         match encode(&mut text, &self.registry()) {
@@ -287,7 +282,8 @@ pub(crate) fn as_gauge(count: usize) -> i64 {
 }
 
 /// OpenMetrics names a counter without its suffix in HELP and TYPE; Prometheus' own text format, which most tools check
-/// against, names it as its sample. Help texts get no full stop from us, so the one that is appended goes.
+/// against, uses the name of the sample. Our help texts have no full stop, so the one that the library appends is
+/// removed.
 fn prometheus_text(open_metrics: &str) -> String {
     let counters: Vec<&str> = open_metrics
         .lines()
@@ -313,14 +309,14 @@ fn prometheus_text(open_metrics: &str) -> String {
     text
 }
 
-/// The number of errors that a check of the cluster found when the process started. Clones share it.
+/// The number of errors that the check of the cluster found when the process started. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct CheckAtStart(Arc<OnceLock<usize>>);
 
 impl CheckAtStart {
-    /// The check has ended. Only the first word counts.
+    /// Records the result of the check. Only the first call counts.
     pub fn found(&self, errors: usize) {
-        // Nobody checks twice.
+        // The check runs only once.
         let _ = self.0.set(errors);
     }
 }
@@ -396,8 +392,9 @@ impl Collector for ClockMetrics {
 pub(crate) mod check {
     use super::Description;
 
-    /// Fails unless a table has exactly the metrics of a text whose names begin so, each named and described as
-    /// `promtool check metrics` asks: help for every metric, counters end in `_total` and nothing else does, no colons.
+    /// Fails unless a table has exactly those metrics of a text whose names start with `prefix`, each named and
+    /// described as `promtool check metrics` requires: help for every metric, counters end in `_total` and nothing else
+    /// does, no colons.
     pub(crate) fn described(text: &str, table: &[Description], prefix: &str) {
         let mut served = 0;
         for line in text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.strip_prefix(prefix)) {

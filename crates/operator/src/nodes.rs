@@ -1,5 +1,5 @@
-//! The one watch of nodes in an operator. It tells the brake how many nodes are lost, and then tells every recovery that listens
-//! what changed, each in the form that it keeps. Without a listener nodes are not watched.
+//! The single watch of nodes in an operator. It first updates the brake with the number of lost nodes, and then passes
+//! the changes to every listening recovery, each in the form that it keeps. Without a listener nodes are not watched.
 
 pub(crate) mod table;
 mod wire;
@@ -21,37 +21,36 @@ use crate::{
     watch::{Change, Project, Source, Target, WatchHealth, follow},
 };
 
-/// All nodes.
 pub(crate) const NODES: Target = Target::all("nodes", "/api/v1/nodes");
-/// Changes that may wait to be passed on.
+/// Changes that may be queued before they are passed on.
 const CHANGES: usize = 64;
-/// Changes counted at once before the brake is told: when a zone is lost, each node is a change, and all are counted each time.
+/// Changes counted at once before the brake is updated: when a zone is lost, each node is a change, and every update
+/// counts all nodes.
 const BATCH: usize = 256;
 
-/// True if somebody needs to know the volumes of a node.
+/// True if a listener needs the volumes of a node.
 pub(crate) type NeedsVolumes = Arc<dyn Fn(&NodeWire) -> bool + Send + Sync>;
 
-/// What a listener needs of nodes besides what all need.
+/// The fields that a listener needs beyond the common ones.
 #[derive(Clone, Default)]
 pub(crate) struct Needs {
-    /// The volumes of some nodes.
+    /// Selects the nodes whose volumes are needed.
     pub(crate) volumes: Option<NeedsVolumes>,
-    /// All conditions.
+    /// True if all conditions are needed.
     pub(crate) conditions: bool,
 }
 
-/// Those who listen, and what they need.
 #[derive(Default)]
 struct Listeners {
     to: Vec<mpsc::Sender<Change<Arc<Node>>>>,
     volumes: Vec<NeedsVolumes>,
     conditions: bool,
     zones: Interned<str>,
-    /// True if anything was read by now: whoever comes later needs a list.
+    /// True if anything was read by now: a later listener needs a relist.
     begun: bool,
 }
 
-/// The watch of nodes. Clones are the same; it ends with the last of them.
+/// The watch of nodes. Clones share it; it ends with the last of them.
 #[derive(Clone)]
 pub(crate) struct NodeFeed(Arc<Inner>);
 
@@ -64,7 +63,7 @@ struct Inner {
 }
 
 impl NodeFeed {
-    /// A watch that begins when somebody listens.
+    /// The watch begins with the first listener.
     pub(crate) fn new(source: Source, keeper: BrakeKeeper) -> Self {
         Self(Arc::new(Inner {
             source,
@@ -75,12 +74,11 @@ impl NodeFeed {
         }))
     }
 
-    /// The health of the watch.
     pub(crate) fn health(&self) -> &Arc<WatchHealth> {
         &self.0.health
     }
 
-    /// All changes from now on, beginning with a full list.
+    /// All changes from now on, starting with a full list.
     pub(crate) fn listen(&self, needs: Needs) -> mpsc::Receiver<Change<Arc<Node>>> {
         let (to, changes) = mpsc::channel(CHANGES);
         let begun = {
@@ -119,7 +117,7 @@ async fn run(
             {
                 batch.push(next);
             }
-            // Nobody judges by a node before the brake knows of it.
+            // No recovery decides from a node before the brake knows of it.
             keeper.take_in(&batch);
             let to = {
                 let mut listeners = lock(&listeners);
@@ -128,7 +126,7 @@ async fn run(
             };
             for change in batch {
                 for listener in &to {
-                    // One that does not listen any more is dropped below.
+                    // A closed receiver is dropped below.
                     let _ = listener.send(change.clone()).await;
                 }
             }
@@ -143,7 +141,7 @@ async fn run(
     }
 }
 
-/// Every node, with its volumes if anybody needs them.
+/// Every node, with its volumes if a listener needs them.
 struct AllNodes(Arc<Mutex<Listeners>>);
 
 impl Project for AllNodes {

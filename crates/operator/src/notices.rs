@@ -1,59 +1,51 @@
-//! Notices of the operator's verdicts and writes, for the page: the same values as `salvor explain` prints.
+//! Notices of the operator's verdicts and writes, for the web page: the same values that `salvor explain` prints.
 
 use salvor_recovery::{Report, objects::ObjectRef};
 use tokio::sync::mpsc;
 
-/// One thing that the operator judged or did.
 #[derive(Clone, Debug)]
 pub enum Notice {
-    /// This replica began to lead, or ceased to. Only a leader judges.
+    /// This replica began or stopped leading. Only a leader decides.
     Leads(bool),
-    /// A person has stopped everything, in these words; or lets it go on.
+    /// A user has paused Salvor, with this text; or resumed it.
     Paused(Option<String>),
-    /// A subject was judged; the verdict may be the one it had before.
+    /// A subject was decided; the verdict may be the same as before.
     Judged {
-        /// The recovery's name.
         recovery: &'static str,
-        /// The judged object, as a person would name it.
+        /// The object, as a user would name it.
         subject: String,
-        /// The judgement.
         report: Report,
     },
-    /// A subject is not there any more.
     Forgotten {
-        /// The recovery's name.
         recovery: &'static str,
         /// The object that is gone.
         subject: String,
     },
-    /// A step was carried out.
     Did {
-        /// The recovery's name.
         recovery: &'static str,
-        /// The judged object.
         subject: String,
-        /// The step in the words of a timeline; none for everyday work.
+        /// The step as a timeline entry; `None` for routine work.
         headline: Option<&'static str>,
         /// The object that was written.
         object: ObjectRef,
     },
 }
 
-/// Where notices go: to one listener, or to nobody.
+/// The channel for notices, if there is a receiver.
 #[derive(Clone, Debug, Default)]
 pub struct Notices(Option<mpsc::UnboundedSender<Notice>>);
 
 impl Notices {
-    /// Notices, and their listener. It must keep up: what it has not taken yet is kept in memory.
+    /// Notices and their receiver. It must keep up, because the queue is unbounded.
     pub fn channel() -> (Self, mpsc::UnboundedReceiver<Notice>) {
         let (sender, listener) = mpsc::unbounded_channel();
         (Self(Some(sender)), listener)
     }
 
-    /// Says something, made up only if somebody listens.
+    /// Sends a notice. It is built only if there is a receiver.
     pub(crate) fn say(&self, notice: impl FnOnce() -> Notice) {
         if let Some(listener) = &self.0 {
-            // A listener that went away misses nothing that matters to us.
+            // A receiver that is gone needs no notices.
             let _ = listener.send(notice());
         }
     }

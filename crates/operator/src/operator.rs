@@ -1,4 +1,4 @@
-//! Puts the parts together and runs them until told to stop.
+//! Assembles the parts of the operator and runs them until shutdown.
 
 use std::{
     io,
@@ -37,35 +37,30 @@ use crate::{
     webhooks::{BoundWebhooks, WebhookError, WebhookServer},
 };
 
-/// Writes under way get this long to end when the process is told to stop.
+/// Grace period for writes in flight at shutdown.
 const DRAIN: Duration = Duration::from_secs(15);
 
-/// Why the operator cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The address for metrics and health cannot be listened on.
     #[error("cannot listen on {address} (bind): {source}")]
     Bind {
-        /// The address.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The webhooks cannot be served.
     #[error(transparent)]
     Webhooks(#[from] WebhookError),
-    /// There is no thread for health and election.
+    /// The thread is for health endpoints and leader election.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// No client can be made of the given configuration.
     #[error("cannot make a client for the API server: {0}")]
     Client(kube::Error),
 }
 
-/// Runs the enabled recoveries until `shutdown` is cancelled; then finishes what is under way and gives the lease back.
+/// Runs the enabled recoveries until `shutdown` is cancelled; then finishes what is in flight and releases the Lease.
 ///
 /// # Errors
-/// If it cannot begin. What happens later is survived, logged and counted.
+/// If it cannot start. Later failures are survived, logged and counted.
 pub fn run(
     config: kube::Config,
     configuration: Configuration,
@@ -112,22 +107,22 @@ pub fn run(
             webhooks.stop().await;
         }
         stop_serving.cancel();
-        // A scrape that never ends must not keep the process.
+        // A scrape that never ends must not block the process.
         let _ = tokio::time::timeout(Duration::from_secs(1), serving).await;
         Ok(())
     }
     .boxed()
 }
 
-/// A running operator. Several may run in one process. Dropping it is no way to stop it: nothing is finished, and the
-/// lease is not given back.
+/// A running operator. Several may run in one process. Do not stop it by dropping: that finishes nothing and does not
+/// release the Lease.
 pub struct Operator {
     endpoints: Endpoints,
     _beat: Option<AbortOnDropHandle<()>>,
     stop: CancellationToken,
     engines: Vec<AbortOnDropHandle<()>>,
     election: Option<Election>,
-    /// Looks at the pause switch where no election does.
+    /// Reads the pause switch where there is no election.
     _switch: Option<AbortOnDropHandle<()>>,
 }
 
@@ -240,12 +235,11 @@ impl Operator {
         }
     }
 
-    /// All metrics, as `/metrics` shows them.
     pub fn metrics(&self) -> String {
         self.endpoints.metrics.render()
     }
 
-    /// Finishes what is under way and gives the lease back.
+    /// Finishes what is in flight and releases the Lease.
     pub async fn stop(self) {
         self.stop.cancel();
         let mut drained = true;
@@ -255,16 +249,16 @@ impl Operator {
                 drained = false;
             }
         }
-        // A lease given back while something may still write would be another's too early.
+        // Releasing the Lease while a write may still be in flight would let another replica lead too early.
         if let Some(Election { task, stop }) = self.election.filter(|_| drained) {
             stop.cancel();
-            // A panic there has been printed already; the lease then expires by itself.
+            // A panic there is already printed; the Lease then expires by itself.
             let _ = task.await;
         }
     }
 }
 
-/// Events about Salvor itself are about its lease, in its own namespace; without an election, in the default one.
+/// Events about Salvor itself refer to its Lease, in its own namespace; without an election, in the default one.
 fn home(configuration: &Configuration) -> ObjectRef {
     let election = &configuration.leader_election;
     let namespace = if election.enabled { &election.lease_namespace } else { "default" };
