@@ -1,4 +1,4 @@
-//! A step of any recovery, for tests of what carries steps out.
+//! A step of any recovery, for tests of the code that carries steps out.
 
 use std::{borrow::Cow, fmt};
 

@@ -1,4 +1,4 @@
-//! The pause switch: whether a person has stopped everything, what is still under way, and whether that was acknowledged.
+//! The pause switch: whether a user has paused Salvor, which writes are still in flight, and the acknowledgement.
 
 use std::{
     collections::BTreeMap,
@@ -22,12 +22,12 @@ use crate::{
     time::{Time, std_duration},
 };
 
-/// A read or an acknowledgement that is not answered by then is tried again.
+/// Timeout of a read or an acknowledgement, after which it is retried.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Every writer asks this first. Clones share it.
+/// Every writer checks this first. Clones share it.
 ///
-/// Once it is on, no write begins; and it is acknowledged only when none is under way any more.
+/// While it is on, no write begins. It is acknowledged only when no write is in flight any more.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PauseSwitch(Arc<Inner>);
 
@@ -40,7 +40,7 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     on: Option<On>,
-    /// Writes that have begun and not ended.
+    /// Writes in flight.
     under_way: usize,
     /// Counts changes.
     version: u64,
@@ -49,7 +49,7 @@ struct State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct On {
     pause: Pause,
-    /// The value of the annotation; none before it was read.
+    /// The value of the annotation; `None` before it was read.
     annotation: Option<String>,
 }
 
@@ -64,12 +64,12 @@ impl Drop for Pass {
 }
 
 impl PauseSwitch {
-    /// Nothing is written before the switch was read.
+    /// Blocks all writes until the switch has been read.
     pub(crate) fn wait_until_read(&self) {
         self.put(Some(On { pause: Pause::Unread, annotation: None }));
     }
 
-    /// Takes note of what the annotation says, if it is there.
+    /// Applies the annotation, or its absence.
     pub(crate) fn set(&self, annotation: Option<&str>) {
         let on = annotation.map(|text| On { pause: Pause::read(text), annotation: Some(text.to_owned()) });
         self.put(on);
@@ -92,15 +92,14 @@ impl PauseSwitch {
         self.0.changed.notify_waiters();
     }
 
-    /// The pause, if it is on.
     pub(crate) fn held(&self) -> Option<Held> {
         self.state().on.as_ref().map(|on| Held::Paused { pause: Box::new(on.pause.clone()) })
     }
 
-    /// Waits until it has changed since a version; the version then.
+    /// Waits until the switch has changed since version `seen`. Returns the new version.
     pub(crate) async fn changed(&self, seen: u64) -> u64 {
         loop {
-            // Changes from here on are not missed.
+            // Register before reading the version, so that no change is missed.
             let changed = self.0.changed.notified();
             let version = self.state().version;
             if version != seen {
@@ -110,7 +109,7 @@ impl PauseSwitch {
         }
     }
 
-    /// Permission for one write; none while it is on.
+    /// Permission for one write; `None` while the pause is on.
     pub(crate) fn enter(&self) -> Option<Pass> {
         let mut state = self.state();
         if state.on.is_some() {
@@ -120,19 +119,19 @@ impl PauseSwitch {
         Some(Pass(self.clone()))
     }
 
-    /// The value of the annotation, if it is on.
     pub(crate) fn annotation(&self) -> Option<String> {
         self.state().on.as_ref().and_then(|on| on.annotation.clone())
     }
 
-    /// Which pause can be acknowledged: it is on, and no write is under way.
+    /// The token of the pause that can be acknowledged: it is on, and no write is in flight.
     fn stopped(&self) -> Option<String> {
         let state = self.state();
         let annotation = state.on.as_ref().filter(|_| state.under_way == 0)?.annotation.as_deref()?;
         Some(pause_token(annotation))
     }
 
-    /// Writes the acknowledgement among the annotations of a lease, or takes an old one off; whether that changed them.
+    /// Writes the acknowledgement into the annotations of a Lease, or removes an old one. Returns whether that changed
+    /// them.
     pub(crate) fn acknowledge(
         &self,
         annotations: &mut BTreeMap<String, String>,
@@ -146,7 +145,7 @@ impl PauseSwitch {
             Some(token) if known.is_some_and(|known| known.of == token && known.by == identity) => false,
             Some(of) => {
                 let acknowledged = PauseAcknowledged { by: identity.to_owned(), at: now, of };
-                // Strings and times always have a JSON form.
+                // Strings and times always serialize to JSON.
                 let text = serde_json::to_string(&acknowledged).unwrap_or_default();
                 annotations.insert(key.to_owned(), text);
                 true
@@ -160,12 +159,12 @@ impl PauseSwitch {
     }
 }
 
-/// The pause on a lease.
+/// The pause annotation of a Lease.
 pub(crate) fn paused(lease: &Lease) -> Option<&str> {
     lease.metadata.annotations.as_ref()?.get(annotations::PAUSED).map(String::as_str)
 }
 
-/// Looks at the switch, and acknowledges it, where no election does.
+/// Reads and acknowledges the switch where there is no election.
 pub(crate) struct SwitchWatch {
     pub(crate) client: Client,
     pub(crate) settings: LeaderElection,
@@ -176,7 +175,7 @@ pub(crate) struct SwitchWatch {
 }
 
 impl SwitchWatch {
-    /// Looks at the switch every retry period, for ever.
+    /// Reads the switch every retry period, for ever.
     pub(crate) async fn run(self) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.lease_namespace);
         let mut said = String::new();
@@ -204,7 +203,7 @@ impl SwitchWatch {
         let found = match leases.get_opt(&self.settings.lease_name).await {
             Ok(found) => found,
             Err(error) => {
-                // A process without the right to read it cannot be paused so.
+                // A process that may not read the Lease cannot be paused through it.
                 if matches!(&error, kube::Error::Api(status) if status.code == 403) {
                     switch.set(None);
                 }
@@ -218,7 +217,7 @@ impl SwitchWatch {
             return Ok(());
         }
         match leases.replace(&self.settings.lease_name, &PostParams::default(), &lease).await {
-            // Somebody wrote to it meanwhile: looked at anew.
+            // The Lease changed meanwhile: the next round reads it again.
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
             other => other.map(drop),
         }

@@ -1,4 +1,4 @@
-//! Pausing everything by hand: an annotation on the Lease of the election, and whether whoever leads has answered.
+//! Pauses Salvor by hand: sets an annotation on the election's Lease, and waits for the leader's acknowledgement.
 
 use std::time::Duration;
 
@@ -14,31 +14,26 @@ use serde_json::json;
 
 use crate::{live, pause::paused, time::Time};
 
-/// The Lease is read this often for an answer.
+/// Interval at which the Lease is read for an acknowledgement.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The reason why Salvor cannot be paused or resumed.
 #[derive(Debug, thiserror::Error)]
 pub enum PauseError {
-    /// The API did not answer as it should.
     #[error("cannot read {what}: {}", live::in_full(.error))]
     Read {
         /// The object that was read.
         what: String,
-        /// The error.
         error: kube::Error,
     },
-    /// The API refused a write.
     #[error("cannot write {what}: {}", live::in_full(.error))]
     Write {
         /// The object that was written.
         what: String,
-        /// The error.
         error: kube::Error,
     },
 }
 
-/// A cluster in which everything may be paused.
+/// Access to a cluster in which Salvor may be paused.
 #[derive(Clone)]
 pub struct PauseDesk {
     leases: Api<Lease>,
@@ -47,21 +42,20 @@ pub struct PauseDesk {
     time: Time,
 }
 
-/// A pause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paused {
-    /// The person, the time and the reason.
+    /// The user, the time and the reason.
     pub pause: Pause,
-    /// True if it was there before.
+    /// True if it was already paused.
     pub already: bool,
     token: String,
 }
 
 impl PauseDesk {
-    /// Goes to a cluster.
+    /// Connects to a cluster.
     ///
     /// # Errors
-    /// If no client can be made of this configuration.
+    /// If the configuration yields no client.
     pub fn open(config: kube::Config, settings: &LeaderElection) -> Result<Self, PauseError> {
         let time = Time::system();
         let client = crate::client::connect(config, &time)
@@ -70,7 +64,7 @@ impl PauseDesk {
         Ok(Self { leases, client, settings: settings.clone(), time })
     }
 
-    /// Pauses everything, unless somebody has.
+    /// Pauses Salvor, unless it is already paused.
     ///
     /// # Errors
     /// If the Lease cannot be read or written.
@@ -83,7 +77,7 @@ impl PauseDesk {
                 return Ok(Paused { pause, already: true, token: pause_token(annotation) });
             }
             let said = Said { since: self.time.roughly(), by: by.to_owned(), reason: reason.to_owned() };
-            // Strings and times always have a JSON form.
+            // Strings and times always serialize to JSON.
             let annotation = serde_json::to_string(&said).unwrap_or_default();
             if found.is_none() || !self.annotate(json!({ annotations::PAUSED: annotation })).await? {
                 self.create(&annotation).await?;
@@ -93,7 +87,7 @@ impl PauseDesk {
         .boxed()
     }
 
-    /// The leader that has confirmed a pause, within a time. A server that does not answer meanwhile is asked again.
+    /// The leader that acknowledges a pause within a time. Failed reads are retried.
     pub fn acknowledged<'a>(&'a self, paused: &'a Paused, within: Duration) -> BoxFuture<'a, Option<String>> {
         async move {
             let answer = async {
@@ -111,7 +105,7 @@ impl PauseDesk {
         .boxed()
     }
 
-    /// Lets everything go on; what had paused it, if anything.
+    /// Resumes Salvor. Returns the pause that ended, if there was one.
     ///
     /// # Errors
     /// If the Lease cannot be read or written.
@@ -130,7 +124,7 @@ impl PauseDesk {
         found.map_err(|error| PauseError::Read { what: self.subject(), error })
     }
 
-    /// Changes annotations of the Lease; whether it is there.
+    /// Changes annotations of the Lease. Returns whether the Lease exists.
     async fn annotate(&self, annotations: serde_json::Value) -> Result<bool, PauseError> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
         let parameters =
@@ -142,7 +136,7 @@ impl PauseDesk {
         }
     }
 
-    /// Makes the Lease, and its namespace if that may be done.
+    /// Creates the Lease, and its namespace if that is allowed.
     async fn create(&self, annotation: &str) -> Result<(), PauseError> {
         let LeaderElection { lease_name, lease_namespace, .. } = &self.settings;
         let lease = Lease {

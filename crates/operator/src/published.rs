@@ -1,8 +1,8 @@
-//! What whoever leads tells on its Lease about itself: the version, and the configuration that it runs with.
+//! The status that the leader publishes on its Lease: its version and configuration.
 //!
-//! `salvor explain`, `why` and `evict` read it there, so that they judge by what runs in the cluster and not by a file on
-//! the machine where they are called. That it is healthy is told by the Lease's own time: the Lease is only renewed while the
-//! thread that works turns.
+//! `salvor explain`, `why` and `evict` read it there, so that they decide by the configuration in the cluster and not
+//! by a file on the user's machine. The Lease's renew time shows whether the leader is healthy: it is only renewed
+//! while the working thread makes progress.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -15,21 +15,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{live, time::Time};
 
-/// A Lease whose annotations are larger than 256 KiB cannot be renewed; the brake's memory and a pause need room too.
+/// A Lease whose annotations are larger than 256 KiB cannot be renewed; the brake state and a pause need room too.
 const LONGEST: usize = 64 * 1024;
 
-/// What whoever leads tells about itself.
+/// The status of the leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Published {
-    /// Its version.
     pub version: String,
-    /// The configuration that it runs with; none if that is too long.
+    /// `None` if it is too long.
     pub configuration: Option<Configuration>,
 }
 
 impl Published {
-    /// What a replica with this configuration tells.
     pub(crate) fn of(configuration: &Configuration) -> Self {
         let version = env!("CARGO_PKG_VERSION").to_owned();
         Self { version, configuration: Some(configuration.clone()) }
@@ -45,13 +43,13 @@ impl Published {
         text(&Self { configuration: None, ..self.clone() })
     }
 
-    /// What stands on a Lease, if anything that can be read.
+    /// The published status of a Lease, if there is one that can be decoded.
     pub fn read(lease: &Lease) -> Option<Self> {
         let text = lease.metadata.annotations.as_ref()?.get(annotations::STATUS)?;
         serde_json::from_str(text).ok()
     }
 
-    /// Who holds a Lease now, by its own times; none if nobody does.
+    /// The holder of a Lease, if by the Lease's own times it has not expired.
     pub fn leader(lease: &Lease, now: Timestamp) -> Option<&str> {
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
@@ -61,19 +59,18 @@ impl Published {
     }
 }
 
-/// The operator of a cluster, as its Lease tells.
+/// The operator of a cluster, as its Lease describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InCluster {
-    /// What whoever leads, or led last, tells; none if nobody does.
+    /// The status of the current or last leader, if there is one.
     pub published: Option<Published>,
-    /// Who leads now.
     pub leader: Option<String>,
-    /// By whose configuration a reader of this judges, in one line.
+    /// Which configuration a reader decides by, in one line.
     pub told: String,
 }
 
 impl InCluster {
-    /// Tells it from the Lease of an election; `lease` is none if there is no such Lease.
+    /// Derives it from the Lease of an election; `lease` is `None` if there is no such Lease.
     pub fn of(lease: Option<&Lease>, election: &LeaderElection, now: Timestamp) -> Self {
         let name = lease_name(election);
         let Some(lease) = lease else {
@@ -104,7 +101,7 @@ impl InCluster {
 
     /// Reads it from the Lease of an election.
     ///
-    /// Whatever keeps it from being read is told, and is no error: whoever asks has other things to tell as well.
+    /// A failed read is reported in `told` and is no error, because the caller has more to show.
     pub async fn read(config: kube::Config, election: &LeaderElection) -> Self {
         let unknown = |error: kube::Error| Self::unseen(election, &live::in_full(&error));
         let time = Time::system();
@@ -119,7 +116,7 @@ impl InCluster {
         }
     }
 
-    /// Its Lease cannot be read.
+    /// For a Lease that cannot be read.
     pub fn unseen(election: &LeaderElection, why: &str) -> Self {
         let name = lease_name(election);
         let told = format!(

@@ -1,8 +1,8 @@
-//! Watches whether the working thread still turns, from a thread beside it that must not wait for it.
+//! Monitors from another thread whether the working thread makes progress.
 //!
-//! Watching, judging and writing share one thread. Whether this process lives, and whether it leads, is asked on another one:
-//! a second of work on thousands of objects must cost neither a probe nor the lease. But a process that does not work any
-//! more must not keep the lease either.
+//! Watches, decisions and writes share one thread. Health probes and leader election run on another: a second of work
+//! on thousands of objects must not fail a probe or lose the Lease. But a process that no longer works must not keep
+//! the Lease either.
 
 use std::{
     io,
@@ -20,16 +20,16 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// The working thread shows this often that it turns.
+/// Interval at which the working thread signals progress.
 const BEAT: Duration = Duration::from_secs(1);
-/// A turn that takes longer is worth telling of: with tens of thousands of objects, turns take tenths of a second.
+/// A longer turn is reported: with tens of thousands of objects, turns take tenths of a second.
 const BUSY: Duration = Duration::from_secs(10);
-/// A turn that takes longer will not end. The lease goes to another replica, and `/healthz` fails, so that this one is started
-/// again. Not earlier: who takes over has the same objects before it, and whatever takes this one long takes that one long.
-/// Four times the lease's own duration, so what was sent before has been answered or lost.
+/// A longer turn is considered hung. The Lease is released, and `/healthz` fails so that this process is restarted. Not
+/// earlier, because the next leader has the same objects and would take as long. Four times the Lease's duration, so
+/// that requests in flight have been answered or lost.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// The signs of life of the working thread. Clones share them.
+/// The heartbeat of the working thread. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Pulse(Option<Arc<Beats>>);
 
@@ -40,29 +40,27 @@ struct Beats {
     last: AtomicU64,
 }
 
-/// The state of the working thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// The thread turns.
     Well,
-    /// The thread has not made a turn for this long.
+    /// No progress for this long.
     Busy(Duration),
-    /// The thread has not made a turn for this long, and will not.
+    /// No progress for this long, and none is expected.
     Stuck(Duration),
 }
 
 impl Pulse {
-    /// Of a thread that is looked at from another one.
+    /// For a thread that is monitored from another one.
     pub(crate) fn new() -> Self {
         Self(Some(Arc::new(Beats { origin: Instant::now(), last: AtomicU64::new(0) })))
     }
 
-    /// Of a thread that is also the one that asks: it turns, or nobody would ask.
+    /// For a thread that monitors itself: if it runs the check, it makes progress.
     pub(crate) fn of_this_thread() -> Self {
         Self(None)
     }
 
-    /// Beats for as long as the thread turns on which it is run.
+    /// Beats as long as the thread that runs it makes progress.
     pub(crate) async fn beat(self) {
         loop {
             self.note();
@@ -77,7 +75,7 @@ impl Pulse {
         }
     }
 
-    /// The time since the thread last made a turn.
+    /// Time since the last beat.
     pub(crate) fn silence(&self) -> Duration {
         let Some(beats) = &self.0 else { return Duration::ZERO };
         let last = Duration::from_millis(beats.last.load(Ordering::SeqCst));
@@ -97,8 +95,8 @@ impl Pulse {
     }
 }
 
-/// A thread with a runtime of its own. What is spawned there does not wait for what is spawned elsewhere. It ends when this
-/// is dropped.
+/// A thread with a runtime of its own. Tasks spawned there do not wait for tasks elsewhere. It ends when this is
+/// dropped.
 pub(crate) struct OwnThread {
     pub(crate) handle: Handle,
     stop: CancellationToken,
@@ -111,7 +109,7 @@ impl OwnThread {
         let stopped = stop.clone();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             runtime.block_on(stopped.cancelled());
-            // Whatever is still blocked somewhere must not hold the process up.
+            // A blocked task must not delay the exit of the process.
             runtime.shutdown_background();
         })?;
         Ok(Self { handle, stop })
@@ -142,7 +140,7 @@ mod tests {
         assert_eq!(Pulse::of_this_thread().condition(), Condition::Well);
     }
 
-    /// One thread stands still, as in work without an end; the other goes on.
+    /// One thread hangs, as in endless work; the other goes on.
     #[tokio::test]
     async fn what_runs_on_its_own_thread_does_not_wait_for_this_one() {
         let own = OwnThread::start("beside").unwrap();
@@ -155,7 +153,7 @@ mod tests {
             answer.send(thread::current().name().map(str::to_owned)).unwrap();
         });
         asked.send(()).unwrap();
-        // No await: this thread does not turn until it has the answer.
+        // No await: this thread blocks until it has the answer.
         let name = answered.recv_timeout(Duration::from_secs(60)).unwrap();
         assert_eq!(name.as_deref(), Some("beside"));
     }

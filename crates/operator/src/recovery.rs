@@ -1,4 +1,4 @@
-//! The operator's interface to a recovery: its watches, the subjects that a change concerns, and its judgement.
+//! The operator's interface to a recovery: its watches, the subjects that a change affects, and its decision.
 
 use std::{
     fmt::{self, Display},
@@ -20,108 +20,105 @@ use crate::{
     looks::Sight,
 };
 
-/// One recovery, as the engine drives it. Everything in here is synchronous and keeps only what it judges by.
+/// One recovery, as the engine drives it. All methods are synchronous, and it keeps only what it decides by.
 pub(crate) trait Recovery: Send + Sync + 'static {
-    /// Its name, as in `--controllers`.
+    /// The recovery's name, as in `--controllers`.
     const NAME: &'static str;
-    /// Whose writes its own wait for.
+    /// The lane that its writes share.
     const LANE: Lane = Lane::Recovery;
-    /// The judged object: a pod, a node.
+    /// The object of a decision: a pod or a node, for example.
     type Subject: Subject;
-    /// Why a verdict is as it is.
+    /// The reason of a verdict.
     type Why: Reason + Send + Sync;
-    /// A write that it asks for.
+    /// A write that it requests.
     type Step: Step;
     /// A change from its watches.
     type News: Send + 'static;
-    /// A question to the live API about one subject, free of the recovery itself.
+    /// A second look at one subject through the live API, independent of the recovery's state.
     type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
 
-    /// Everything that it listens to from now on; none if nothing has changed since it was asked last. It is asked at the
-    /// beginning, and whenever it has heard something or an attempt has ended.
+    /// All feeds that it needs from now on; `None` if they have not changed since the last call. The engine calls it at
+    /// the start, after every change and after every attempt.
     fn watches(&mut self) -> Option<Vec<Feed<Self::News>>>;
 
-    /// Takes in a change; who must be judged again because of it.
+    /// Applies a change and returns the subjects that must be decided again.
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
 
-    /// The judgement of a subject as it was last seen; `None` when it is not there any more.
+    /// The decision about a subject as last seen; `None` if it is gone.
     fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why, Self::Step>>;
 
-    /// Everything that may have to be judged.
+    /// All subjects that may need a decision.
     fn subjects(&self) -> Vec<Self::Subject>;
 
-    /// True if a verdict to do nothing rests on nothing but that nobody has allowed more.
+    /// True if the only reason to do nothing is missing consent.
     fn lacks_consent(_: &Self::Why) -> bool {
         false
     }
 
-    /// About how long a judgement of the subject takes. Under a clock that stands still while there is work, nobody could
-    /// measure it.
+    /// Roughly how long a decision about the subject takes. A simulated clock stands still during work, so it cannot be
+    /// measured.
     fn effort(&self, _: &Self::Subject) -> Duration {
         Duration::ZERO
     }
 
-    /// The number of objects that are stuck because nobody consented, and that are no subjects for that reason.
+    /// The number of objects that are stuck without consent and are no subjects for that reason.
     fn without_consent(&self) -> usize {
         0
     }
 
-    /// Says whether an outage around the subject blocks it; a person may have excepted it.
+    /// Whether an outage around the subject blocks it; a user may have exempted it.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
         Outage::Holds
     }
 
-    /// Asks the live API about a subject that was judged at some time, before a step that cannot be taken back.
+    /// A second look at a subject that was decided at `judged`, before a step that cannot be undone.
     fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
 
-    /// The brake, or a pause, holds back what a judgement asked for. True if the subject is judged again at once, because it has
-    /// something to say about that.
+    /// Called when the brake or a pause blocks the steps of a decision. Returns true if the subject must be decided
+    /// again at once, because it reports the block.
     fn held(&mut self, _: &Self::Subject, _: &Held, _: Timestamp) -> bool {
         false
     }
 
-    /// A subject was judged, and what that asked for was carried out as far as it could be. What that means is the recovery's
-    /// to say.
+    /// Called when an attempt ends, with what was done and what was not. Returns what follows from that.
     fn ended(&mut self, subject: &Self::Subject, end: Ended<'_, Self::Step>, now: Timestamp) -> After;
 }
 
-/// The outcome of a judgement: the steps that were carried out, and those that were not.
+/// The outcome of an attempt: the steps that were carried out, and those that were not.
 #[derive(Debug)]
 pub(crate) struct Ended<'a, S> {
-    /// The steps that were carried out and what the server answered; none if none were asked for.
+    /// The steps that were carried out with the server's answers; empty if none were requested.
     pub(crate) done: &'a [(S, Written)],
-    /// True if the answers can be compared with what watches tell. An answer from before revisions went backwards would be
-    /// taken for later than all that comes now.
+    /// True if the answers are comparable with what the watches show. An answer from before revisions went backwards
+    /// would seem later than everything that follows.
     pub(crate) is_current: bool,
-    /// The step that the server refused for what it is, not for a conflict or its own trouble.
+    /// The step that the server rejected for its content, not because of a conflict or its own failure.
     pub(crate) refused: Option<(&'a S, &'a Refusal)>,
-    /// The step that failed, in whatever way, and how.
+    /// The step that failed for any reason.
     pub(crate) failed: Option<(&'a S, &'a Failure)>,
-    /// True if nothing failed.
     pub(crate) worked: bool,
-    /// The time that it took.
+    /// How long the attempt took.
     pub(crate) took: Duration,
 }
 
-/// The consequences of the end of an attempt.
+/// What follows from the end of an attempt.
 #[derive(Debug)]
 pub(crate) struct After {
-    /// Says whether the view shows the write already.
+    /// Whether the view already shows the write.
     pub(crate) view: View,
-    /// Events to record.
     pub(crate) tell: Vec<EventNote>,
-    /// True if the subject is judged again at once although a step was refused: the recovery has taken that into account.
-    /// Otherwise everything about the subject waits for a while.
+    /// True if the subject is decided again at once although a step was refused, because the recovery has handled that.
+    /// Otherwise the subject backs off.
     pub(crate) judged_again: bool,
 }
 
 impl After {
-    /// The view is as it says, nothing is told, and a refusal is waited out.
+    /// With no events, and with backoff after a refusal.
     pub(crate) fn with(view: View) -> Self {
         Self { view, tell: Vec::new(), judged_again: false }
     }
 
-    /// Takes in what a recovery makes of a refusal.
+    /// Applies how the recovery handles a refusal.
     pub(crate) fn and(mut self, refused: Refused) -> Self {
         if let Refused::Judged(note) = refused {
             self.judged_again = true;
@@ -132,7 +129,7 @@ impl After {
 }
 
 impl<S> Ended<'_, S> {
-    /// The view after each step was taken in: it lags behind if it does for any of them.
+    /// The view after every step was applied: it lags if it does for any of them.
     pub(crate) fn view(&self, mut take_in: impl FnMut(&S, &Written) -> View) -> View {
         let mut view = View::Shows;
         for (step, answer) in self.done {
@@ -144,25 +141,25 @@ impl<S> Ended<'_, S> {
     }
 }
 
-/// Says whether a recovery's view shows its own write already.
+/// Whether a recovery's view already shows its own write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
-    /// The write was taken from the server's answer: the subject can be judged again at once.
+    /// The write was applied from the server's answer, so the subject can be decided again at once.
     Shows,
-    /// The watch will bring it.
+    /// The watch will deliver it.
     Lags,
 }
 
-/// The treatment of a subject after a refusal.
+/// How a refusal is handled.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The subject waits, longer every time.
+    /// The subject backs off, longer every time.
     Waits,
-    /// The subject is judged again at once, after this event.
+    /// The subject is decided again at once, after this event.
     Judged(Option<Box<EventNote>>),
 }
 
-/// Why a verdict is as it is, in a recovery that judges nodes and pods.
+/// The reason of a verdict, in a recovery that decides about nodes and pods.
 #[derive(Clone, Debug)]
 pub(crate) enum NodeOrPod<N, P> {
     Node(N),
@@ -194,31 +191,28 @@ impl<N: Reason, P: Reason> Reason for NodeOrPod<N, P> {
     }
 }
 
-/// The judged object. Prints as a person would name it.
+/// The object of a decision. Prints as a user would name it.
 pub(crate) trait Subject: Clone + Ord + Display + Send + Sync + 'static {}
 
 impl<T: Clone + Ord + Display + Send + Sync + 'static> Subject for T {}
 
-/// The known state of the subject, without reading it again.
+/// What is known about the subject without reading it again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Known<'a> {
-    /// The write names the revision that was judged: if the subject has changed, it is refused. Only what the verdict
-    /// rests on besides must be read.
+    /// The write has a resourceVersion precondition: if the subject has changed, the write is refused. Only the other
+    /// objects behind the verdict must be read.
     Guarded,
-    /// The subject as the server answered to our last write: as live as any read, and free.
+    /// The subject as the server returned it to our last write: as live as any read, and free.
     Written(&'a str),
-    /// Nothing.
     Nothing,
 }
 
 /// A second look, at the live objects.
 pub(crate) trait LiveInquiry: Send + Sync + 'static {
-    /// Why the verdict is as it is.
     type Why: Reason;
-    /// The steps of the verdict.
     type Step: Step;
 
-    /// Judges again. What others have seen may be used as far as `sight` allows.
+    /// Decides again. Reads of other callers may be used as far as `sight` allows.
     fn ask(
         &self,
         client: &Client,

@@ -1,7 +1,7 @@
-//! Revisions of objects and lists, and the history that they count.
+//! Revisions of objects and lists, and the history that they belong to.
 //!
-//! An etcd that is restored from a backup goes on counting from an earlier revision. What was seen before then belongs to
-//! another history: its numbers say nothing about the new one.
+//! An etcd that is restored from a backup continues from an earlier revision. Anything seen before that belongs to
+//! another history: its revisions are not comparable with new ones.
 
 use std::{
     sync::{
@@ -14,31 +14,32 @@ use std::{
 pub use salvor_recovery::ids::Revision;
 use tokio::{sync::Notify, time::Instant};
 
-/// An end of the history within so long of another one comes of a server that goes back and forth, not of a backup.
+/// If a history ends this soon after another one, the server flaps between states, and no backup was restored.
 const BACK_AND_FORTH: Duration = Duration::from_secs(60);
-/// By so long after the end of a history every kubelet that lives has renewed its Lease, which lasts for so long by default.
+/// Within this time after the end of a history, every live kubelet has renewed its Lease. It is the default Lease
+/// duration.
 const KUBELETS_RENEW_WITHIN: Duration = Duration::from_secs(40);
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The pause before reading again after so many failures in a row.
+/// The backoff before reading again after this many consecutive failures.
 pub(crate) fn backoff(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(20))).min(LONGEST_PAUSE)
 }
 
-/// The source from which a state of an object is known.
+/// Where the state of an object comes from.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
-    /// By itself: a watch told it, or the server answered a write with it.
+    /// From a watch event or from the answer to a write.
     Alone,
-    /// By a list that was read at this revision.
+    /// From a list that was read at this revision.
     ByListAt(Revision),
 }
 
 impl Told {
-    /// True if a state replaces the one that is known. An answer to a write of ours may be here before what the watch has
-    /// to say of the time before it. A list shows every object as it was at the list's own revision, so only what is known
-    /// to be later than the whole list stays.
+    /// True if a state replaces the known one. The answer to our own write may arrive before the watch delivers earlier
+    /// events. A list shows every object as of the list's revision, so only a state known to be later than the whole
+    /// list stays.
     pub(crate) fn replaces(self, new: Revision, known: Revision) -> bool {
         match self {
             Self::Alone => new != known && !known.is_after(new),
@@ -47,7 +48,7 @@ impl Told {
     }
 }
 
-/// Which history the server is in, as far as anybody here has noticed. Clones share it.
+/// The history that the server is in, as far as this process has noticed. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History(Arc<Inner>);
 
@@ -58,7 +59,7 @@ struct Inner {
     ends: Mutex<Option<Ends>>,
 }
 
-/// The last end of a history, and how many there were, each soon after the one before.
+/// When a history last ended, and how many ended in quick succession.
 #[derive(Clone, Copy, Debug)]
 struct Ends {
     last: Instant,
@@ -66,13 +67,12 @@ struct Ends {
 }
 
 impl History {
-    /// The number of the history that is known.
     pub(crate) fn epoch(&self) -> u64 {
         self.0.epoch.load(SeqCst)
     }
 
-    /// A revision was lower than one that was seen before, by somebody who knew of this history: another one has begun.
-    /// Several who notice the same are heard once. The number of the new history.
+    /// Ends the history `known`, because a revision was lower than one seen before. Several observers of the same end
+    /// count once. Returns the number of the new history.
     pub(crate) fn ends(&self, known: u64) -> u64 {
         if self.0.epoch.compare_exchange(known, known + 1, SeqCst, SeqCst).is_ok() {
             tracing::warn!(
@@ -89,24 +89,24 @@ impl History {
         known + 1
     }
 
-    /// When lists may be read again: at once after the first end of a history, and later and later while the server goes back and
-    /// forth. Otherwise whoever notices it next would make everybody ask for everything without a pause.
+    /// When lists may be read again: at once after the first end of a history, and with backoff while the server flaps.
+    /// Otherwise every observation would make all watches relist without a pause.
     pub(crate) fn may_be_read_at(&self) -> Option<Instant> {
         let ends = (*self.0.ends.lock().unwrap_or_else(PoisonError::into_inner))?;
         let doublings = ends.in_a_row.checked_sub(2)?;
         Some(ends.last + backoff(doublings.saturating_add(1)))
     }
 
-    /// For how much longer Leases may be old only because the server went back to an earlier state.
+    /// How much longer Leases may look expired only because the server went back to an earlier state.
     pub(crate) fn settles_in(&self) -> Option<Duration> {
         let ends = (*self.0.ends.lock().unwrap_or_else(PoisonError::into_inner))?;
         KUBELETS_RENEW_WITHIN.checked_sub(ends.last.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// Waits until somebody notices that another history than this one has begun.
+    /// Waits until this history has ended.
     pub(crate) async fn is_over(&self, known: u64) {
         loop {
-            // Changes from here on are not missed.
+            // Register before reading the epoch, so that no change is missed.
             let changed = self.0.changed.notified();
             if self.epoch() != known {
                 return;
@@ -127,7 +127,7 @@ mod tests {
         let revision = |text: &str| ResourceVersion::from(text).revision();
         let list = Told::ByListAt(revision("50"));
         let cases = [
-            // A watch, or an answer: only what is later, or what cannot be compared.
+            // A watch or an answer: only a later state, or one that cannot be compared.
             (Told::Alone, "10", "9", true),
             (Told::Alone, "9", "10", false),
             (Told::Alone, "9", "9", false),
@@ -135,7 +135,7 @@ mod tests {
             (Told::Alone, "9", "odd", true),
             (Told::Alone, "odd", "another", true),
             (Told::Alone, "odd", "odd", true),
-            // A list: all, also what is earlier than what was known at its time, but not what is known since.
+            // A list: all states, even earlier ones than were known at its time, but none that is known since.
             (list, "40", "45", true),
             (list, "40", "40", true),
             (list, "40", "51", false),

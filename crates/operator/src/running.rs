@@ -1,4 +1,4 @@
-//! Starts the engine of each recovery that is switched on.
+//! Starts the engine of each enabled recovery.
 
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
@@ -11,7 +11,7 @@ use crate::{
     webhooks::Keyring,
 };
 
-/// The recoveries that are started so far, and everything that further ones need.
+/// The started recoveries, and everything that further ones need.
 pub(crate) struct Running {
     pub(crate) hub: Hub,
     /// The keys that webhooks sign with.
@@ -22,7 +22,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a recovery that acts on so many subjects at once.
+    /// Starts a recovery that acts on at most `at_once` subjects at a time.
     pub(crate) fn start<R: Recovery>(&mut self, recovery: R, at_once: usize) {
         let (feeds, inbox) = Feeds::new(self.hub.clone());
         let shared = Shared { at_once, ..self.shared.clone() };
@@ -32,7 +32,7 @@ impl Running {
     }
 }
 
-/// A setting as the number of subjects that are acted on at once.
+/// Converts a setting to the number of concurrent attempts, at least one.
 pub(crate) fn at_once(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX).max(1)
 }

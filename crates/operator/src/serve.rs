@@ -1,5 +1,5 @@
-//! Serves HTTP where anybody may knock. Whoever sends half a request, or does not read the answer, is shown the door: a
-//! probe of the kubelet's must be answered however many of those there are.
+//! Serves HTTP to untrusted clients. A client that sends half a request, or does not read its answer, is disconnected:
+//! a kubelet's probe must be answered however many of those there are.
 
 use std::{
     collections::BTreeMap,
@@ -31,14 +31,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-/// The limits of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of kilobytes.
+    /// Concurrent connections. A kubelet and a Prometheus need one each, a browser a few; each takes some tens of
+    /// kilobytes.
     pub connections: usize,
-    /// A connection has this long for the head of its next request, from its opening or its last answer.
+    /// Time for the head of the next request, from the opening of the connection or its last answer.
     pub request_within: Duration,
-    /// A connection on which nothing moves for this long is closed. Streams of the page send something more often.
+    /// A connection without traffic for this long is closed. Streams of the web page send something more often.
     pub still_for: Duration,
 }
 
@@ -48,27 +48,25 @@ impl Default for Limits {
     }
 }
 
-/// The head of a request that is longer is refused.
+/// Limit on the head of a request, in bytes.
 const LONGEST_HEAD: usize = 16 * 1024;
-/// After the system could not hand over a connection, as when it is out of file descriptors.
+/// Delay after the system failed to accept a connection, as when it is out of file descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A TLS handshake that takes longer is given up.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
-/// The protocol of a connection.
 #[derive(Clone)]
 enum Speech {
     Plain,
     Tls(TlsAcceptor),
 }
 
-/// Serves until `stop` ends, and then what is being answered to its end. Dropping it ends everything at once.
+/// Serves until `stop` completes, then finishes the answers in progress. Dropping the future ends everything at once.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
     serve_in(Speech::Plain, listener, router, limits, stop).await;
 }
 
-/// The same over TLS.
 pub(crate) async fn serve_tls(
     acceptor: TlsAcceptor,
     listener: TcpListener,
@@ -104,7 +102,7 @@ async fn serve_in(
                 let speech = speech.clone();
                 connections.spawn(attend(speech, stream, guest, router, limits, stopping.clone()));
             }
-            // The client has gone already.
+            // The client is already gone.
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
@@ -122,7 +120,7 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers the requests of one connection until it ends or must go.
+/// Answers the requests of one connection until it ends or is evicted.
 async fn attend(
     speech: Speech,
     stream: TcpStream,
@@ -132,7 +130,7 @@ async fn attend(
     stop: CancellationToken,
 ) {
     let moved = Moved::now();
-    // Otherwise the end of a handshake may wait for the other side's acknowledgement. If it cannot be set, it is slower.
+    // Otherwise the end of a handshake may wait for an acknowledgement. A failure to set it only costs speed.
     let _ = stream.set_nodelay(true);
     let stream = Watched { stream, moved: moved.clone() };
     match speech {
@@ -145,7 +143,7 @@ async fn attend(
                 () = stop.cancelled() => return,
                 shaken = handshake => shaken,
             };
-            // Too slow, or no TLS, or somebody who does not trust us.
+            // Too slow, no TLS, or a client that does not trust us.
             let Ok(Ok(stream)) = shaken else { return };
             converse(stream, &moved, guest, router, limits, stop).await;
         }
@@ -177,7 +175,7 @@ async fn converse<S>(
         tokio::select! {
             biased;
             () = guest.must_go.cancelled() => return,
-            // An error is a client that went, or was too slow.
+            // An error means that the client went away or was too slow.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if !is_stopping => {
                 is_stopping = true;
@@ -195,19 +193,19 @@ async fn converse<S>(
 async fn answer(router: Router, request: Request<hyper::body::Incoming>, busy: Busy) -> Response {
     let answer = router.oneshot(request.map(Body::new)).await;
     let answer = answer.unwrap_or_else(|never| match never {});
-    // The connection is busy for as long as there is something left to send.
+    // The connection is busy as long as there is something left to send.
     answer.map(|body| Body::new(Accompanied { body, _busy: busy }))
 }
 
-// ---- who is here ---------------------------------------------------------------------------------------------
+// ---- connections ---------------------------------------------------------------------------------------------
 
-/// Everybody who is connected. Clones share it.
+/// All open connections. Clones share it.
 #[derive(Clone, Debug, Default)]
 struct Guests(Arc<Mutex<Here>>);
 
 #[derive(Debug, Default)]
 struct Here {
-    /// In the order in which they came.
+    /// In the order of their arrival.
     all: BTreeMap<u64, Connection>,
     came: u64,
 }
@@ -219,7 +217,7 @@ struct Connection {
     must_go: CancellationToken,
 }
 
-/// One who is connected; gone when dropped.
+/// One open connection; removed on drop.
 #[derive(Debug)]
 struct Guest {
     number: u64,
@@ -229,7 +227,7 @@ struct Guest {
 }
 
 impl Guests {
-    /// Lets somebody in. If there are as many as may be, another must go for it.
+    /// Admits a connection. At the limit, another one is closed for it.
     fn let_in(&self, address: IpAddr, most: usize) -> Guest {
         let (answering, must_go) = (Arc::<AtomicBool>::default(), CancellationToken::new());
         let mut here = self.here();
@@ -250,8 +248,8 @@ impl Guests {
 }
 
 impl Here {
-    /// Of the address with the most connections, the first one that is not being answered, or else the first one. So who
-    /// opens many loses its own before those of others.
+    /// The connection to close: of the address with the most connections, the oldest idle one, or else the oldest one.
+    /// So a client that opens many loses its own before those of others.
     fn least_welcome(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for known in self.all.values() {
@@ -271,7 +269,7 @@ impl Drop for Guest {
     }
 }
 
-/// While it is there, an answer is being made or sent.
+/// Marks a connection as busy while it exists.
 struct Busy(Arc<AtomicBool>);
 
 impl Busy {
@@ -287,7 +285,7 @@ impl Drop for Busy {
     }
 }
 
-/// A body, and what ends with it.
+/// A body that keeps its connection marked as busy.
 struct Accompanied {
     body: Body,
     _busy: Busy,
@@ -313,9 +311,9 @@ impl http_body::Body for Accompanied {
     }
 }
 
-// ---- whether anything moves ----------------------------------------------------------------------------------
+// ---- traffic -------------------------------------------------------------------------------------------------
 
-/// When something last moved on a connection. Clones share it.
+/// When a connection last had traffic. Clones share it.
 #[derive(Clone, Debug)]
 struct Moved {
     opened: Instant,
@@ -337,7 +335,7 @@ impl Moved {
     }
 }
 
-/// A stream that notes when something moves on it.
+/// A stream that records its traffic.
 struct Watched {
     stream: TcpStream,
     moved: Moved,

@@ -1,4 +1,4 @@
-//! The parts that all recoveries of a process share.
+//! State that all recoveries of a process share.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,13 +17,12 @@ use crate::{
     time::Time,
 };
 
-/// The pause after the first failed try, and the longest one.
+/// The backoff after the first failed attempt, and its maximum.
 pub(crate) const FIRST_RETRY: Duration = Duration::from_millis(200);
 pub(crate) const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Tries at telling what no judgement will ask to be told again.
+/// Attempts to record an event that no decision will request again.
 const TELL_ATTEMPTS: u32 = 10;
 
-/// What every engine of a process shares.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) time: Time,
@@ -33,17 +32,17 @@ pub(crate) struct Shared {
     pub(crate) released: Bell,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
-    /// What events about Salvor itself are about.
+    /// The object of events about Salvor itself.
     pub(crate) home: ObjectRef,
-    /// Subjects of one recovery acted on at once.
+    /// Limit on concurrent attempts of one recovery.
     pub(crate) at_once: usize,
-    /// How old a view may be for anything to be done on it.
+    /// The greatest staleness of a view on which to act.
     pub(crate) freshness: Duration,
     pub(crate) notices: Notices,
 }
 
-/// Something that all recoveries are told, in the order in which they were started: that the brake let go, whichever of them saw it, or
-/// that the server's clock went forward.
+/// A notification to all recoveries, in the order in which they were started: the brake released, or the server's clock
+/// jumped forward.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bell(Arc<Mutex<Vec<Arc<Notify>>>>);
 
@@ -64,7 +63,7 @@ impl Bell {
 }
 
 impl Shared {
-    /// What the brake remembers is written down soon. A dry run writes nothing down.
+    /// Requests that the brake's state is saved soon. A dry run saves nothing.
     pub(crate) fn remember_the_brake(&self) {
         if !self.dry_run {
             self.leadership.renew_soon();
@@ -72,13 +71,13 @@ impl Shared {
     }
 }
 
-/// Records an event that stands by itself, if we lead.
+/// Records an event that does not belong to an attempt, if we lead.
 pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
     let Some(term) = led.filter(|_| !shared.dry_run) else { return };
     let executor = shared.executor.clone();
     tasks::spawn(async move {
         let mut wait = FIRST_RETRY;
-        // The moment at which the API server is most likely sick as well.
+        // Retried, because such events often occur while the API server is unhealthy.
         for _ in 0..TELL_ATTEMPTS {
             match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
                 Ok(_) | Err(Failure::NotLeading) => return,

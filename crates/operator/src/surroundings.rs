@@ -17,7 +17,7 @@ use crate::{
     webhooks::Keyring,
 };
 
-/// An API server, the time, and a name among replicas.
+/// An API server, the time, and an identity among replicas.
 pub struct Surroundings {
     pub(crate) client: Client,
     pub(crate) time: Time,
@@ -25,7 +25,7 @@ pub struct Surroundings {
     pub(crate) notices: Notices,
     /// The keys that webhooks sign with; empty where there are none.
     pub(crate) keyring: Keyring,
-    /// Where election runs, if not beside everything else.
+    /// Where the election runs, if not on the working thread.
     pub(crate) aside: Option<Aside>,
 }
 
@@ -36,15 +36,14 @@ pub(crate) struct Aside {
 }
 
 impl Surroundings {
-    /// A cluster elsewhere, the machine's clock, and a name that no other process has. Election runs on the runtime of
-    /// another thread.
+    /// A real cluster, the machine's clock, and a unique identity. The election runs on the runtime of another thread.
     ///
     /// # Errors
-    /// If no client can be made of the configuration.
+    /// If the configuration yields no client.
     pub(crate) fn of(config: kube::Config, runtime: Handle) -> kube::Result<Self> {
         let time = Time::system();
         let aside = {
-            // A client belongs to the runtime in which it is made.
+            // A client belongs to the runtime in which it is created.
             let _inside = runtime.enter();
             connect(config.clone(), &time)?
         };
@@ -54,8 +53,8 @@ impl Surroundings {
         Ok(Self { client, identity, time, notices, keyring: Keyring::default(), aside })
     }
 
-    /// A cluster in this process. The operator's own clock shows `now` and goes on as tokio's does; the server's it learns
-    /// from the `Date` of answers, as everywhere. No two replicas may have the same identity.
+    /// A cluster in this process. The operator's own clock starts at `now` and advances with tokio's; it learns the
+    /// server's clock from the `Date` of answers, as everywhere. No two replicas may have the same identity.
     pub fn in_process<S, B>(service: S, now: Timestamp, identity: impl Into<String>) -> Self
     where
         S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
@@ -70,20 +69,20 @@ impl Surroundings {
         Self { client, time, identity: identity.into(), notices, keyring, aside: None }
     }
 
-    /// The receiver of notices about verdicts and writes.
+    /// Sends notices about verdicts and writes.
     #[must_use]
     pub fn telling(self, notices: Notices) -> Self {
         Self { notices, ..self }
     }
 
-    /// The keys that webhooks of this process sign with.
+    /// Uses the keys that webhooks of this process sign with.
     #[must_use]
     pub(crate) fn believing(self, keyring: Keyring) -> Self {
         Self { keyring, ..self }
     }
 }
 
-/// Our identity for other replicas: the pod's or machine's name, and a part that tells two processes on it apart.
+/// Our identity among replicas: the name of the pod or machine, and a part that distinguishes two processes on it.
 fn identity(now: Timestamp) -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "salvor".to_owned());
     format!("{host}_{}_{}", std::process::id(), now.as_millisecond())

@@ -1,5 +1,5 @@
-//! The tasks of an operator. In a simulation they can be stopped all at once, as a process is by SIGSTOP or by a machine that sleeps:
-//! nothing of it runs, while time goes on.
+//! The tasks of an operator. A simulation can stop all of them at once, as SIGSTOP or a suspended machine stops a
+//! process: none of them runs, while time goes on.
 
 use std::{
     future::poll_fn,
@@ -14,29 +14,29 @@ tokio::task_local! {
     static SLEEP: Sleep;
 }
 
-/// Stops all tasks of an operator that was started within [`over`](Self::over). Clones are the same.
+/// Stops all tasks of an operator that was started within [`over`](Self::over). Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Sleep(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     asleep: bool,
-    /// Whoever wanted to go on meanwhile.
+    /// Tasks that were woken meanwhile.
     waiting: Vec<Waker>,
 }
 
 impl Sleep {
-    /// Starts an operator whose tasks heed this.
+    /// Starts an operator whose tasks this controls.
     pub fn over<T>(&self, start: impl FnOnce() -> T) -> T {
         SLEEP.sync_scope(self.clone(), start)
     }
 
-    /// Nothing runs any more.
+    /// Stops all tasks.
     pub fn begin(&self) {
         self.state().asleep = true;
     }
 
-    /// Everything goes on from where it was.
+    /// Continues all tasks where they stopped.
     pub fn end(&self) {
         let waiting = {
             let mut state = self.state();
@@ -46,7 +46,7 @@ impl Sleep {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// True if whoever asks may not run; it is woken when it may.
+    /// True if the calling task may not run; it is woken when it may.
     fn holds(&self, waker: &Waker) -> bool {
         let mut state = self.state();
         if state.asleep && !state.waiting.iter().any(|it| it.will_wake(waker)) {
@@ -60,7 +60,7 @@ impl Sleep {
     }
 }
 
-/// Spawns a task of the operator of this task.
+/// Spawns a task that belongs to the operator of the current task.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future + Send + 'static,
@@ -69,7 +69,7 @@ where
     tokio::spawn(of_this_operator(future))
 }
 
-/// A future that sleeps whenever the operator of this task does.
+/// A future that stops whenever the operator of the current task does.
 pub(crate) fn of_this_operator<F>(future: F) -> impl Future<Output = F::Output> + Send + 'static
 where
     F: Future + Send + 'static,
@@ -109,7 +109,7 @@ mod tests {
         let (own, of_its_own) = (beats.clone(), beats.clone());
         sleep.over(|| {
             spawn(async move {
-                // A task of a task sleeps as well.
+                // A task of a task stops as well.
                 spawn(beat(of_its_own));
                 beat(own).await;
             })

@@ -1,4 +1,4 @@
-//! Which time it is: here, and at the API server.
+//! The time, here and at the API server.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,17 +15,17 @@ use tokio::time::{Instant, sleep};
 
 use crate::{revision::History, shared::Bell};
 
-/// The first answer with the server's time is awaited for this long.
+/// Requeue delay while the server's clock is still unknown.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
-/// An alarm never rings at once: two clocks that disagree by a rounding must not make a loop of it.
+/// Lower limit of a timer: two clocks that differ by a rounding must not cause a loop.
 const SHORTEST_ALARM: Duration = Duration::from_millis(5);
-/// Not knowing the server's clock better than this is worth a second alarm.
+/// If the server's clock is known less precisely than this, a timer is set early and then set again.
 const ROUGHLY: SignedDuration = SignedDuration::from_millis(200);
-/// A later time is checked again after this: the server's clock may have been set forward meanwhile.
+/// Upper limit of a timer: the server's clock may be set forward meanwhile.
 const LONGEST_ALARM: Duration = Duration::from_secs(600);
 
-/// What comes of a future, if that is within this time. Unlike with tokio's own, the time is looked at first: after a pause of
-/// the whole process, or of the thread, nothing more is done by a future whose time was over meanwhile.
+/// The output of a future, if it completes within the limit. Unlike tokio's timeout, it checks the time first: after a
+/// pause of the process or the thread, an expired future is not polled again.
 pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
     let end = Instant::now().checked_add(limit);
     let mut future = pin!(future);
@@ -42,12 +42,12 @@ pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::O
     .await
 }
 
-/// A configured duration as the standard library has it; none of ours may be negative.
+/// A configured duration; none of them may be negative.
 pub(crate) fn std_duration(duration: GoDuration) -> Duration {
     Duration::try_from(SignedDuration::from(duration)).unwrap_or_default()
 }
 
-/// A clock that never jumps, together with what is known of the API server's. Clones share it.
+/// A clock that never jumps, together with what is known of the API server's clock. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Time(Arc<Inner>);
 
@@ -56,14 +56,14 @@ struct Inner {
     epoch: Timestamp,
     origin: Instant,
     server: Mutex<ServerClock>,
-    /// Alarms by the server's clock are wrong: it went forward by more than the time that passed.
+    /// Notified when the server's clock jumped forward, which makes timers by it wrong.
     skipped: Bell,
-    /// Which history the server is in.
+    /// The history of revisions that the server is in.
     history: History,
 }
 
 impl Time {
-    /// Starts from the machine's wall clock and goes on by tokio's, so that paused time moves it too.
+    /// Starts from the machine's wall clock and advances with tokio's, so that paused time moves it too.
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place where a process that is not simulated gets its time"
@@ -72,7 +72,7 @@ impl Time {
         Self::starting_at(Timestamp::now())
     }
 
-    /// Shows `epoch` now, and goes on by tokio's clock.
+    /// Shows `epoch` now, and advances with tokio's clock.
     pub(crate) fn starting_at(epoch: Timestamp) -> Self {
         Self(Arc::new(Inner {
             epoch,
@@ -83,36 +83,34 @@ impl Time {
         }))
     }
 
-    /// The history that the server is in, for whoever reads revisions.
     pub(crate) fn history(&self) -> &History {
         &self.0.history
     }
 
-    /// The time here.
     pub(crate) fn local(&self) -> Timestamp {
         self.0.epoch + self.0.origin.elapsed()
     }
 
-    /// The earliest time that the API server's clock can show now; before its first answer, nothing is known to be due.
+    /// The earliest time that the API server's clock can show now. Before its first answer, nothing counts as due.
     pub(crate) fn server(&self) -> Timestamp {
         self.server_clock().now(self.local()).unwrap_or(Timestamp::MIN)
     }
 
-    /// The server's time as far as it is known, and ours before its first answer: for what only has to be near.
+    /// The server's time as far as it is known, and ours before its first answer. Only for approximate uses.
     pub(crate) fn roughly(&self) -> Timestamp {
         let local = self.local();
         self.server_clock().now(local).unwrap_or(local)
     }
 
-    /// When the API server's clock will have reached a time, as an instant to sleep until.
+    /// When the API server's clock reaches a time, as an instant to sleep until.
     pub(crate) fn instant_when_server_shows(&self, at: Timestamp) -> Instant {
-        // Before the server's clock is known nothing is due; it is looked at again soon, not at once.
+        // Before the server's clock is known nothing is due; check again soon, but not at once.
         let Some(local) = self.server_clock().local_when(at) else {
             return Instant::now() + CLOCK_UNKNOWN_PAUSE;
         };
         let now = self.local();
-        // A clock that is known only roughly will be known better by then: an alarm for the earliest possible time is set
-        // anew when it rings, one for the latest would come late.
+        // A clock that is known only roughly will be known better by then. A timer for the earliest possible time is
+        // set again when it fires; one for the latest would be late.
         let roughly = self.server_clock().offset(now).filter(|(least, most)| *most - *least > ROUGHLY);
         let earliest = roughly.and_then(|(_, most)| at.checked_sub(most).ok());
         let local = earliest.filter(|earliest| earliest.duration_since(now) > ROUGHLY).unwrap_or(local);
@@ -131,25 +129,25 @@ impl Time {
         }
     }
 
-    /// Tells that the server's clock went forward, because an earlier one does not count any more. Alarms that were set before come
-    /// too late, by up to [`LONGEST_ALARM`].
+    /// Notifies when the server's clock jumped forward because an earlier clock no longer counts. Timers set before are
+    /// late by up to [`LONGEST_ALARM`].
     pub(crate) fn skipped(&self) -> &Bell {
         &self.0.skipped
     }
 
-    /// The hold on irreversible steps while it is not certain which time it is, or how old the state of the API is.
+    /// Blocks irreversible steps while the time, or the age of the API's state, is uncertain.
     pub(crate) fn unsettled(&self) -> Option<Held> {
         self.clocks_disagree().or_else(|| self.just_restored())
     }
 
-    /// The hold after the API has gone back to an earlier state.
+    /// Blocks them for a while after the API has gone back to an earlier state.
     pub(crate) fn just_restored(&self) -> Option<Held> {
         let left = self.0.history.settles_in()?;
         let until = self.roughly().checked_add(left).unwrap_or(Timestamp::MAX);
         Some(Held::JustRestored { until })
     }
 
-    /// The hold while it is not certain which of several clocks is right.
+    /// Blocks them while it is uncertain which of several clocks is right.
     pub(crate) fn clocks_disagree(&self) -> Option<Held> {
         let (local, clock) = (self.local(), self.server_clock());
         let left = clock.settles_in(local)?;
@@ -157,19 +155,19 @@ impl Time {
         Some(Held::ClockUnsettled { clocks: clock.clocks(), until })
     }
 
-    /// The number of different clocks the server's answers told lately.
+    /// The number of different clocks in recent answers of the server.
     pub(crate) fn clocks(&self) -> usize {
         self.server_clock().clocks()
     }
 
-    /// The server's clock is ahead of ours by this many seconds, at least and at most.
+    /// How many seconds the server's clock is ahead of ours, at least and at most.
     pub(crate) fn offset_seconds(&self) -> Option<(f64, f64)> {
         let (least, most) = self.server_clock().offset(self.local())?;
         Some((least.as_secs_f64(), most.as_secs_f64()))
     }
 
     fn server_clock(&self) -> MutexGuard<'_, ServerClock> {
-        // Every change is a whole one: a panic elsewhere leaves no half of it.
+        // Every change is atomic, so a panic elsewhere leaves no partial state.
         self.0.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -184,7 +182,7 @@ mod tests {
         assert_eq!(within(second, async { 7 }).await, Some(7));
         assert_eq!(within(second, sleep(second * 2)).await, None);
         assert_eq!(within(Duration::MAX, sleep(second)).await, Some(()));
-        // The thread stands still between the future's first step and its second one.
+        // The thread hangs between the first and the second poll of the future.
         let sent = std::cell::Cell::new(false);
         let write = async {
             tokio::task::yield_now().await;
@@ -200,7 +198,7 @@ mod tests {
         let deadline = Timestamp::from_second(60).unwrap();
         let ahead = |time: &Time| time.instant_when_server_shows(deadline).duration_since(Instant::now());
         assert_eq!(ahead(&time), CLOCK_UNKNOWN_PAUSE);
-        // Ahead of ours by nothing to a second: a `Date` has no more.
+        // Ahead of ours by 0 to 1 second: a `Date` is no more precise.
         time.learn(time.local(), time.local(), time.local());
         assert_eq!(ahead(&time), Duration::from_secs(59));
         // Known better: then the latest possible time counts.

@@ -1,7 +1,7 @@
-//! Objects as the API sends them: what every reader needs, and room for the little that each reads besides.
+//! Objects as the API sends them: the common fields, and type parameters for the rest.
 //!
-//! A reader names the parts of `spec` and `status` that it wants, and of annotations, which may be long. All others are
-//! passed over while the text is read.
+//! A reader declares which parts of `spec`, `status` and the annotations it wants; annotations may be long. All others
+//! are skipped during decoding.
 
 use jiff::Timestamp;
 use salvor_api::{
@@ -17,18 +17,14 @@ use serde::Deserialize;
 
 use crate::watch::Identified;
 
-/// An object.
 #[derive(Deserialize)]
 #[serde(
     bound = "Spec: Deserialize<'de> + Default, Status: Deserialize<'de> + Default, A: Deserialize<'de> + Default"
 )]
 pub struct Object<Spec, Status, A = Nothing> {
-    /// Its metadata.
     pub metadata: Meta<A>,
-    /// Its spec.
     #[serde(default)]
     pub spec: Spec,
-    /// Its status.
     #[serde(default)]
     pub status: Status,
 }
@@ -43,13 +39,12 @@ impl<Spec, Status, A> Identified for Object<Spec, Status, A> {
     }
 }
 
-/// A whole object, for a reader that knows only at run time what it wants of it.
+/// A whole object, for a reader that knows only at run time which fields it wants.
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "serde_json::Value")]
 pub struct Whole {
     uid: Uid,
     resource_version: ResourceVersion,
-    /// The object.
     pub object: serde_json::Value,
 }
 
@@ -74,53 +69,44 @@ impl Identified for Whole {
     }
 }
 
-/// Nothing is read.
 #[derive(Deserialize, Default)]
 pub struct Nothing {}
 
-/// An object's metadata.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", bound = "A: Deserialize<'de> + Default")]
 pub struct Meta<A = Nothing> {
-    /// Empty for what is in no namespace.
+    /// Empty for cluster-scoped objects.
     #[serde(default)]
     pub namespace: String,
-    /// Unique only among those that exist.
+    /// Unique only among existing objects.
     pub name: String,
     /// Unique for ever.
     pub uid: Uid,
-    /// Which state of it this is.
     pub resource_version: ResourceVersion,
-    /// When it was made.
     pub creation_timestamp: Option<Timestamp>,
-    /// Its labels.
     #[serde(default)]
     pub labels: Labels,
-    /// Those of its annotations that the reader wants.
+    /// Those annotations that the reader wants.
     #[serde(default)]
     pub annotations: A,
-    /// Its finalizers.
     #[serde(default)]
     pub finalizers: Vec<String>,
-    /// Its owners.
     #[serde(default)]
     pub owner_references: Vec<Owner>,
-    /// The end of its grace, once it is being deleted.
+    /// The end of the grace period, once it is being deleted.
     pub deletion_timestamp: Option<Timestamp>,
-    /// The length of that grace period.
     pub deletion_grace_period_seconds: Option<i64>,
 }
 
 impl<A> Meta<A> {
-    /// The owner that looks after it.
     pub fn controller(&self) -> Option<&Owner> {
         self.owner_references.iter().find(|owner| owner.controller)
     }
 
-    /// Its deletion mark, if it is a pod.
+    /// The deletion mark of a pod.
     ///
-    /// The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a grace
-    /// of 0 that nothing holds: it is not done with, and must be deleted again.
+    /// The API server deletes in two steps. A force delete whose client was killed between them leaves a pod with a
+    /// grace period of 0 and no finalizer: its deletion is incomplete, and it must be deleted again.
     pub(crate) fn pod_deletion(&self) -> Option<Deletion> {
         let held = !self.finalizers.is_empty();
         let grace_seconds = self.deletion_grace_period_seconds.filter(|grace| *grace != 0 || held);
@@ -128,30 +114,22 @@ impl<A> Meta<A> {
     }
 }
 
-/// A reference to an owner.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Owner {
-    /// Its group and version.
     pub api_version: String,
-    /// Its kind.
     pub kind: String,
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: Uid,
-    /// True if it is the one that looks after the object.
     pub controller: bool,
 }
 
 impl Owner {
-    /// True if it is a Job.
     pub(crate) fn is_job(&self) -> bool {
         self.kind == "Job" && self.api_version == "batch/v1"
     }
 }
 
-/// A container of a pod, as its status has it.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerStatus {
@@ -160,14 +138,12 @@ pub(crate) struct ContainerStatus {
     pub(crate) state: State,
 }
 
-/// The state of a container.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct State {
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// The end of a container.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Terminated {
@@ -175,35 +151,30 @@ pub(crate) struct Terminated {
     pub(crate) finished_at: Option<Timestamp>,
 }
 
-/// Containers that ended badly, with their exit codes.
+/// Containers that failed, with their exit codes.
 pub(crate) fn bad_exits<'a>(all: impl Iterator<Item = &'a ContainerStatus>) -> Vec<(String, i32)> {
     let ended = all.filter_map(|it| it.state.terminated.as_ref().map(|end| (it.name.clone(), end.exit_code)));
     ended.filter(|(_, code)| *code != 0).collect()
 }
 
-/// A condition of an object.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Condition {
-    /// Its type.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
     pub reason: String,
-    /// When it was last confirmed; only nodes say.
+    /// When it was last confirmed; only nodes have it.
     pub last_heartbeat_time: Option<Timestamp>,
-    /// Since when.
     pub last_transition_time: Option<Timestamp>,
 }
 
-/// The condition of this type.
 pub(crate) fn condition<'a>(all: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     all.iter().find(|condition| condition.kind == kind)
 }
 
-/// The node's status that its kubelet reports.
+/// The `Ready` condition that the kubelet reports.
 pub(crate) fn node_ready(conditions: &[Condition]) -> Ready {
     Ready::from_api(condition(conditions, "Ready").map(|ready| ready.status.as_str()))
 }
@@ -213,7 +184,7 @@ pub(crate) fn standing(labels: &Labels, taints: &[NodeTaint], conditions: &[Cond
     let lost = || taints.iter().filter(|taint| taint.key == taints::UNREACHABLE);
     let ready = match condition(conditions, "Ready") {
         Some(ready) if ready.status == "True" => WasReady::Now,
-        // Written by the node lifecycle controller for a kubelet that has registered a node, and nothing more.
+        // Set by the node lifecycle controller if a kubelet registered a node and never updated it.
         Some(ready) if ready.reason == NEVER_UPDATED => WasReady::Never,
         found => {
             let since = found.and_then(|ready| ready.last_transition_time);
@@ -230,30 +201,25 @@ pub(crate) fn standing(labels: &Labels, taints: &[NodeTaint], conditions: &[Cond
 
 const NEVER_UPDATED: &str = "NodeStatusNeverUpdated";
 
-/// The fields of a node's `spec` that are read.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub struct NodeSpec {
-    /// Its taints.
     pub taints: Vec<NodeTaint>,
     /// The machine, as its provider names it.
     #[serde(rename = "providerID")]
     pub provider_id: Box<str>,
-    /// True if a person keeps new pods away.
+    /// True if the node is cordoned.
     pub unschedulable: bool,
 }
 
-/// A taint on a node.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeTaint {
-    /// Its key.
     pub key: String,
-    /// Its value, empty if it has none.
+    /// Empty if it has none.
     pub value: String,
-    /// Its effect.
     pub effect: String,
-    /// When it was put there; only some controllers say.
+    /// When it was added; only some controllers set it.
     pub time_added: Option<Timestamp>,
 }
 
@@ -263,7 +229,6 @@ impl From<&NodeTaint> for Taint {
     }
 }
 
-/// Reads what the API sent.
 pub(crate) fn read<'a, T: Deserialize<'a>>(text: &'a str) -> kube::Result<T> {
     serde_json::from_str(text).map_err(kube::Error::SerdeError)
 }

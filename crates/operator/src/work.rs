@@ -1,6 +1,6 @@
-//! What a pod is, read from the API: its owners, its claims and its Job, and what these say about a second copy of it.
+//! Reads from the API what decides whether a second copy of a pod may run: its owners, its claims and its Job.
 //!
-//! Claims and Jobs are read only for the few pods about which they decide.
+//! Claims and Jobs are read only for the few pods for which they decide.
 
 use std::{
     collections::BTreeMap,
@@ -29,19 +29,19 @@ use crate::{
     wire::{self, Meta, Nothing, Object, read},
 };
 
-/// Claims of one pod that are read, all at once: a second look must be over within a second. A pod that has more is taken to have
-/// one for a single node among them.
+/// Limit on the claims of one pod that are read, all at once: a second look must finish within a second. A pod with
+/// more is assumed to have a single-node claim among them.
 const MOST_CLAIMS: usize = 16;
-/// Access modes by which pods on several nodes may use a volume at once.
+/// Access modes that let pods on several nodes use a volume at once.
 const FOR_MANY: [&str; 2] = ["ReadWriteMany", "ReadOnlyMany"];
-/// Pods whose claims and Jobs are read at once.
+/// Limit on pods whose claims and Jobs are read concurrently.
 const AT_ONCE: usize = 4;
-/// Claims and Jobs of a pod that are not read by then cannot be read for now.
+/// Timeout for the claims and the Job of a pod.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// What cannot be read is read again after this time. It may be created later, or the right to read it granted.
+/// Delay before an unreadable object is read again. It may be created later, or access to it granted.
 const AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// The rights to read what decides about a second copy of a pod.
+/// The permissions to read what decides about a second copy of a pod.
 pub(crate) fn rights() -> [Right; 2] {
     [
         Resource::of("", "persistentvolumeclaims").everywhere(&[Verb::Get]),
@@ -53,7 +53,7 @@ pub(crate) fn rights() -> [Right; 2] {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(crate) struct WorkAnnotations {
-    /// Set by a kubelet on the API's image of a static pod.
+    /// Set by a kubelet on the mirror pod of a static pod.
     #[serde(rename = "kubernetes.io/config.mirror")]
     mirror: Option<IgnoredAny>,
     #[serde(rename = "kueue.x-k8s.io/safe-to-forcefully-terminate")]
@@ -63,7 +63,6 @@ pub(crate) struct WorkAnnotations {
 }
 
 impl WorkAnnotations {
-    /// True if the pod is the API's image of a static pod.
     pub(crate) fn is_mirror(&self) -> bool {
         self.mirror.is_some()
     }
@@ -84,7 +83,7 @@ pub(crate) struct VolumeWire {
     pub(crate) name: String,
     persistent_volume_claim: Option<ClaimName>,
     pub(crate) ephemeral: Option<IgnoredAny>,
-    // Disks that a pod names without a claim: one node at a time can have them.
+    // Disks that a pod uses without a claim: only one node at a time can attach them.
     aws_elastic_block_store: Option<IgnoredAny>,
     azure_disk: Option<IgnoredAny>,
     cinder: Option<IgnoredAny>,
@@ -117,7 +116,7 @@ impl VolumeWire {
     }
 }
 
-/// What a pod says itself about a second copy of it. What its claims and its Job say is still to be read.
+/// What a pod itself says about a second copy. Its claims and its Job are not read yet.
 pub(crate) fn work(metadata: &Meta<WorkAnnotations>, volumes: &[VolumeWire], gate: &GatePolicy) -> Work {
     let claim = |volume: &VolumeWire| {
         let name = volume.persistent_volume_claim.as_ref()?.claim_name.clone();
@@ -171,7 +170,7 @@ struct JobSpec {
     pod_replacement_policy: String,
 }
 
-/// Reads the claims and the Job of a pod; the first that forbids a second copy settles it.
+/// Reads the claims and the Job of a pod; the first one that forbids a second copy decides.
 pub(crate) async fn read_copies(client: &Client, work: &Work) -> kube::Result<Copies> {
     if let Copies::Forbidden(_) = &work.copies {
         return Ok(work.copies.clone());
@@ -199,7 +198,7 @@ async fn read_claim(client: &Client, claim: &Claim) -> kube::Result<Copies> {
     })
 }
 
-/// A Job that is gone replaces no pod.
+/// A deleted Job replaces no pod.
 async fn read_job(client: &Client, job: Option<&JobRef>) -> kube::Result<Copies> {
     let Some(job) = job else { return Ok(Copies::Allowed) };
     let JobRef { uid, namespace, name } = job;
@@ -216,14 +215,14 @@ async fn read_job(client: &Client, job: Option<&JobRef>) -> kube::Result<Copies>
     })
 }
 
-/// The same, where an error is an answer too.
+/// As `read_copies`, with an error as a possible answer.
 pub(crate) async fn read_copies_or_why_not(client: &Client, work: &Work) -> Copies {
     let unreadable =
         |error| Copies::Unreadable(format!("a claim or its Job cannot be read: {}", live::brief(&error)));
     read_copies(client, work).await.unwrap_or_else(unreadable)
 }
 
-/// The pods whose claims and Jobs are read for a recovery, under keys of its own. Clones share it.
+/// The pods whose claims and Jobs are read for a recovery, under its own keys. Clones share it.
 #[derive(Debug)]
 pub(crate) struct WorkReads<K>(Arc<(Mutex<BTreeMap<K, Work>>, Notify)>);
 
@@ -240,7 +239,7 @@ impl<K> Default for WorkReads<K> {
 }
 
 impl<K: Ord + Clone + Send + 'static> WorkReads<K> {
-    /// These are read from now on, each until it is left out.
+    /// Reads these from now on, each until it is left out.
     pub(crate) fn set(&self, wanted: BTreeMap<K, Work>) {
         let mut now = self.state();
         if *now != wanted {
@@ -249,7 +248,6 @@ impl<K: Ord + Clone + Send + 'static> WorkReads<K> {
         }
     }
 
-    /// The reads that are wanted now.
     pub(crate) fn now(&self) -> BTreeMap<K, Work> {
         self.state().clone()
     }
@@ -258,7 +256,7 @@ impl<K: Ord + Clone + Send + 'static> WorkReads<K> {
         self.0.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads what is wanted until the recovery listens no more.
+    /// Reads the wanted pods until the receiver is gone.
     pub(crate) async fn run<News: Send + 'static>(
         self,
         client: Client,
@@ -287,14 +285,14 @@ impl<K: Ord + Clone + Send + 'static> WorkReads<K> {
                 biased;
                 () = news.closed() => return,
                 () = self.0.1.notified() => {}
-                // Only to take note of those that ended.
+                // Only to collect the tasks that ended.
                 Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             }
         }
     }
 }
 
-/// Reads claims and Job of a pod again and again, for as long as that is wanted.
+/// Reads the claims and the Job of a pod repeatedly, as long as they are wanted.
 async fn read_again<K: Clone, News>(
     client: Client,
     key: K,

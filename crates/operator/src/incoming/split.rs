@@ -1,26 +1,25 @@
-//! Where the objects of a list begin and end in its text.
+//! Finds where the objects of a list begin and end in its text.
 
-/// The meaning of a part of a list's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// The text around the objects; alone, it is an empty list.
     Frame,
     /// White space and commas between objects.
     Between,
-    /// Of an object; whether that ends here.
+    /// Part of an object; `ends` is true for its last part.
     Object { ends: bool },
 }
 
-/// Follows the text of a list from its first byte on. It holds nothing of it, and does not care what is in the objects.
+/// Follows the text of a list from its first byte on. It stores none of it, and does not parse the objects.
 #[derive(Debug, Default)]
 pub(super) struct Splitter {
     depth: usize,
     in_string: bool,
     escaped: bool,
     place: Place,
-    /// The string that was read last among the list's own members, as far as it may be a key of interest.
+    /// The last string read among the list's own members, as far as it may be a key of interest.
     string: Vec<u8>,
-    /// True if the list's own member that is being read is its objects.
+    /// True within the list's `items` member.
     is_items: bool,
 }
 
@@ -38,7 +37,7 @@ const LIST: usize = 1;
 const ARRAY: usize = 2;
 
 impl Splitter {
-    /// The number of these bytes (at least one) that belong together, and to what.
+    /// The number of leading bytes (at least one) that belong together, and their meaning.
     pub(super) fn cut(&mut self, bytes: &[u8]) -> (usize, Part) {
         match self.place {
             Place::Frame => (self.frame(bytes), Part::Frame),
@@ -98,7 +97,7 @@ impl Splitter {
                     self.depth += 1;
                     None
                 }
-                // An element that should be an object and is none.
+                // An element that is no object.
                 b']' | b',' if self.depth == ARRAY => Some(at),
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
@@ -114,7 +113,7 @@ impl Splitter {
         (bytes.len(), Part::Object { ends: false })
     }
 
-    /// True if a byte is in a string, its end included; its beginning is not.
+    /// True if a byte is inside a string; the closing quote counts, the opening one does not.
     fn is_in_string(&mut self, byte: u8) -> bool {
         if !self.in_string {
             self.in_string = byte == b'"';

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{fuzz::cases, live};
 
-/// Hands an answer to a reader that arrives in pieces of these lengths, again and again.
+/// Passes an answer to a reader in pieces of these lengths, repeated as needed.
 fn arriving<T>(bytes: &[u8], lengths: &[usize], read: impl AsyncFnOnce(Incoming) -> T) -> T {
     let (mut rest, mut pieces, mut turn) = (bytes, Vec::new(), 0);
     while !rest.is_empty() {
@@ -32,7 +32,7 @@ fn arriving<T>(bytes: &[u8], lengths: &[usize], read: impl AsyncFnOnce(Incoming)
     })
 }
 
-/// The objects of a list, with its revision; none if it is no list.
+/// The objects of a list, with its revision; `None` if it is no list.
 fn page(bytes: &[u8], lengths: &[usize]) -> Option<(Vec<Vec<u8>>, ResourceVersion, String)> {
     let mut objects = Vec::new();
     let each = |object: Option<&[u8]>| objects.extend(object.map(<[u8]>::to_vec));
@@ -40,7 +40,7 @@ fn page(bytes: &[u8], lengths: &[usize]) -> Option<(Vec<Vec<u8>>, ResourceVersio
     Some((objects, page.revision, page.next))
 }
 
-/// The lines of a watch; the last may be none.
+/// The lines of a watch; an incomplete or too long one is `None`.
 fn lines(bytes: &[u8], lengths: &[usize]) -> Vec<Option<Vec<u8>>> {
     let keep = |line: Line<'_>| match line {
         Line::Whole(line) => Some(line.to_vec()),

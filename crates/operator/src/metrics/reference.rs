@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{Description, FIRST, LAST};
 use crate::recoveries::recoveries;
 
-/// A reference page of every metric, as markdown.
+/// The reference page of all metrics, as markdown.
 pub fn reference() -> String {
     let mut page = String::from(
         "# Metrics\n\nServed at `/metrics` on the address given by `bind`. Made from the code by `salvor`; do not edit.\n\n\

@@ -15,7 +15,7 @@ use salvor_recovery::{
 use super::wire::NodeWire;
 use crate::{packed::packed, watch::Change};
 
-/// A node, as it is told to those who listen. It is theirs only while they take it in.
+/// A node, as listeners receive it. They keep it only while they process it.
 pub(crate) struct Node {
     pub(crate) wire: NodeWire,
     pub(crate) counted: Arc<CountedNode>,
@@ -36,7 +36,6 @@ impl From<&NodeWire> for CountedNode {
     }
 }
 
-/// All nodes, to be counted.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     nodes: BTreeMap<NodeName, Arc<CountedNode>>,
@@ -44,7 +43,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Takes in a change; whether that changes the count.
+    /// Applies a change. Returns whether it changes the count.
     pub(crate) fn take_in(&mut self, change: &Change<Arc<Node>>) -> bool {
         match change {
             Change::Applied(node) => self.insert(&node.counted),
@@ -67,7 +66,7 @@ impl Table {
     }
 
     fn insert(&mut self, node: &Arc<CountedNode>) -> bool {
-        // Others have the known one too: one that is equal to it is not kept besides.
+        // Keep the known value if it is equal, because others share it.
         if self.nodes.get(&node.node.name) == Some(node) {
             return false;
         }
@@ -75,14 +74,14 @@ impl Table {
         before.is_none_or(|before| before.zone != node.zone || before.standing != node.standing)
     }
 
-    /// The count; none before all nodes are known.
+    /// `None` before all nodes are known.
     pub(crate) fn tally(&self, now: Timestamp, ready_within: SignedDuration) -> Option<Tally> {
         let mut census = Census::new(now, ready_within);
         self.nodes.values().for_each(|node| census.add(&node.zone, &node.standing));
         self.listed.then(|| census.all())
     }
 
-    /// Zones: the name of each, how many of its nodes are lost, and of how many.
+    /// Zones: the name, the lost nodes and the total nodes of each.
     #[cfg(test)]
     pub(crate) fn of(zones: &[(&str, u32, u32)]) -> Self {
         let node = |(zone, unreachable, number): (&str, u32, u32)| {

@@ -1,4 +1,4 @@
-//! One watch of nodes for all who listen.
+//! One watch of nodes for all listeners.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn a_list_counts_as_known_only_when_all_who_listen_have_taken_it_in() {
     assert!(!feed.health().is_synced());
     drop(slow.recv().await);
     assert!(feed.health().is_synced());
-    // One who comes later is told everything; and so are the others again.
+    // A late listener receives everything, and so do the others again.
     let mut late = feed.listen(Needs::default());
     for listener in [&mut quick, &mut slow, &mut late] {
         assert!(matches!(listener.recv().await, Some(Change::Reset { all, .. }) if all.len() == 5));
@@ -91,7 +91,7 @@ async fn a_list_counts_as_known_only_when_all_who_listen_have_taken_it_in() {
 
 #[test]
 fn what_is_kept_of_a_node_is_small_and_a_node_that_stays_as_it_was_is_not_counted_again() {
-    // In transit, and for as long as the node is there; two strings and a zone besides.
+    // The size in transit, and the size kept as long as the node exists; two strings and a zone come on top.
     assert!(size_of::<Node>() <= 528, "{}", size_of::<Node>());
     assert!(size_of::<CountedNode>() <= 104, "{}", size_of::<CountedNode>());
     let listeners = Arc::default();

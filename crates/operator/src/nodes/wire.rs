@@ -1,4 +1,4 @@
-//! A node as the API sends it, and what is kept of it for those who judge by it.
+//! A node as the API sends it, and the fields of it that recoveries use.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::wire::{Condition, NodeSpec, Object, standing};
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
 
-/// A node: what any recovery reads of it.
+/// All fields that any recovery reads of a node.
 pub(crate) type NodeWire = Object<NodeSpec, NodeStatus, NodeAnnotations>;
 
 #[derive(Deserialize, Default)]
@@ -41,7 +41,7 @@ pub(crate) struct AttachedVolume {
     pub(crate) name: String,
 }
 
-/// The annotations that recoveries read. All others are passed over: a node may have many, and long ones.
+/// The annotations that recoveries read. All others are skipped: a node may have many, and long ones.
 #[derive(Default)]
 pub(crate) struct NodeAnnotations {
     pub(crate) eviction: Option<String>,
@@ -49,11 +49,11 @@ pub(crate) struct NodeAnnotations {
     pub(crate) despite_zone_outage: Option<String>,
     pub(crate) out_of_service_since: Option<String>,
     pub(crate) out_of_service_boot: Option<String>,
-    /// Of most nodes there are none.
+    /// Boxed, because most nodes have none.
     pub(crate) repair: Option<Box<RepairAnnotations>>,
 }
 
-/// Those of them that only the repair of nodes reads.
+/// The annotations that only node repair reads.
 #[derive(Default)]
 pub(crate) struct RepairAnnotations {
     pub(crate) progress: Option<String>,
@@ -107,31 +107,31 @@ impl<'de> Deserialize<'de> for NodeAnnotations {
     }
 }
 
-/// The zone of a node that somebody else has read, and what decides whether the brake counts it; none if it is no node.
+/// The zone of a node that another caller has read, and what decides whether the brake counts it; `None` if it is no
+/// node.
 pub fn standing_of(node: &serde_json::Value) -> Option<(String, NodeStanding)> {
     let wire = NodeWire::deserialize(node).ok()?;
     Some((wire.zone(), wire.standing()))
 }
 
 impl NodeWire {
-    /// Its zone; empty if it has none. Node lifecycle counts a zone of one name in two regions as two.
+    /// Empty if it has none. The node lifecycle controller treats zones of one name in two regions as two.
     pub(crate) fn zone(&self) -> String {
         let label = |key| self.metadata.labels.get(key).unwrap_or_default();
         let parts = [label(REGION), label(ZONE)].into_iter().filter(|part| !part.is_empty());
         parts.collect::<Vec<_>>().join("/")
     }
 
-    /// Which node it is.
     pub(crate) fn node(&self) -> NodeRef {
         NodeRef { name: self.metadata.name.as_str().into(), uid: self.metadata.uid.clone() }
     }
 
-    /// The fields that decide whether it counts.
+    /// The fields that decide whether the brake counts it.
     pub(crate) fn standing(&self) -> NodeStanding {
         standing(&self.metadata.labels, &self.spec.taints, &self.status.conditions)
     }
 
-    /// Forgets what no recovery judges by.
+    /// Drops what no recovery needs.
     pub(super) fn slim(&mut self, keeps_volumes: bool, keeps_conditions: bool) {
         let status = &mut self.status;
         if !keeps_conditions {

@@ -1,4 +1,4 @@
-//! Real sockets on loopback, and clients who mean harm.
+//! Real sockets on loopback, and hostile clients.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use super::*;
 
-/// Longer than any test takes: what ends within it was ended by something else.
+/// Longer than any test takes: a connection that ends earlier was ended for another reason.
 const NEVER: Duration = Duration::from_secs(3600);
 
 struct Served {
@@ -43,7 +43,6 @@ impl Served {
         stream
     }
 
-    /// The answer to a probe.
     async fn probe(&self) -> String {
         let mut stream = self.connect("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await;
         let mut answer = String::new();
@@ -56,7 +55,7 @@ fn limits(connections: usize) -> Limits {
     Limits { connections, request_within: NEVER, still_for: NEVER }
 }
 
-/// Waits until the server has ended a connection, whatever it says before.
+/// Waits until the server has closed a connection, whatever it sends before.
 async fn ended(mut stream: TcpStream) {
     let mut answer = Vec::new();
     let reading = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut answer));
@@ -76,7 +75,7 @@ async fn a_probe_is_answered_however_many_send_half_a_request() {
             assert!(served.probe().await.ends_with("\r\n\r\nok\n"));
         }
     }
-    // All but the last few were shown the door, the first ones first.
+    // All but the last few were closed, the oldest first.
     for stream in slow.drain(..92) {
         ended(stream).await;
     }
@@ -89,7 +88,7 @@ async fn a_probe_is_answered_however_many_do_not_read_their_answer() {
     let mut greedy = Vec::new();
     for _ in 0..20 {
         let mut stream = served.connect("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
-        // So that it is being answered.
+        // Make sure that it is being answered.
         stream.read_u8().await.unwrap();
         greedy.push(stream);
     }
@@ -102,13 +101,13 @@ async fn half_a_request_and_an_answer_that_nobody_reads_are_given_up_in_time() {
     let served = Served::start(Limits { request_within: quick, ..limits(8) }).await;
     ended(served.connect(HALF).await).await;
     ended(served.connect("").await).await;
-    // One that was answered, and asks nothing more.
+    // One that was answered, and sends no further request.
     ended(served.connect("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n").await).await;
     let served = Served::start(Limits { still_for: quick, ..limits(8) }).await;
     ended(served.connect(HALF).await).await;
     let mut greedy = served.connect("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
     greedy.read_u8().await.unwrap();
-    // It is not read for as long as it takes until the server has given it up: then nobody is connected any more.
+    // It is not read until the server has given it up: then no client is connected any more.
     for _ in 0..3 {
         ended(served.connect("").await).await;
     }
@@ -121,7 +120,7 @@ async fn a_long_head_is_refused() {
     let served = Served::start(limits(8)).await;
     let long = format!("GET /healthz HTTP/1.1\r\nHost: x\r\nLong: {}\r\n\r\n", "x".repeat(2 * LONGEST_HEAD));
     let mut stream = TcpStream::connect(served.address).await.unwrap();
-    // It need not be read to its end.
+    // The server need not read all of it.
     let _ = stream.write_all(long.as_bytes()).await;
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer).await;
@@ -154,7 +153,7 @@ fn who_opens_many_loses_its_own_first_and_who_is_being_answered_last() {
     assert_eq!(gone(), [false, true, true]);
     assert!(!kubelet.must_go.is_cancelled() && !next.must_go.is_cancelled());
     drop((busy, another));
-    // All have one connection: whoever came first goes.
+    // All have one connection: the oldest goes.
     let _fourth = guests.let_in(address(4), 3);
     assert!(kubelet.must_go.is_cancelled());
     assert_eq!(guests.here().all.len(), 3);
