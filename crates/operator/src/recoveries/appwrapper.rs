@@ -1,7 +1,7 @@
-//! The AppWrapper recovery: AppWrappers that are ours, the objects that they own, of whatever kind, and the pods with their
-//! label. Each of them wakes its AppWrapper.
+//! The AppWrapper recovery: the AppWrappers that we manage, the objects that they own, of whatever kind, and the pods
+//! with their label. A change of any of these requeues its AppWrapper.
 //!
-//! The view takes in the server's answer to every write of ours, so an AppWrapper goes from one phase to the next without
+//! The view applies the server's answer to each of our writes, so an AppWrapper goes from one phase to the next without
 //! waiting for the watch.
 
 use std::{
@@ -64,7 +64,6 @@ fn labelled_pods() -> Target {
     Target { label_selector: Some(MEMBER_LABEL.into()), ..Target::all("appwrapper pods", "/api/v1/pods") }
 }
 
-/// A change of something that matters to AppWrappers.
 #[derive(Debug)]
 pub(crate) enum News {
     App(Change<App>),
@@ -78,22 +77,20 @@ pub(crate) enum News {
 /// A pod whose claims and Job are read: the UIDs of its AppWrapper and its own.
 pub(crate) type WorkKey = (Uid, Uid);
 
-/// An AppWrapper and what is remembered of it.
 #[derive(Debug)]
 struct Known {
     app: App,
     memory: Memory,
-    /// The phase that was counted last. The watch may show our own write before its answer comes.
+    /// The last phase that was counted. The watch may show our own write before its answer arrives.
     counted: Phase,
-    /// Components that are gone, as they were last seen, by kind and name.
+    /// The last state of components that are gone, by kind and name.
     last: BTreeMap<(Kind, String), Last>,
-    /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
+    /// UIDs of objects of an earlier attempt. The watch may report their deletion when the next attempt has begun.
     of_the_past: BTreeSet<Uid>,
     unlabelled: Unlabelled,
     reviews: Reviews,
 }
 
-/// The AppWrappers that are ours, and all around them.
 #[derive(Debug)]
 pub(crate) struct AppWrappers {
     policy: Arc<AppWrapperPolicy>,
@@ -105,13 +102,13 @@ pub(crate) struct AppWrappers {
     kinds: Kinds,
     pods: Pods,
     nodes: BTreeMap<NodeName, SeenNode>,
-    /// The pulses of the kubelets of nodes that the control plane has lost, and whose Leases are read for that.
+    /// The heartbeats of unreachable nodes' kubelets, and the nodes whose Leases are read for that.
     pulses: Pulses,
     leases: Wanted,
-    /// The pods whose claims and Jobs are read, and what these say.
+    /// The pods whose claims and Jobs are read, and the results.
     works: WorkReads<WorkKey>,
     copies: BTreeMap<WorkKey, Copies>,
-    /// The numbers of the histories in which they were listed; none before the first list.
+    /// The epochs of the histories in which they were listed; `None` before the first list.
     apps_listed: Option<u64>,
     pods_listed: Option<u64>,
     nodes_listed: bool,
@@ -146,12 +143,12 @@ impl AppWrappers {
 
     // ---- AppWrappers --------------------------------------------------------------------------------
 
-    /// The kinds of its components that may be read.
+    /// The kinds of its components that we may read.
     fn kinds_of(&self, app: &App) -> BTreeSet<Kind> {
         app.parts.iter().map(|part| &part.kind).filter(|kind| self.rules.wraps(kind)).cloned().collect()
     }
 
-    /// Takes in an AppWrapper unless a later state of it is known.
+    /// Applies an AppWrapper unless a later state is known.
     fn take(&mut self, app: App, told: Told) -> Option<AppWrapperRef> {
         let subject = app.appwrapper.clone();
         let kinds = self.kinds_of(&app);
@@ -159,12 +156,12 @@ impl AppWrappers {
         let before = match self.apps.get_mut(&subject.uid) {
             Some(known) if !told.replaces(app.revision(), known.app.revision()) => return None,
             Some(known) => {
-                // What failed once may not fail again when it is created anew.
+                // What failed once may succeed in the next phase.
                 if known.app.status.phase != app.status.phase {
                     known.memory.creation.clear();
-                    // A new attempt begins when nothing of the one before is left. Two of them may be within the second in
-                    // which times are kept, so that times alone do not tell their components apart. Somebody may also have
-                    // written the phase while everything is there: then the attempt goes on.
+                    // A new attempt begins when nothing of the previous one is left. Two attempts may fall into the
+                    // same second, the precision of API times, so times alone do not distinguish their components.
+                    // Another client may also have written the phase while everything exists: then the attempt goes on.
                     new_attempt =
                         app.status.phase == Phase::Resuming && !known.app.status.holds(RESOURCES_DEPLOYED);
                 }
@@ -186,7 +183,7 @@ impl AppWrappers {
         };
         if new_attempt && let Some(known) = self.apps.get_mut(&subject.uid) {
             known.last.clear();
-            // The watch may tell of the end of the last attempt's objects when the next one has begun.
+            // The watch may report the deletion of the last attempt's objects when the next one has begun.
             let left = self.kinds.owned_by(&subject.uid).map(|object| object.object.uid.clone());
             known.of_the_past = left.collect();
         }
@@ -229,7 +226,7 @@ impl AppWrappers {
         woken.into_iter().collect()
     }
 
-    // ---- what is around them ------------------------------------------------------------------------
+    // ---- surrounding objects ------------------------------------------------------------------------
 
     fn app_named(&self, namespace: &str, name: &str) -> Option<AppWrapperRef> {
         let uid = self.names.get(&(namespace.to_owned(), name.to_owned()))?;
@@ -250,7 +247,7 @@ impl AppWrappers {
                 if known.of_the_past.remove(&object.object.uid) {
                     continue;
                 }
-                // Only the last state of what is a component is of any use, so that this cannot grow.
+                // Only the last state of a component is useful. This check also bounds the map.
                 if (0..known.app.parts.len()).any(|index| known.app.name_of(index) == name) {
                     known.last.insert((kind.clone(), name), last);
                 }
@@ -265,7 +262,7 @@ impl AppWrappers {
         known.map(|known| known.app.appwrapper.clone()).collect()
     }
 
-    /// What the watches show around an AppWrapper.
+    /// The objects around an AppWrapper, as the watches show them.
     fn around(&self, known: &Known) -> Around {
         let app = &known.app;
         let AppWrapperRef { uid, namespace, name } = &app.appwrapper;
@@ -307,7 +304,7 @@ impl AppWrappers {
         Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
     }
 
-    /// What is remembered of an AppWrapper, and what is known of the kinds of its components.
+    /// The stored memory of an AppWrapper, completed with what is known of its components' kinds.
     fn memory(&self, known: &Known) -> Memory {
         let since = |part: &wire::Part| self.kinds.get(&part.kind)?.unserved_since();
         let parts = known.app.parts.iter().enumerate();
@@ -315,7 +312,7 @@ impl AppWrappers {
         Memory { unserved, ..known.memory.clone() }
     }
 
-    /// Has the claims and Jobs of these pods of an AppWrapper read, and of no others of it.
+    /// Requests that the claims and Jobs of exactly these pods of an AppWrapper are read.
     fn read_works(&self, app: &Uid, pods: Vec<&PodView>) {
         let mut wanted = self.works.now();
         wanted.retain(|(of, _), _| of != app);
@@ -342,7 +339,7 @@ impl AppWrappers {
         })
     }
 
-    /// Where the kinds of its components are served, for a look at the live objects.
+    /// Where the kinds of its components are served, for the second look.
     fn places(&self, app: &App) -> Places {
         let epoch = self.apps_listed.unwrap_or_default();
         let place = |part: &wire::Part| match self.kinds.get(&part.kind) {
@@ -357,7 +354,7 @@ impl AppWrappers {
 
     // ---- answers ------------------------------------------------------------------------------------
 
-    /// Takes in an AppWrapper that the server answered a write with, and the status that was written.
+    /// Applies an AppWrapper from the answer to a write. `wrote` is the status that was written.
     fn app_answered(
         &mut self,
         subject: &AppWrapperRef,
@@ -366,7 +363,7 @@ impl AppWrappers {
     ) -> View {
         let Written::Object(text) = answer else { return View::Lags };
         let Ok((app, _)) = App::parse(text, &self.rules) else { return View::Lags };
-        // One whose end the watch has told before the answer came must not come back.
+        // If the watch reported its deletion before the answer arrived, it must not come back.
         if let Some(known) = self.apps.get_mut(&subject.uid)
             && app.appwrapper.uid == subject.uid
         {
@@ -380,7 +377,7 @@ impl AppWrappers {
         View::Shows
     }
 
-    /// Takes in a component that the server answered a write with; none if it answered with something else.
+    /// Applies a component from the answer to a write; `None` if the answer is something else.
     fn component_answered(&mut self, object: &ObjectRef, answer: &Written) -> Option<FoundComponent> {
         let Written::Object(text) = answer else { return None };
         let kind = Kind {
@@ -402,7 +399,7 @@ impl AppWrappers {
         if found.owner_uid.as_ref() == Some(&subject.uid) {
             known.memory.creation.remove(index);
         } else {
-            // It was there already, and is somebody else's.
+            // It existed already and belongs to another owner.
             let message = format!("{object} exists and is not owned by this AppWrapper");
             let failure = CreateFailure { message, fatal: true, unanswered: false, at: now, attempts: 1 };
             known.memory.creation.insert(*index, failure);
@@ -453,7 +450,7 @@ impl Recovery for AppWrappers {
             News::App(Change::Reset { all, revision, .. }) => self.list_apps(all, &revision),
             News::Pod(Change::Applied(pod)) => {
                 let woken = self.app_of(&pod);
-                // A pod whose label was changed is another one's now.
+                // A pod whose label changed now belongs to another AppWrapper.
                 let node = pod.view.node_name.clone();
                 let before = self.pods.take(pod).and_then(|before| self.app_of(&before));
                 node.iter().for_each(|node| self.see_to_lease(node, now));
@@ -491,7 +488,7 @@ impl Recovery for AppWrappers {
         let view = view(&known.app, self.around(known), self.memory(known), authorship);
         let judgement = decide(&view, &self.policy, now);
         self.read_works(&subject.uid, works_to_read(&view, &self.policy, now));
-        // Only the log can say so: a status that nobody understands is left as it is.
+        // Only the log can report this: a status that we do not understand is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
         }
@@ -529,7 +526,7 @@ impl Recovery for AppWrappers {
         });
         let forced = forced.collect();
         let known = self.apps.get(&subject.uid);
-        // What came of a creation that was not answered is read before it is sent again.
+        // The outcome of an unanswered creation is read before it is sent again.
         let unanswered =
             known.is_some_and(|known| known.memory.creation.values().any(|failure| failure.unanswered));
         let only_creates = only_creates && !unanswered;
@@ -560,7 +557,7 @@ impl Recovery for AppWrappers {
 }
 
 impl AppWrappers {
-    /// Takes in a step that was carried out, with the server's answer.
+    /// Applies a completed step, with the server's answer.
     fn done(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
         match step {
             Step::PatchStatus { status, .. } => {
@@ -583,7 +580,7 @@ impl AppWrappers {
                 None => View::Lags,
             },
             Step::DeletePod { .. } | Step::FailPod { .. } => View::Lags,
-            // Its steps are told one by one.
+            // Its steps are reported one by one.
             Step::AtOnce { .. } => View::Shows,
             Step::RecordEvent(note) => {
                 if let Some(known) = self.apps.get_mut(&subject.uid) {
@@ -594,7 +591,7 @@ impl AppWrappers {
         }
     }
 
-    /// Remembers that a component cannot be created, so that the rules say so.
+    /// Records that a component cannot be created, so that the rules report it.
     fn refused(
         &mut self,
         subject: &AppWrapperRef,
@@ -614,7 +611,8 @@ impl AppWrappers {
         self.not_created(subject, step, &words, how, now)
     }
 
-    /// Remembers that the creation of a component failed for now, or may have, so that the rules know how long that goes on.
+    /// Records that the creation of a component failed for now, or may have, so that the rules know how long that
+    /// lasts.
     fn failed(&mut self, subject: &AppWrapperRef, step: &Step, failure: &Failure, now: Timestamp) -> Refused {
         if let Step::RecordEvent(note) = step {
             return self.not_told(subject, note);
@@ -624,8 +622,8 @@ impl AppWrappers {
             Failure::Unanswered(_) => {
                 self.not_created(subject, step, &failure.to_string(), Failing::Unanswered, now)
             }
-            // Those are waited out, and say nothing about the component. An error without an answer of the server may have
-            // been met by the second look, and too many requests are not the workload's fault.
+            // These back off and say nothing about the component. An error without an answer may come from the second
+            // look, and too many requests are not the workload's fault.
             Failure::Api(_)
             | Failure::Throttled(_)
             | Failure::Stale
@@ -640,7 +638,7 @@ impl AppWrappers {
         }
     }
 
-    /// The work must not wait for an event that cannot be recorded: the engine keeps it, and tells it later.
+    /// The work must not wait for an event that cannot be recorded: the engine keeps it and records it later.
     fn not_told(&mut self, subject: &AppWrapperRef, note: &EventNote) -> Refused {
         if let Some(known) = self.apps.get_mut(&subject.uid) {
             known.memory.told.insert(note.name.clone());
@@ -671,14 +669,13 @@ impl AppWrappers {
     }
 }
 
-/// The way in which a creation failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failing {
-    /// Another attempt is of no use.
+    /// A retry is useless.
     ForGood,
     /// The server refused it for now.
     ForNow,
-    /// Nobody answered: it may have taken effect.
+    /// There was no answer: it may have been applied.
     Unanswered,
 }
 

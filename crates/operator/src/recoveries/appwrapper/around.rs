@@ -1,4 +1,4 @@
-//! Everything around an AppWrapper, from the watches or read live, put together into the view that is judged.
+//! Builds the view of an AppWrapper from the objects around it, taken from the watches or read live.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,11 @@ use salvor_recovery::{
 
 use super::wire::{App, SeenPod};
 
-/// What there is around an AppWrapper.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around {
     /// Each component, in order, with the resource of its kind.
     pub(super) components: Vec<(String, Seen)>,
-    /// Objects that it owns; those that are its components among them are passed over.
+    /// Objects that it owns; its components among them are skipped.
     pub(super) owned: Vec<FoundComponent>,
     pub(super) pods: Vec<SeenPod>,
     pub(super) pods_known: bool,
@@ -27,7 +26,6 @@ pub(super) struct Around {
     pub(super) nodes_known: bool,
 }
 
-/// The view that is judged.
 pub(super) fn view(app: &App, around: Around, mut memory: Memory, authorship: Authorship) -> AppWrapperView {
     let Around { components, owned, pods, pods_known, nodes, nodes_known } = around;
     let components: Vec<ComponentView> = app
@@ -106,7 +104,7 @@ fn placed(pod: SeenPod, app: &App, components: &[ComponentView]) -> PodView {
         named: named.as_ref().map(|(label, value)| (*label, value.as_str())),
     };
     view.component = component_of(origin, owners);
-    // A pod of which nobody can tell may be of any component.
+    // A pod whose component is unknown may belong to any of them.
     let awaits = |index: usize| app.parts.get(index).is_some_and(|part| part.awaits_ends);
     let awaits = view.component.map_or_else(|| (0..app.parts.len()).any(awaits), awaits);
     if awaits && !matches!(view.work.copies, Copies::Forbidden(_)) {

@@ -1,5 +1,5 @@
-//! Who wrote the components of an AppWrapper, and what they may create. Salvor creates with its own rights what others write, so it
-//! asks right before, by the object that it creates from.
+//! Checks who wrote the components of an AppWrapper, and what that user may create. Salvor creates others' objects with
+//! its own permissions, so it makes access reviews right before, for the exact object that it creates from.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,7 +21,7 @@ use super::wire::{App, Rules, Written};
 use crate::{live, time::within};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Reviews that take longer are given up. A look counts for a second, and this is only a part of it.
+/// Timeout of the access reviews. A look is valid for a second, and this is only a part of it.
 const ANSWER_WITHIN: Duration = Duration::from_millis(700);
 
 /// Asks the API server what a user may do. That changes nothing there.
@@ -45,12 +45,12 @@ async fn ask_one(client: &Client, review: &Value) -> Access {
     }
 }
 
-/// What the reviews of the last look came to, if that stands in the way of a creation. The next look asks again: this only tells
-/// what it was for. Clones share it.
+/// The result of the last look's access reviews, if it prevents a creation. The next look asks again; this only records
+/// the reason. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reviews(Arc<Mutex<Option<Reviewed>>>);
 
-/// Reviews for the author of one stamp.
+/// Access reviews for the author of one stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reviewed {
     claim: Claim,
@@ -68,7 +68,7 @@ impl Reviews {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of an author until they are asked about again.
+    /// What is known of an author until the next reviews.
     fn authorship(&self, claim: &Claim) -> Authorship {
         let last = self.last();
         match last.as_ref().filter(|last| last.claim == *claim).map(|last| &last.ruling) {
@@ -84,7 +84,7 @@ impl Reviews {
         *self.last() = None;
     }
 
-    /// Asks what the author of a stamp may create, and keeps what stands in the way.
+    /// Asks what the author of a stamp may create, and records what prevents it.
     pub(super) async fn ask(
         &self,
         client: &Client,
@@ -108,7 +108,7 @@ impl Reviews {
                 self.forget();
                 return Authorship::Fine;
             }
-            // Where one is denied and another is not answered, nothing is certain yet.
+            // If one review is denied and another is not answered, the result is still uncertain.
             Some(Err(refusal)) if refusal.is_certain() => Ok(refusal.to_string()),
             Some(Err(refusal)) => Err(refusal.to_string()),
             None => {
@@ -140,11 +140,11 @@ impl Reviews {
     }
 }
 
-/// Whether reviews are needed before anything is created.
+/// Whether access reviews are needed before anything is created.
 pub(super) enum Standing<'a> {
-    /// No: this is known.
+    /// No: the result is known.
     Known(Authorship),
-    /// This author.
+    /// Yes, for this author.
     Author { claim: &'a Claim, author: User },
 }
 
@@ -163,11 +163,11 @@ pub(super) fn standing<'a>(app: &'a App, rules: &Rules) -> Standing<'a> {
     }
 }
 
-/// What is known without asking anybody.
+/// What is known without new reviews.
 pub(super) fn authorship(app: &App, rules: &Rules, reviews: &Reviews) -> Authorship {
     match standing(app, rules) {
         Standing::Known(authorship) => authorship,
-        // Reviews are made where something is to be created, and what they came to is of no use elsewhere.
+        // Reviews matter only where something is to be created.
         Standing::Author { claim, .. } if app.status.phase == Phase::Resuming => reviews.authorship(claim),
         Standing::Author { .. } => Authorship::Fine,
     }

@@ -53,10 +53,10 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of(GROUP, "appwrappers").everywhere(&Verb::READ),
         Resource::PODS.everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
-        // A node that the control plane has lost may have a kubelet that lives.
+        // A node that is marked unreachable may have a live kubelet.
         node_leases(),
     ];
-    // Their claims and Jobs decide whether pods may be forced.
+    // Claims and Jobs decide whether pods may be force deleted.
     rights.extend(work::rights());
     for kind in settings.kinds() {
         let wrapped = Resource { group: kind.group.into(), plural: kind.plural.into(), name: None };
@@ -69,17 +69,17 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         return rights;
     }
     if settings.user_rbac_admission_check && configuration.webhooks.enabled {
-        // The webhook asks what a user may do, and so does the controller before it creates.
+        // The webhook checks a user's permissions, and so does the controller before a creation.
         rights.push(Resource::of("authorization.k8s.io", "subjectaccessreviews").everywhere(&[Verb::Create]));
     }
     rights.extend([
         Resource::EVENTS.everywhere(&[Verb::Create]),
-        // The finalizer is put on and taken off.
+        // To add and remove the finalizer.
         Resource::of(GROUP, "appwrappers").everywhere(&[Verb::Update, Verb::Patch]),
         Resource::of(GROUP, "appwrappers/status").everywhere(&[Verb::Patch]),
-        // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
+        // An owner reference with `blockOwnerDeletion` requires permission to update the owner's finalizers.
         Resource::of(GROUP, "appwrappers/finalizers").everywhere(&[Verb::Update]),
-        // What is left after the grace period is deleted by force, also pods that others made.
+        // What is left after the grace period is force deleted, including pods that others created.
         Resource::PODS.everywhere(&[Verb::Delete]),
         Resource::POD_STATUS.everywhere(&[Verb::Patch]),
     ]);

@@ -48,7 +48,7 @@ pub(super) fn appwrapper<'a>(
         let around = look_around(question, &app, &rules, &policy).await.map_err(|e| cannot_read(&what, e))?;
         let authorship = authorship(&app, &rules, &Reviews::default());
         let mut view = view(&app, around, Memory::default(), authorship);
-        // Its history says which events are recorded; only a running operator knows which failed.
+        // The history shows which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();
         read_works(question.client, &mut view, &policy, now).await;
@@ -76,7 +76,7 @@ async fn look_around(
             match discovery.find(&part.kind, Versions::Any).await?.served {
                 Some(served) if served.namespaced => Ok(served),
                 Some(_) => Err(Seen::Unknown("objects of its kind are in no namespace".into())),
-                // One answer does not tell whether it is for a moment.
+                // A single answer does not prove that the kind is gone for good.
                 None => Err(Seen::Unknown("the API server does not serve its kind now".into())),
             }
         };
@@ -98,7 +98,7 @@ async fn look_around(
     Ok(around)
 }
 
-/// What there is to know beside the verdict: phase and retries, components, and pods, each with what holds it.
+/// Details beside the verdict: phase and retries, components, and pods, each with what blocks it.
 fn details(view: &AppWrapperView, policy: &AppWrapperPolicy) -> Vec<Detail> {
     let timers = Timers::of(&view.annotations, policy);
     let (used, limit) = (view.status.resetting_count, timers.retry_limit.max(0));

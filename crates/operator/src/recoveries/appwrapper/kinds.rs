@@ -1,4 +1,5 @@
-//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of it.
+//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,31 +18,29 @@ use crate::{
     watch::{Change, Moment},
 };
 
-/// The name of the watches of components in metrics.
+/// The name of the component watches in metrics.
 pub(super) const COMPONENTS: &str = "appwrapper components";
-/// So many kinds are watched. Nobody wraps as many; somebody might make versions up.
+/// Limit on watched kinds. Only made-up versions reach it.
 const MOST: usize = 64;
-/// So many objects are remembered that are gone, for answers that come after their end.
+/// Number of deleted UIDs to remember, for answers that arrive after the deletion.
 const GONE: usize = 1024;
 
-/// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     stores: BTreeMap<Kind, Store>,
-    /// How many AppWrappers have a component of it.
+    /// Number of AppWrappers with a component of the kind.
     users: BTreeMap<Kind, usize>,
-    /// How many watches were begun.
+    /// Number of watches started so far.
     begun: u64,
     changed: bool,
 }
 
-/// The objects of one kind.
 #[derive(Debug)]
 pub(super) struct Store {
     number: u64,
     state: State,
     served: Option<Served>,
-    /// Since when the server does not serve the kind, as far as that is known.
+    /// Since when the server does not serve the kind, if known.
     unserved_since: Option<Timestamp>,
     objects: BTreeMap<Uid, FoundComponent>,
     names: BTreeMap<(String, String), Uid>,
@@ -51,26 +50,26 @@ pub(super) struct Store {
 
 #[derive(Debug)]
 enum State {
-    /// No list is in yet.
+    /// Not listed yet.
     Awaited,
-    /// All its objects are known, in the history of this number.
+    /// Listed in the history with this epoch.
     Listed(u64),
     Lost(KindLost),
 }
 
-/// What a change of a kind means.
+/// The effect of a change of a kind.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// UIDs of the owners of what changed.
+    /// UIDs of the owners of changed objects.
     pub(super) owners: BTreeSet<Uid>,
-    /// What is gone.
+    /// The last states of deleted objects.
     pub(super) gone: Vec<Last>,
-    /// Whether everybody who has a component of this kind is concerned.
+    /// True if all AppWrappers with a component of this kind are affected.
     pub(super) all: bool,
 }
 
 impl Kinds {
-    /// An AppWrapper has components of these kinds.
+    /// Registers an AppWrapper with components of these kinds.
     pub(super) fn use_all(&mut self, kinds: &BTreeSet<Kind>) {
         for kind in kinds {
             *self.users.entry(kind.clone()).or_default() += 1;
@@ -82,8 +81,8 @@ impl Kinds {
         }
     }
 
-    /// An AppWrapper has components of these kinds no more. A kind that is known stays watched: another AppWrapper of the
-    /// same kind would have to wait for its list.
+    /// Unregisters an AppWrapper from these kinds. A listed kind stays watched, because the next AppWrapper with that
+    /// kind would have to wait for its list.
     pub(super) fn release_all(&mut self, kinds: &BTreeSet<Kind>) {
         for kind in kinds {
             let Some(users) = self.users.get_mut(kind) else { continue };
@@ -97,7 +96,7 @@ impl Kinds {
                 self.changed = true;
             }
         }
-        // There may be room again for kinds that were turned away.
+        // There may be room again for kinds beyond the limit.
         if self.changed {
             let waiting: Vec<Kind> =
                 self.users.keys().filter(|kind| !self.stores.contains_key(*kind)).cloned().collect();
@@ -108,12 +107,11 @@ impl Kinds {
         }
     }
 
-    /// Whether the watches are others than when this was asked last.
+    /// Whether the set of watches changed since the last call.
     pub(super) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// The watches of all kinds.
     pub(super) fn feeds(&self) -> Vec<Feed<News>> {
         let feed = |(kind, store): (&Kind, &Store)| {
             let target = KindTarget {
@@ -135,7 +133,7 @@ impl Kinds {
         self.stores.get(kind)
     }
 
-    /// Where an object is kept that was written in this version, which may be another one than components name.
+    /// The store of an object that was written in this version, which may differ from the version that components name.
     pub(super) fn of_written(&mut self, kind: &Kind) -> Option<&mut Store> {
         let is_it = |of: &Kind, store: &Store| {
             let version = store.served.as_ref().map_or(&of.version, |served| &served.version);
@@ -144,7 +142,6 @@ impl Kinds {
         self.stores.iter_mut().find(|(of, store)| is_it(of, store)).map(|(_, store)| store)
     }
 
-    /// The objects of all kinds that an AppWrapper owns.
     pub(super) fn owned_by<'a>(&'a self, uid: &'a Uid) -> impl Iterator<Item = &'a FoundComponent> {
         self.stores.values().flat_map(move |store| {
             let uids = store.owned.get(uid).into_iter().flatten();
@@ -165,7 +162,7 @@ impl Kinds {
                     KindLost::Unserved | KindLost::NotServed => {
                         store.unserved_since.get_or_insert(now);
                     }
-                    // It may be served all the while.
+                    // It may have been served all along.
                     KindLost::Failed(_) => store.unserved_since = None,
                 }
                 store.state = State::Lost(lost);
@@ -192,22 +189,21 @@ impl Store {
         }
     }
 
-    /// Where its objects are served, if they are known.
+    /// Where its objects are served, if they are listed.
     pub(super) fn served(&self) -> Option<&Served> {
         self.served.as_ref().filter(|_| matches!(self.state, State::Listed(_)))
     }
 
-    /// Since when the server does not serve the kind.
     pub(super) fn unserved_since(&self) -> Option<Timestamp> {
         self.unserved_since
     }
 
-    /// The resource as paths have it; empty if it is not known.
+    /// The resource name in paths; empty if unknown.
     pub(super) fn resource(&self) -> &str {
         self.served.as_ref().map_or("", |served| &served.resource)
     }
 
-    /// What is known of the object of a name, in the history of this number.
+    /// What is known of the object with this name in the history `epoch`.
     pub(super) fn seen(&self, namespace: &str, name: &str, last: Option<&Last>, epoch: u64) -> Seen {
         match &self.state {
             State::Awaited => Seen::Unknown("objects of its kind are not listed yet".into()),
@@ -230,7 +226,7 @@ impl Store {
         }
     }
 
-    /// Takes in an object unless a later state of it is known, or its end.
+    /// Applies an object unless a later state or its deletion is known.
     pub(super) fn take(&mut self, mut object: FoundComponent, told: Told) -> Turn {
         let uid = object.object.uid.clone();
         let known = self.objects.get(&uid).map(|known| known.resource_version.revision());
@@ -239,7 +235,7 @@ impl Store {
             return Turn::default();
         }
         if let Some(served) = &self.served {
-            // Writes go where it is served.
+            // Writes use the served resource and version.
             object.object.kind.resource.clone_from(&served.resource);
             object.object.kind.version.clone_from(&served.version);
         }
@@ -256,7 +252,6 @@ impl Store {
         Turn { owners, ..Turn::default() }
     }
 
-    /// An object is gone.
     fn drop(&mut self, uid: &Uid, end: End) -> Turn {
         if self.gone.len() >= GONE {
             self.gone.pop_front();
@@ -285,11 +280,12 @@ impl Store {
         Some(object)
     }
 
-    /// Takes in a list of all objects. What is not in it is gone, unless it is known to be later than the list.
+    /// Applies a list of all objects. Objects that are not in it are gone, unless they are known to be later than the
+    /// list.
     fn list(&mut self, all: Vec<FoundComponent>, moment: &Moment) -> Turn {
         let mut turn = Turn { all: true, ..Turn::default() };
         if moment.anew {
-            // What was seen in another history says nothing about this one.
+            // State from another history is not comparable with this one.
             self.objects.clear();
             self.names.clear();
             self.owned.clear();

@@ -1,4 +1,4 @@
-//! A second look: an AppWrapper and everything around it, read live.
+//! The second look: an AppWrapper and everything around it, read live.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -41,17 +41,16 @@ use crate::{
     work::read_copies_or_why_not,
 };
 
-/// Where a kind is served, or what is known of its objects without asking.
+/// Where a kind is served, or what is known of its objects without a read.
 pub(super) type Places = BTreeMap<Kind, Result<Served, Seen>>;
 
-/// Objects that are read at once.
+/// Limit on concurrent reads.
 const AT_ONCE: usize = 32;
-/// So many components of a kind are read by name if the list of those with the label lacks them. Of more, all objects of the kind
-/// in the namespace are listed instead: a look at hundreds of components must be over within the second in which it counts.
+/// Up to this many components of a kind are read by name if the labelled list lacks them. For more, all objects of the
+/// kind in the namespace are listed: a look at hundreds of components must finish within the second of its validity.
 const READ_BY_NAME: usize = 8;
 
-/// Components that a look has found under their names, and that the watches do not show: somebody took the label off. Clones
-/// share it.
+/// Components that a look found by name but the watches do not show, because their label was removed. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Unlabelled(Arc<Mutex<BTreeMap<(Kind, String), FoundComponent>>>);
 
@@ -60,7 +59,7 @@ impl Unlabelled {
         self.all().get(&(kind.clone(), name.to_owned())).cloned()
     }
 
-    /// What the latest look has found.
+    /// Records what the latest look has found.
     fn note(&self, app: &App, around: &Around) {
         let found = around.components.iter().enumerate().filter_map(|(index, (_, seen))| match seen {
             Seen::Found(found) if !around.owned.iter().any(|it| it.object.uid == found.object.uid) => {
@@ -76,7 +75,6 @@ impl Unlabelled {
     }
 }
 
-/// A live question about an AppWrapper.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     pub(super) appwrapper: AppWrapperRef,
@@ -85,11 +83,11 @@ pub(crate) struct Inquiry {
     pub(super) memory: Memory,
     pub(super) last: BTreeMap<(Kind, String), Last>,
     pub(super) places: Places,
-    /// All that was seen around it. For a creation only the AppWrapper is read live: an object that is there already has the
+    /// Everything around it as last seen. For a creation only the AppWrapper is read live: an existing object has the
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
-    /// The pods that are to be forced.
+    /// The pods to force delete.
     pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) reviews: Reviews,
@@ -132,7 +130,7 @@ impl LiveInquiry for Inquiry {
             view.authorship = authorship;
             decide(&view, &self.policy, now)
         };
-        // The author is asked about now, and what was known of them before does not count.
+        // The author's permissions are reviewed now; earlier results do not count.
         let judgement = match standing(&app, &self.rules) {
             Standing::Known(authorship) => {
                 self.reviews.forget();
@@ -157,12 +155,11 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-/// Whether components are to be created.
 fn creates(judgement: &Judgement<AppWrapperWhy, Step>) -> bool {
     judgement.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }))
 }
 
-/// Creations get the objects that they create: only now the AppWrapper is known as it is.
+/// Adds the objects to the creations: only now the current AppWrapper is known.
 fn with_bodies(
     mut judgement: Judgement<AppWrapperWhy, Step>,
     app: &App,
@@ -183,7 +180,6 @@ fn path(AppWrapperRef { namespace, name, .. }: &AppWrapperRef) -> String {
     format!("/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
 }
 
-/// Reads the components and pods of an AppWrapper.
 pub(super) async fn read_around(
     client: &Client,
     app: &App,
@@ -227,12 +223,11 @@ pub(super) async fn read_around(
     Ok(Around { components, owned, pods, pods_known: true, ..Around::default() })
 }
 
-/// The objects of each kind.
 type Lists<'k> = BTreeMap<&'k Kind, List>;
 
 /// The objects of a kind that matter to an AppWrapper.
 struct List {
-    /// True if all objects of the kind were listed: then one that is not in here does not exist.
+    /// True if all objects of the kind were listed: one that is missing here does not exist.
     is_whole: bool,
     objects: Vec<Listed>,
 }
@@ -244,7 +239,8 @@ struct Listed {
 }
 
 impl Listed {
-    /// None for an object that does not matter. One under the name of a component must be readable: it is not absent.
+    /// `None` for an object that does not matter. One with the name of a component must be decodable, because it is not
+    /// absent.
     fn new(
         kind: &Kind,
         resource: &str,
@@ -263,7 +259,7 @@ impl Listed {
     }
 }
 
-/// What there is of a component: in the lists of its kind, or under its name.
+/// The state of a component: from the lists of its kind, or read by name.
 async fn read_part(
     client: &Client,
     app: &App,
@@ -305,8 +301,7 @@ async fn read_part(
 }
 
 impl Inquiry {
-    /// The nodes of pods as they were seen; those that say something that leads to a reset, or have pods that are forced, are read
-    /// live.
+    /// The nodes of pods as last seen. Those that may cause a reset, or have pods to force delete, are read live.
     async fn read_nodes(
         &self,
         client: &Client,
@@ -334,7 +329,7 @@ impl Inquiry {
         Ok(nodes)
     }
 
-    /// A node with the pulse that its Lease shows now, if the control plane has lost it.
+    /// Adds the heartbeat that the Lease of an unreachable node shows now.
     async fn with_pulse(
         &self,
         client: &Client,
@@ -350,7 +345,7 @@ impl Inquiry {
     }
 }
 
-/// Reads the claims and Jobs that decide whether pods are forced. Pods that share them are asked about once.
+/// Reads the claims and Jobs that decide whether pods are force deleted. Shared ones are read once.
 pub(super) async fn read_works(
     client: &Client,
     view: &mut AppWrapperView,

@@ -1,4 +1,4 @@
-//! The metrics of the AppWrapper recovery, under the name that dashboards know from CodeFlare's controller.
+//! The metrics of the AppWrapper recovery, under the names that dashboards for CodeFlare's controller use.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -19,7 +19,7 @@ struct PhaseLabels {
     phase: String,
 }
 
-/// The metrics of the AppWrapper recovery. Clones share them.
+/// Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AppWrapperMetrics {
     phases: Family<PhaseLabels, Counter>,
@@ -32,7 +32,6 @@ impl AppWrapperMetrics {
         metrics
     }
 
-    /// An AppWrapper has entered a phase.
     pub(super) fn entered(&self, namespace: &str, phase: &Phase) {
         let counts = match phase {
             Phase::Suspended

@@ -1,4 +1,4 @@
-//! The nodes that pods of AppWrappers are on, and the pulses of those that the control plane has lost.
+//! The nodes that run pods of AppWrappers, and the heartbeats of those that are unreachable.
 
 use jiff::Timestamp;
 use salvor_recovery::{
@@ -24,7 +24,8 @@ impl AppWrappers {
         if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
-    /// Has a node's Lease read as long as pods are on it, its kubelet is in question and reading it may tell something new.
+    /// Requests that a node's Lease is read while pods are on it, its kubelet is in question, and a read may reveal
+    /// something new.
     pub(super) fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.view.unreachable);
         let wanted = lost.is_some_and(|node| {
@@ -47,7 +48,7 @@ impl AppWrappers {
         let before = self.pulses.of(&node.node);
         let pulse = self.pulses.note(&node.node, lease.or(node.heartbeat), now);
         self.see_to_lease(name, now);
-        // The Lease of a node that is dead does not change, and a living one's matters only when that was not known.
+        // The Lease of a dead node does not change, and a live one matters only if that was unknown.
         let was_known = before.lease != Lease::Unread;
         if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
             return Vec::new();
@@ -68,7 +69,7 @@ impl AppWrappers {
         self.on_node(&name)
     }
 
-    /// These are all nodes that there are.
+    /// Replaces all nodes.
     pub(super) fn list_nodes(&mut self, all: Vec<SeenNode>, now: Timestamp) -> Vec<AppWrapperRef> {
         let before: Vec<NodeName> = self.nodes.keys().cloned().collect();
         self.nodes = all.into_iter().map(|seen| (seen.node.name.clone(), seen)).collect();

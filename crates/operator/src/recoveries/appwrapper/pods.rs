@@ -1,4 +1,4 @@
-//! The pods with the label of an AppWrapper, by the AppWrapper that the label names.
+//! The pods with the label of an AppWrapper, indexed by the AppWrapper that the label names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// Takes in a pod; what it was before.
+    /// Applies a pod and returns its earlier state.
     pub(super) fn take(&mut self, pod: SeenPod) -> Option<SeenPod> {
         let uid = pod.view.pod.uid.clone();
         let before = self.drop(&uid);
@@ -24,7 +24,7 @@ impl Pods {
         before
     }
 
-    /// A pod is gone, or has the label no more.
+    /// Removes a pod that is gone or no longer has the label.
     pub(super) fn drop(&mut self, uid: &Uid) -> Option<SeenPod> {
         let pod = self.all.remove(uid)?;
         let place = place(&pod);
@@ -37,7 +37,7 @@ impl Pods {
         Some(pod)
     }
 
-    /// These are all there are.
+    /// Replaces all pods.
     pub(super) fn list(&mut self, all: Vec<SeenPod>) {
         *self = Self::default();
         for pod in all {
@@ -45,18 +45,16 @@ impl Pods {
         }
     }
 
-    /// The pods that say that they are of an AppWrapper.
+    /// The pods whose label names an AppWrapper.
     pub(super) fn of(&self, namespace: &str, name: &str) -> impl Iterator<Item = &SeenPod> {
         let uids = self.by_app.get(&(namespace.to_owned(), name.to_owned())).into_iter().flatten();
         uids.filter_map(|uid| self.all.get(uid))
     }
 
-    /// Whether a pod is known.
     pub(super) fn has(&self, uid: &Uid) -> bool {
         self.all.contains_key(uid)
     }
 
-    /// The pods on a node.
     pub(super) fn on<'a>(&'a self, node: &'a NodeName) -> impl Iterator<Item = &'a SeenPod> {
         self.all.values().filter(move |pod| pod.view.node_name.as_ref() == Some(node))
     }

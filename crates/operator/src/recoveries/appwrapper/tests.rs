@@ -1,4 +1,4 @@
-//! The view: what it takes in, what it is too late for, and what a second look finds.
+//! The view: which changes it applies, which it ignores as outdated, and what a second look finds.
 
 use salvor_api::config::parse;
 use salvor_recovery::{
@@ -52,7 +52,7 @@ fn job_kind() -> Kind {
     Kind { group: "batch".into(), version: "v1".into(), kind: "Job".into() }
 }
 
-/// The AppWrapper is admitted as it is.
+/// Marks the AppWrapper as admitted in its current form.
 fn admit(mut object: Value) -> Value {
     let Comparison::New(admitted) = compare(&object, &AppWrapperStatus::default()) else {
         panic!("{object}")
@@ -114,12 +114,12 @@ fn listed(all: &[Value], revision: &str) -> News {
     kind_news(OfKind::Change(Change::Reset { all, revision: revision.into(), asked: 0 }))
 }
 
-/// A recovery that knows everything: one AppWrapper, and no Jobs.
+/// A fully listed recovery: one AppWrapper, and no Jobs.
 fn with(object: &Value) -> (AppWrappers, AppWrapperRef) {
     knowing(recovery(), object)
 }
 
-/// The same of a recovery that may wrap other kinds too.
+/// As `with`, for a recovery that may wrap other kinds too.
 fn knowing(mut recovery: AppWrappers, object: &Value) -> (AppWrappers, AppWrapperRef) {
     let all = vec![app(&recovery, object)];
     recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
@@ -160,7 +160,7 @@ fn nothing_is_judged_before_everything_is_listed() {
     recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     assert!(recovery.judge(&subject, now()).is_none(), "the nodes are not known");
     recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    // Its kind is not listed: the Job may be there.
+    // Its kind is not listed yet: the Job may exist.
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
     recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
     let woken = recovery.hear(listed(&[], "1"), now());
@@ -175,12 +175,12 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     let answer = Written::Object(job("j1", 9, "w-uid").to_string());
     assert_eq!(recovery.done(&subject, &step, &answer, now()), View::Shows);
     assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
-    // A list that was read before the creation does not tell that it is gone; a later one does.
+    // A list from before the creation does not prove that it is gone; a later one does.
     recovery.hear(listed(&[], "8"), now());
     assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
     recovery.hear(listed(&[], "10"), now());
 
-    // The watch has told of its end before the answer came.
+    // The watch reports its deletion before the answer arrives.
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
     recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
@@ -191,8 +191,8 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     assert!(matches!(&around.components[0].1, Seen::Absent { last: Some(_) }), "{:?}", around.components);
 }
 
-/// The API server restarts, and the list after that lacks the Job. It may have succeeded and gone by its own time to live: only an
-/// end that the watch told of is a user's deletion.
+/// The API server restarts, and the next list lacks the Job. It may have succeeded and been removed by its TTL: only a
+/// deletion that the watch reports is a user's deletion.
 #[tokio::test]
 async fn a_component_that_a_list_lacks_is_reset_and_one_that_the_watch_saw_go_was_deleted_by_a_user() {
     let mut running = resuming(5);
@@ -243,7 +243,7 @@ fn a_pod_of_a_later_wave_of_a_job_is_awaited() {
 fn an_object_of_somebody_else_under_the_name_is_never_taken_for_the_component() {
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
-    // An AppWrapper of the same name that is gone by now.
+    // Owned by an AppWrapper of the same name that is gone by now.
     let answer = Written::Object(job("j1", 9, "another-uid").to_string());
     recovery.done(&subject, &step, &answer, now());
     let (code, steps) = asked(&recovery, &subject);
@@ -264,13 +264,14 @@ fn a_refused_creation_is_tried_again_unless_it_never_helps() {
     }
 }
 
-/// The server answers nothing: it may or may not have made the component. That is a failure that passes, and the rules are told.
+/// Without an answer, the component may or may not have been created. This is a transient failure, and the rules see
+/// it.
 #[test]
 fn a_creation_without_an_answer_is_remembered() {
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
     let unanswered = Failure::Unanswered(std::time::Duration::from_secs(10));
-    // It may have taken effect: that is found out after a second, and not by sending it again at once.
+    // It may have been applied: that is checked after a second, and not by sending it again at once.
     for failure in [&unanswered, &unanswered, &Failure::Gone] {
         let end = Ended {
             done: &[],
@@ -291,7 +292,7 @@ fn a_creation_without_an_answer_is_remembered() {
     create(&recovery, &subject);
 }
 
-/// Leases are read only of lost nodes that pods are on, also where a lost node alone is no cause.
+/// Leases are read only for lost nodes with pods, also where a lost node alone is no cause for a reset.
 #[test]
 fn leases_are_read_of_lost_nodes_with_pods() {
     for wanted in [false, true] {
@@ -324,7 +325,7 @@ fn leases_are_read_of_lost_nodes_with_pods() {
         }
         let read: Vec<NodeName> = recovery.leases.now().into_iter().collect();
         assert_eq!(read, ["lost"]);
-        // It has no Lease: reading it again tells nothing new, and its AppWrapper is judged.
+        // It has no Lease: reading it again reveals nothing new, and its AppWrapper is requeued.
         let woken = recovery.hear(News::Lease { node: "lost".into(), lease: None }, now());
         assert_eq!((woken.len(), recovery.leases.now().len()), (1, 0));
     }
@@ -387,7 +388,7 @@ fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
     assert_eq!(recovery.kinds.feeds().len(), 0, "kinds that are not served are not watched for nobody");
 }
 
-/// Answers with one AppWrapper and these Jobs; only those with the label are in the list.
+/// Serves one AppWrapper and these Jobs; the list contains only those with the label.
 fn api(object: Value, labelled: Vec<Value>, by_name: Option<Value>) -> FakeApi {
     FakeApi::new(move |asked| match asked.path.as_str() {
         "/apis/workload.codeflare.dev/v1beta2/namespaces/ns/appwrappers/w" => {
@@ -447,7 +448,7 @@ async fn a_component_whose_label_was_taken_off_is_found_by_its_name_and_deleted(
     let api = api(object, Vec::new(), Some(job("j1", 9, "w-uid")));
     let found = look(&recovery, &subject, &api).await.unwrap();
     assert_eq!(found.0, "Deleting");
-    // What the look found is known from now on.
+    // The view keeps what the look found.
     let (code, steps) = asked(&recovery, &subject);
     assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
 }

@@ -1,4 +1,4 @@
-//! AppWrappers, their components, pods and nodes as the API sends them, and what is kept of each.
+//! AppWrappers, their components, pods and nodes as the API sends them, and the fields that are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,10 +46,10 @@ use crate::{
     work::{VolumeWire, WorkAnnotations, work},
 };
 
-/// So much is kept of why an AppWrapper is refused.
+/// Limit on the characters of a refusal that are kept.
 const LONGEST_REFUSAL: usize = 1024;
 
-/// The configuration as far as it decides which AppWrappers are run, and what is created for them.
+/// The parts of the configuration that decide which AppWrappers run, and what is created for them.
 #[derive(Debug)]
 pub(super) struct Rules {
     admission: AdmissionPolicy,
@@ -57,19 +57,19 @@ pub(super) struct Rules {
     authors: Authors,
 }
 
-/// Whose rights decide what is created.
+/// Whose permissions decide what is created.
 #[derive(Debug)]
 enum Authors {
-    /// There are no webhooks, as in a dry run, so the author of an AppWrapper is not known.
+    /// There are no webhooks, as in a dry run, so the author of an AppWrapper is unknown.
     Unknown,
-    /// The administrator switched the reviews off.
+    /// The administrator disabled the access reviews.
     Unasked,
-    /// The authors that stamps name. Without a keyring, stamps that fit are believed: `salvor explain` has no keys.
+    /// The authors that stamps name. Without a keyring, every matching stamp is trusted: `salvor explain` has no keys.
     Stamped(Option<Keyring>),
 }
 
 impl Rules {
-    /// The rules of a controller that believes the stamps that these keys have signed.
+    /// The rules of a controller that trusts stamps signed with these keys.
     pub(super) fn new(configuration: &Configuration, keyring: &Keyring) -> Self {
         Self::believing(configuration, Some(keyring.clone()))
     }
@@ -92,7 +92,7 @@ impl Rules {
         Self { admission, injection: InjectionPolicy::new(settings), authors }
     }
 
-    /// Whether objects of this kind may be created, and so may be read.
+    /// Whether objects of this kind may be created, and therefore read.
     pub(super) fn wraps(&self, kind: &Kind) -> bool {
         self.admission.kinds.iter().any(|wrapped| wrapped.is(&kind.group, &kind.kind))
     }
@@ -113,13 +113,13 @@ impl Rules {
         refusal.map(|refusal| brief(&refusal))
     }
 
-    /// What is to be asked about a user before the components of an AppWrapper are created.
+    /// The access reviews to make about a user before the components of an AppWrapper are created.
     pub(super) fn questions(&self, object: &Value, user: &User) -> Answer {
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
         validate(&Request { operation: Operation::Create, namespace, object, user }, &self.admission)
     }
 
-    /// Who wrote an AppWrapper, as its stamp claims it.
+    /// Who wrote an AppWrapper, as its stamp claims.
     fn written(&self, object: &Value) -> Written {
         match &self.authors {
             Authors::Unknown | Authors::Unasked => return Written::Unasked,
@@ -134,7 +134,7 @@ impl Rules {
         }
     }
 
-    /// Who has written an AppWrapper; none while the keys are not known.
+    /// Who wrote an AppWrapper; `None` while the keys are unknown.
     pub(super) fn author(&self, claim: &Claim) -> Option<Result<User, Unstamped>> {
         match &self.authors {
             Authors::Stamped(Some(keyring)) => Some(claim.author(&keyring.keys()?).cloned()),
@@ -143,7 +143,6 @@ impl Rules {
     }
 }
 
-/// Who wrote the components of an AppWrapper.
 #[derive(Clone, Debug)]
 pub(super) enum Written {
     /// It does not matter: nothing is about to be created, or no review is made.
@@ -151,12 +150,11 @@ pub(super) enum Written {
     /// The author of this stamp, if it is signed.
     Claimed {
         claim: Box<Claim>,
-        /// Why nothing is created if it is not.
+        /// Why nothing is created if it is not signed.
         if_forged: Option<String>,
     },
-    /// Not known.
     Unstamped {
-        /// Why nothing is created; none if the administrator allows its kinds all the same.
+        /// Why nothing is created; `None` if the administrator allows its kinds anyway.
         refusal: Option<String>,
     },
 }
@@ -165,19 +163,20 @@ fn brief(refusal: &Refusal) -> String {
     refusal.to_string().chars().take(LONGEST_REFUSAL).collect()
 }
 
-/// An AppWrapper as it is read. Of one that breaks a bound and has nothing deployed, the components are not: nothing is done with them.
+/// An AppWrapper as decoded. If it exceeds a bound and has nothing deployed, its components are skipped, because they
+/// are never used.
 #[derive(Deserialize, Debug)]
 #[serde(try_from = "RawApp")]
 pub(super) struct AppWire {
     uid: Uid,
     resource_version: ResourceVersion,
-    /// The object, without what the API server keeps for itself.
+    /// The object without `managedFields`.
     pub(super) object: Value,
-    /// The bound that it breaks, if its components are left out because of that.
+    /// The exceeded bound, if its components are skipped.
     excess: Option<String>,
 }
 
-/// The text of its parts.
+/// The raw text of its parts.
 #[derive(Deserialize)]
 struct RawApp {
     metadata: BTreeMap<String, Box<RawValue>>,
@@ -191,7 +190,7 @@ impl TryFrom<RawApp> for AppWire {
     fn try_from(RawApp { mut metadata, spec, status }: RawApp) -> Result<Self, serde_json::Error> {
         let read =
             |text: Option<Box<RawValue>>| text.map_or(Ok(Value::Null), |it| serde_json::from_str(it.get()));
-        // As long as all the rest together.
+        // As large as all the rest together.
         metadata.remove("managedFields");
         let text =
             |field: &str| metadata.get(field).map_or(Ok(String::new()), |it| serde_json::from_str(it.get()));
@@ -202,7 +201,7 @@ impl TryFrom<RawApp> for AppWire {
             .map(|(field, value)| Ok((field, serde_json::from_str(value.get())?)))
             .collect();
         let status = read(status)?;
-        // One that was created before there were bounds is looked after until its end.
+        // One that was created before there were bounds is managed until its end.
         let excess = spec.as_deref().map(Size::of_spec).transpose()?.and_then(Size::excess);
         let excess = excess.filter(|_| !has_deployed(&status)).map(|excess| excess.to_string());
         let spec = match (&excess, spec) {
@@ -214,7 +213,7 @@ impl TryFrom<RawApp> for AppWire {
     }
 }
 
-/// True if something of it may exist.
+/// True if any of its components may exist.
 fn has_deployed(status: &Value) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|it| it["type"] == RESOURCES_DEPLOYED && it["status"] == "True")
@@ -230,7 +229,6 @@ impl Identified for AppWire {
     }
 }
 
-/// What is kept of an AppWrapper.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(super) appwrapper: AppWrapperRef,
@@ -245,12 +243,11 @@ pub(crate) struct App {
     pub(super) refused: Option<String>,
     pub(super) written: Written,
     pub(super) admitted: Comparison,
-    /// Its components; if they were changed since they were admitted, those that were created.
+    /// Its components; if they were changed since admission, those that were created.
     pub(super) parts: Vec<Part>,
     pub(super) status: AppWrapperStatus,
 }
 
-/// What is kept of one of its components.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) kind: Kind,
@@ -258,7 +255,8 @@ pub(super) struct Part {
     pub(super) pod_sets: Vec<PodSet>,
     /// Why it can never be created.
     pub(super) defect: Option<String>,
-    /// True if it has a Job that replaces no pod before its end. When the Job is gone, nothing else tells.
+    /// True if it has a Job that does not replace a pod before the pod ends. Once the Job is gone, this is the only
+    /// record of that.
     pub(super) awaits_ends: bool,
 }
 
@@ -270,12 +268,11 @@ struct Spec {
 }
 
 impl App {
-    /// Reads an AppWrapper.
     pub(super) fn read(wire: &AppWire, rules: &Rules) -> Result<Self, serde_json::Error> {
         let AppWire { object, excess, .. } = wire;
         let metadata = Meta::<Map<String, Value>>::deserialize(&object["metadata"])?;
         let spec = Option::<Spec>::deserialize(&object["spec"])?.unwrap_or_default();
-        // A status that nobody can read must not be taken for that of a new AppWrapper.
+        // An undecodable status must not be treated as that of a new AppWrapper.
         let status = Option::<AppWrapperStatus>::deserialize(&object["status"]);
         let status = status.map(Option::unwrap_or_default).unwrap_or_else(|error| AppWrapperStatus {
             phase: Phase::Unknown(format!("unreadable: {error}")),
@@ -293,7 +290,7 @@ impl App {
             | Phase::Terminating
             | Phase::Unknown(_) => false,
         };
-        // Without its components nobody can compare it, and nothing is created for it.
+        // Without its components it cannot be compared, and nothing is created for it.
         let admitted = if excess.is_some() { Comparison::Same } else { compare(object, &status) };
         let is_changed = matches!(admitted, Comparison::Changed(_));
         let is_asked = about_to_create && !is_changed && excess.is_none();
@@ -329,7 +326,7 @@ impl App {
         })
     }
 
-    /// The same from the API's text.
+    /// As `read`, from the API's text.
     pub(super) fn parse(text: &str, rules: &Rules) -> Result<(Self, Value), serde_json::Error> {
         let wire: AppWire = serde_json::from_str(text)?;
         Ok((Self::read(&wire, rules)?, wire.object))
@@ -339,13 +336,14 @@ impl App {
         self.resource_version.revision()
     }
 
-    /// The name by which a component is looked up: the recorded one while it is in use, else the one to create it with.
+    /// The name under which a component is looked up: the recorded one while it is in use, else the one to create it
+    /// with.
     pub(super) fn name_of(&self, index: usize) -> &str {
         let recorded = self.status.component_status.get(index).and_then(|it| it.name_in_use());
         recorded.unwrap_or_else(|| self.parts.get(index).map_or("", |part| &part.name))
     }
 
-    /// The object that is created for a component; none for one that was changed since it was admitted.
+    /// The object to create for a component; `None` for one that was changed since admission.
     pub(super) fn body(&self, index: usize, object: &Value, rules: &Rules) -> Option<String> {
         if matches!(self.admitted, Comparison::Changed(_)) {
             return None;
@@ -353,7 +351,7 @@ impl App {
         let component = components(object).get(index)?;
         let recorded = self.status.component_status.get(index).map(|it| it.pod_sets.as_slice());
         let inferred = &self.parts.get(index)?.pod_sets;
-        // Kueue's additions are in the order of those that were written down.
+        // Kueue's additions are in the order of the recorded pod sets.
         let pod_sets = recorded.filter(|sets| sets.len() == inferred.len()).unwrap_or(inferred);
         let component = Component { spec: component, index, pod_sets, attempt: 0 };
         let mut body = inject::object(component, owner(&self.appwrapper), &rules.injection).ok()?;
@@ -370,25 +368,24 @@ fn components(object: &Value) -> &[Value] {
     object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The number of the attempt in generated names: the same for all. A creation that arrives late then meets the object of the
-/// next attempt under its name, and is refused; under a name of its own it would be a second one.
+/// The attempt number in generated names: the same for all. A late creation then collides with the object of the next
+/// attempt and is refused; under its own name it would be a duplicate.
 const ATTEMPT: u32 = 0;
 
-/// What is needed to read the components of an AppWrapper.
 struct Reading<'a> {
     of: &'a AppWrapperRef,
     attempt: u32,
     rules: &'a Rules,
-    /// Whether it is asked if they can be created.
+    /// Whether to check that they can be created.
     checks: bool,
 }
 
 impl Reading<'_> {
-    /// A component as it was created. `component` is what the spec has in its place now.
+    /// A component as it was created. `component` is what the spec now has in its place.
     fn created(&self, created: &ComponentStatus, component: Option<&Value>, index: usize) -> Part {
         let (group, version) = created.api_version.rsplit_once('/').unwrap_or(("", &created.api_version));
         if created.kind.is_empty() || created.name.is_empty() {
-            // Nothing tells what it was: nothing of it was created, or another controller has not recorded that.
+            // Its identity is unknown: nothing of it was created, or another controller has not recorded it.
             return self.part(component.unwrap_or(&Value::Null), index);
         }
         Part {
@@ -431,8 +428,8 @@ impl Reading<'_> {
     }
 }
 
-/// True if a template has the spec of a Job, at whatever depth, whose `podReplacementPolicy` is `Failed`. That is also its default
-/// beside a `podFailurePolicy`.
+/// True if a template contains, at any depth, a Job spec whose `podReplacementPolicy` is `Failed`. That is also the
+/// default beside a `podFailurePolicy`.
 fn awaits_ends(template: &Value) -> bool {
     match template {
         Value::Object(fields) => {
@@ -446,13 +443,13 @@ fn awaits_ends(template: &Value) -> bool {
 }
 
 impl Part {
-    /// Whether its template could not even be read.
+    /// True if its template could not be decoded.
     pub(super) fn is_unreadable(&self) -> bool {
         self.kind.kind.is_empty()
     }
 }
 
-/// AppWrappers that are ours.
+/// The AppWrappers that we manage.
 pub(super) struct OurAppWrappers(pub(super) std::sync::Arc<Rules>);
 
 impl Project for OurAppWrappers {
@@ -468,7 +465,6 @@ impl Project for OurAppWrappers {
     }
 }
 
-/// Objects of a kind that belong to an AppWrapper.
 pub(super) struct Components(pub(super) Kind);
 
 impl Project for Components {
@@ -482,7 +478,6 @@ impl Project for Components {
     }
 }
 
-/// Reads an object of a kind.
 pub(super) fn found(
     kind: &Kind,
     resource: &str,
@@ -518,13 +513,12 @@ pub(super) fn found(
     })
 }
 
-/// Reads the object that the server answered with; none if it answered with something else.
+/// Decodes the object in the server's answer; `None` if the answer is something else.
 pub(super) fn answered(kind: &Kind, resource: &str, text: &str) -> Option<FoundComponent> {
     let object: Value = serde_json::from_str(text).ok()?;
     (object["kind"] == *kind.kind).then(|| found(kind, resource, &object).ok()).flatten()
 }
 
-/// A pod with the label of an AppWrapper.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPod {
     /// The name of its AppWrapper.
@@ -534,7 +528,6 @@ pub(crate) struct SeenPod {
     pub(super) named: Option<(&'static str, String)>,
 }
 
-/// Pods with the label of an AppWrapper.
 pub(super) struct LabelledPods(pub(super) std::sync::Arc<AppWrapperPolicy>);
 
 pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
@@ -599,7 +592,7 @@ struct Terminated {
 }
 
 impl SeenPod {
-    /// A pod with the label; none for one without.
+    /// `None` for a pod without the label.
     pub(super) fn new(
         PodWire { metadata, spec, status }: PodWire,
         policy: &AppWrapperPolicy,
@@ -638,7 +631,8 @@ impl SeenPod {
 }
 
 impl PodStatus {
-    /// True if every container of a pod with so many of them was reported as terminated, those that help it included.
+    /// True if every container was reported as terminated, init and ephemeral containers included. `containers` is the
+    /// number of regular ones.
     fn is_terminated(&self, containers: usize) -> bool {
         let is_over = |it: &ContainerStatus| it.state.terminated.is_some();
         let mut helpers = self.init_container_statuses.iter().chain(&self.ephemeral_container_statuses);
@@ -648,14 +642,14 @@ impl PodStatus {
     }
 }
 
-/// The resources of which a container requests or may use some.
+/// The resources that a container requests or is limited to.
 fn used(container: &Container) -> BTreeSet<String> {
     let Resources { requests, limits } = &container.resources;
     let all = [requests, limits].into_iter().flatten().flatten();
     all.filter(|(_, amount)| is_positive(amount)).map(|(name, _)| name.clone()).collect()
 }
 
-/// Whether a quantity is more than 0: some digit before its unit is none.
+/// True if a quantity is more than 0: it has a digit other than 0 before its unit.
 fn is_positive(amount: &Value) -> bool {
     match amount {
         Value::Number(number) => number.as_f64().is_some_and(|number| number > 0.0),
@@ -668,19 +662,18 @@ fn is_positive(amount: &Value) -> bool {
     }
 }
 
-/// The reason of a pod's condition `DisruptionTarget`, if that is True.
+/// The reason of a pod's `DisruptionTarget` condition, if that is True.
 fn disruption(conditions: &[Condition]) -> Option<String> {
     let target = condition(conditions, "DisruptionTarget").filter(|it| it.status == "True");
     target.map(|it| it.reason.clone())
 }
 
-/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
-    /// Its pulse is kept elsewhere: see [`Pulses`](crate::leases::Pulses).
+    /// Its heartbeats are kept elsewhere: see [`Pulses`](crate::leases::Pulses).
     pub(super) view: NodeView,
-    /// The heartbeat of its `Ready` condition, for a kubelet that keeps no Lease.
+    /// The heartbeat of its `Ready` condition, for a kubelet without a Lease.
     pub(super) heartbeat: Option<NodeLease>,
 }
 
@@ -694,7 +687,7 @@ impl SeenNode {
         let out_of_service = spec.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
         let machine = match out_of_service {
             Some(taint) => Machine::Off(Proof::Taint(Taint::from(taint).to_string())),
-            // What was asked for while its kubelet lived is no word about what came later.
+            // A request from while its kubelet was alive says nothing about later.
             None if wire.may_be_evicted(&policy.eviction) => {
                 policy.eviction.machine(&eviction::NodeView { asked: None, ..wire.view() })
             }
@@ -724,7 +717,7 @@ impl SeenNode {
 mod tests {
     use super::*;
 
-    /// CodeFlare's tests of its node monitor, and what Salvor looks at besides.
+    /// CodeFlare's tests of its node monitor, and the additional checks of Salvor.
     #[test]
     fn nodes_are_read_by_their_labels_taints_and_conditions() {
         let policy = AppWrapperPolicy::default();

@@ -1,4 +1,4 @@
-//! What is created depends on what the author of the components may do, by the object that is created from.
+//! What is created depends on the permissions of the author of exactly the components that are created.
 
 use salvor_api::names::appwrapper::WRITTEN_BY;
 use salvor_recovery::appwrapper::{
@@ -14,7 +14,7 @@ fn user(name: &str) -> User {
     User { username: name.into(), groups: vec!["devs".into()], ..User::default() }
 }
 
-/// Stamped as when this user created it.
+/// With the stamp of a creation by this user.
 fn by(name: &str, keyring: &Keyring, mut object: Value) -> Value {
     let user = user(name);
     let request = Request { operation: Operation::Create, namespace: "ns", user: &user, object: &object };
@@ -24,7 +24,7 @@ fn by(name: &str, keyring: &Keyring, mut object: Value) -> Value {
     object
 }
 
-/// An API server that has this AppWrapper, and answers reviews so.
+/// An API server with this AppWrapper that answers access reviews with `review`.
 fn server(object: Value, review: impl Fn() -> Answer + Send + Sync + 'static) -> FakeApi {
     FakeApi::new(move |asked| match asked.path.as_str() {
         REVIEWS => review(),
@@ -75,7 +75,7 @@ async fn an_author_who_may_not_creates_nothing_and_is_told() {
         let message = &status.condition("Unhealthy").unwrap().message;
         assert!(message.contains("User eve is not authorized to create jobs in ns"), "{message}");
     }
-    // They were given the right meanwhile.
+    // The user was granted the permission meanwhile.
     let (code, _) = look(&recovery, &subject, &server(object, answers(true))).await.unwrap();
     assert_eq!(code, "Creating");
     create(&recovery, &subject);
@@ -141,7 +141,7 @@ async fn what_no_webhook_has_stamped_is_created_only_if_its_kinds_are_named_for_
     }
 }
 
-/// The watch has shown what an admin wrote; the components are others when they are about to be created.
+/// The watch has shown an admin's version; the components differ when they are about to be created.
 #[tokio::test]
 async fn the_stamp_is_read_from_the_object_that_is_created_from() {
     let keyring = Keyring::random();
@@ -173,7 +173,7 @@ async fn where_the_administrator_wants_nobody_to_be_asked_no_stamp_is_needed() {
     assert_eq!(reviews(&api), Vec::<Value>::new());
 }
 
-/// As in the brief moment between two lists: one AppWrapper is judged by what was asked for it, and not by what was asked for another.
+/// A denial for one stamp must not decide about an AppWrapper with another stamp.
 #[tokio::test]
 async fn a_denial_counts_for_the_stamp_that_it_was_asked_for() {
     let keyring = Keyring::random();

@@ -1,4 +1,4 @@
-//! AppWrappers that are too large, kinds that are not served, and writes that were not answered.
+//! AppWrappers that are too large, kinds that are not served, and unanswered writes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::*;
 use crate::feeds::KindLost;
 
-/// As many components, nothing of which was created yet.
+/// An AppWrapper with `count` components, none of them created yet.
 fn of_components(count: usize) -> Value {
     let mut object = resuming(5);
     object["status"] = Value::Null;
@@ -17,7 +17,8 @@ fn of_components(count: usize) -> Value {
     object
 }
 
-/// Nothing of its components is kept, and its status says why. What runs since before there were bounds is looked after.
+/// Its components are not kept, and its status says why. One that was deployed before there were bounds is still
+/// managed.
 #[test]
 fn of_what_breaks_a_bound_no_component_is_read() {
     let recovery = recovery();
@@ -83,7 +84,7 @@ fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
     create(&recovery, &subject);
 }
 
-/// After a creation that was not answered, the look before the next one finds what it made.
+/// After an unanswered creation, the look before the next one finds the created object.
 #[tokio::test]
 async fn a_creation_that_was_not_answered_is_looked_for_before_it_is_sent_again() {
     let (mut recovery, subject) = with(&resuming(5));

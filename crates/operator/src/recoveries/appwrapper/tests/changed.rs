@@ -1,8 +1,8 @@
-//! Somebody changes what was admitted, and no webhook refuses it.
+//! A user changes what was admitted, and no webhook refuses it.
 
 use super::*;
 
-/// An AppWrapper of one Job that runs.
+/// A running AppWrapper of one Job.
 fn running(revision: u64) -> Value {
     let mut object = resuming(revision);
     object["status"]["phase"] = "Running".into();
@@ -17,7 +17,7 @@ fn running(revision: u64) -> Value {
 
 type Edit = fn(&mut Value);
 
-/// Each with the field that the condition names.
+/// Each change with the field that the condition names.
 const CHANGES: [(&str, Edit); 6] = [
     ("spec.components[0].template", |it| {
         it["spec"]["components"][0]["template"]["spec"]["parallelism"] = 7.into();
@@ -37,7 +37,7 @@ const CHANGES: [(&str, Edit); 6] = [
     }),
 ];
 
-/// Everything that it is asked to do: at most to write the condition.
+/// Asserts that the only step is to write the condition.
 fn assert_only_told(recovery: &AppWrappers, subject: &AppWrapperRef, field: &str) {
     let (_, steps) = asked(recovery, subject);
     let [Step::PatchStatus { status, .. }] = steps.as_slice() else { panic!("{steps:?}") };
@@ -46,7 +46,7 @@ fn assert_only_told(recovery: &AppWrappers, subject: &AppWrapperRef, field: &str
     assert!(condition.is_false() && condition.message.contains(field), "{condition:?}");
 }
 
-/// It is changed while the operator runs, or while it does not.
+/// Changed while the operator runs, or while it does not.
 #[test]
 fn the_component_that_was_created_is_watched_on_and_nothing_else_is_done() {
     for (field, change) in CHANGES {
@@ -71,7 +71,7 @@ fn the_component_that_was_created_is_watched_on_and_nothing_else_is_done() {
     }
 }
 
-/// The watch has not shown the change yet when a component is about to be created.
+/// The watch does not show the change yet when a component is about to be created.
 #[tokio::test]
 async fn a_change_that_only_the_second_look_sees_creates_nothing() {
     for (field, change) in CHANGES {
@@ -84,7 +84,7 @@ async fn a_change_that_only_the_second_look_sees_creates_nothing() {
     }
 }
 
-/// The definition of AppWrappers is that of CodeFlare, and the API server drops the record.
+/// The CustomResourceDefinition of AppWrappers is CodeFlare's, and the API server drops the record.
 #[test]
 fn a_record_that_the_api_server_drops_is_written_once() {
     let mut object = running(5);
@@ -107,7 +107,7 @@ fn a_record_that_the_api_server_drops_is_written_once() {
     }
 }
 
-/// Somebody takes the record away: it is written anew, unless what was created shows that the spec is another one.
+/// The record is removed: it is written again, unless the created objects show that the spec has changed.
 #[test]
 fn a_record_that_is_taken_away_is_written_anew_if_nothing_contradicts() {
     let mut object = running(5);

@@ -1,4 +1,4 @@
-//! A second look at hundreds of components counts for a second like any other, so it must be over by then.
+//! A second look at hundreds of components is valid for a second like any other, so it must finish within that.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::looks::LOOK_HOLDS;
 
 const SERVICES: usize = 127;
-/// Every request takes this long, as on a machine that has too much to do.
+/// Duration of every request, as on an overloaded machine.
 const SLOW: Duration = Duration::from_millis(300);
 
 fn service_kind() -> Kind {
@@ -41,7 +41,7 @@ fn suspending() -> Value {
     admit(object)
 }
 
-/// The API with these Services, each request of which is slow. It serves lists in pages.
+/// The API with these Services; every request is slow.
 fn slow_api(object: Value, services: Vec<Value>) -> FakeApi {
     FakeApi::new(move |asked| {
         let list = |items: &[Value]| {
@@ -88,7 +88,7 @@ async fn a_look_at_hundreds_of_components_is_over_within_its_second_also_on_a_sl
     assert_eq!(api.asked().len(), 5);
 }
 
-/// One is left, with and without its label. What the look has found without it is known from then on.
+/// One is left, with or without its label. The view keeps what the look has found without its label.
 #[tokio::test(start_paused = true)]
 async fn one_of_hundreds_that_is_left_is_found() {
     for labelled in [true, false] {
@@ -103,7 +103,7 @@ async fn one_of_hundreds_that_is_left_is_found() {
     }
 }
 
-/// What stands under the name of a component and cannot be read is not absent.
+/// An object with the name of a component that cannot be decoded is not absent.
 #[tokio::test(start_paused = true)]
 async fn one_that_nobody_can_read_is_not_taken_for_absent() {
     let (recovery, subject) = recovery_with(&suspending());
