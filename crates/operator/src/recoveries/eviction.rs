@@ -1,5 +1,6 @@
-//! The eviction recovery: all nodes in brief, and those whose eviction is requested at length, with their pods, their
-//! Leases and their attached volumes. Whatever changes on such a node wakes it; what its pods' verdicts rest on wakes them.
+//! The eviction recovery: basic data of all nodes, and full data of those whose eviction is requested, with their pods,
+//! Leases and attached volumes. Any change on such a node requeues it; its pods are requeued when their verdicts may
+//! change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -49,16 +50,15 @@ pub(super) use entry::ENTRY;
 pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
 use look::{parse_pod, read_works, read_zone};
 
-/// A write that the server refused is tried again after this time.
+/// Delay before a refused write is retried.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
-/// So much of the server's words on it is passed on.
+/// Limit on the part of the server's message that is passed on.
 const LONGEST_WORDS: usize = 400;
 
 const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
 /// The watches of pods, one for each node that is being evicted.
 const PODS: &str = "pods of evicted nodes";
 
-/// An object that the eviction recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Node {
@@ -68,7 +68,6 @@ pub(crate) enum Subject {
     Pod(Arc<PodSubject>),
 }
 
-/// A pod on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PodSubject {
     node: NodeName,
@@ -101,10 +100,8 @@ impl Subject {
     }
 }
 
-/// Why a node or a pod is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// A change from the watches and live reads.
 #[derive(Debug)]
 pub(crate) enum News {
     Node(Change<SeenNode>),
@@ -114,22 +111,22 @@ pub(crate) enum News {
     Work { pod: WorkKey, copies: Copies },
 }
 
-/// A pod whose claims and Job are read: its node, the number of the look at that node, and its UID.
+/// A pod whose claims and Job are read: its node, the number of the watch of that node's pods, and its UID.
 pub(crate) type WorkKey = (NodeName, u64, Uid);
 
-/// A node whose eviction is requested, and what is on it.
+/// A node whose eviction is requested, and its pods.
 #[derive(Debug)]
 struct Subjected {
     view: NodeView,
-    /// Tells this look at its pods from an earlier one.
+    /// Distinguishes this watch of its pods from an earlier one.
     number: u64,
     pods: BTreeMap<Uid, PodView>,
     pods_listed: bool,
-    /// The state for which its pods were last judged.
+    /// The state for which its pods were last requeued.
     woken_for: Option<Basis>,
 }
 
-/// The fields of a node on which its pods' verdicts rest, besides its Lease.
+/// The fields of a node that its pods' verdicts depend on, besides its Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Basis {
     ready: Ready,
@@ -159,7 +156,6 @@ impl Subjected {
     }
 }
 
-/// The nodes whose eviction is requested.
 #[derive(Debug)]
 pub(crate) struct Evictions {
     policy: Arc<EvictionPolicy>,
@@ -171,13 +167,13 @@ pub(crate) struct Evictions {
     attachments_listed: bool,
     close_ups: Wanted,
     works: WorkReads<WorkKey>,
-    /// Nodes whose pods are watched, with the number that tells this watch from an earlier one.
+    /// Nodes whose pods are watched, with the number that distinguishes this watch from an earlier one.
     watched: BTreeMap<NodeName, u64>,
-    /// True if the watches are declared as they are wanted now.
+    /// True if the wanted watches are declared.
     declared: bool,
     looks: Looks<NodeView>,
     next_number: u64,
-    /// The watch of nodes, once it has told something.
+    /// The watch of nodes, once it has delivered something.
     node_watch: Option<Arc<WatchHealth>>,
     attachment_watch: Arc<WatchHealth>,
 }
@@ -249,7 +245,7 @@ impl Evictions {
         }
     }
 
-    /// The pods of a node, if what their verdicts rest on has changed since they were last woken.
+    /// The pods of a node, if the state that their verdicts depend on has changed since they were last requeued.
     fn wake_pods(&mut self, name: &NodeName) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let basis = Some(Basis::of(&node.view));
@@ -260,7 +256,7 @@ impl Evictions {
         node.pod_subjects().collect()
     }
 
-    /// Nobody asks about this node any more; its pods are looked at once more, to be forgotten too.
+    /// Drops a node. Its pods are requeued once more, so that they are dropped too.
     fn forget(&mut self, name: &NodeName) -> Vec<Subject> {
         self.nodes.remove(name).map(|node| node.pod_subjects().collect()).unwrap_or_default()
     }
@@ -271,7 +267,7 @@ impl Evictions {
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
     }
 
-    /// Has read and watched what must be known of the nodes now.
+    /// Updates the watches and reads that the nodes need now.
     fn look_closely(&mut self) {
         let watched: BTreeMap<NodeName, u64> =
             self.nodes.iter().map(|(name, n)| (name.clone(), n.number)).collect();
@@ -279,7 +275,7 @@ impl Evictions {
             self.watched = watched;
             self.declared = false;
         }
-        // Until a finished one is Ready again, or asked for again, its Lease tells nothing new.
+        // Until a finished node is Ready or requested again, its Lease reveals nothing new.
         let matters = |n: &&Subjected| {
             let finished = n.view.progress.as_ref().is_some_and(|p| p.finished.is_some());
             let asked_again = || asked_in_person(&n.view).is_some() && n.view.no_execute().is_none();
@@ -289,7 +285,7 @@ impl Evictions {
         self.works.set(self.nodes.iter().flat_map(|(name, n)| self.works_to_read(name, n)).collect());
     }
 
-    /// Pods of a node that is being evicted, or was, whose claims and Job decide about them.
+    /// Pods of a node that is or was being evicted, whose claims and Job decide about them.
     fn works_to_read<'a>(
         &'a self,
         name: &'a NodeName,
@@ -321,7 +317,7 @@ impl Evictions {
             return Vec::new();
         }
         let mut woken = vec![Subject::node(name)];
-        // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
+        // A dead node's Lease does not change, and a live one affects its pods only if that was unknown.
         if before.is_fresh(now) != node.view.lease.is_fresh(now) || before == Lease::Unread {
             woken.extend(node.pod_subjects());
         }
@@ -334,7 +330,7 @@ impl Evictions {
     fn take_in_pods(&mut self, name: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
-        // Of most pods nobody needs to know more.
+        // Most pods need no further reads.
         let is_open = |pod: &PodView| pod.work.copies.is_unknown();
         let has_open_claims = match change {
             Change::Applied(mut pod) => {
@@ -432,7 +428,7 @@ impl Evictions {
         }
     }
 
-    /// The progress of all evictions.
+    /// Updates the metrics of all evictions.
     fn show(&self) {
         let is = |n: &&Subjected, started: bool, finished: bool| {
             let progress = n.view.progress.as_ref();
@@ -467,7 +463,7 @@ fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
     before.then(read, now)
 }
 
-/// The same of the heartbeat in a node's `Ready` condition.
+/// The heartbeat in a node's `Ready` condition after one more read.
 fn beat(before: Lease, read: Lease, now: Timestamp) -> Lease {
     let read = match read {
         Lease::Renewed { written, lasts, .. } => Some(NodeLease::new(written, lasts)),
@@ -476,7 +472,7 @@ fn beat(before: Lease, read: Lease, now: Timestamp) -> Lease {
     seen(before, read, now)
 }
 
-/// Takes in what is known of a node's kubelet, after what was known before.
+/// Adds the state of a node's kubelet, given what was known before.
 fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLease>, now: Timestamp) {
     let (of_lease, of_heartbeat) =
         before.map_or((Lease::Unread, Lease::Unread), |before| (before.lease, before.heartbeat));
@@ -484,14 +480,14 @@ fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLea
     view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
 }
 
-/// Facts about a pod that the watch does not tell. A pod's claims and its Job never change.
+/// Carries over facts about a pod that the watch does not deliver. A pod's claims and its Job never change.
 fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
     let Some(known) = known.get(&pod.pod.uid) else { return };
     pod.announced = known.announced;
     pod.work.copies = known.work.copies.clone();
 }
 
-/// Says whether an outage around a node blocks its eviction.
+/// Whether an outage around a node blocks its eviction.
 fn outage(node: Option<&NodeView>, now: Timestamp) -> Outage {
     match node.and_then(|node| node.despite_outage(now)) {
         Some(_) => Outage::Ignored,
@@ -599,7 +595,7 @@ impl Recovery for Evictions {
             copies: of_node
                 .map(|n| n.pods.iter().map(|(uid, pod)| (uid.clone(), pod.work.copies.clone())).collect())
                 .unwrap_or_default(),
-            // Of these no pod's verdict depends.
+            // No pod's verdict depends on these.
             attachments: of_node
                 .and_then(|_| self.attached_to(name))
                 .map(|all| all.into_iter().cloned().collect()),
@@ -621,7 +617,6 @@ impl Recovery for Evictions {
 }
 
 impl Evictions {
-    /// A step was carried out.
     fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node { name } = subject
             && let Some(node) = self.nodes.get_mut(name)
@@ -631,7 +626,7 @@ impl Evictions {
         match (subject, step) {
             (Subject::Node { name }, Step::EmitEvent(note)) => {
                 if let Some(node) = self.nodes.get_mut(name) {
-                    // The last of each kind is enough: the server's words on a refusal may be others every time.
+                    // The last of each kind is enough: the server's message on a refusal may differ every time.
                     let kind = |name: &str| name.split('.').next().map(str::to_owned);
                     node.view.told.retain(|told| kind(told) != kind(&note.name));
                     node.view.told.insert(note.name.clone());
@@ -646,11 +641,11 @@ impl Evictions {
             }
             (Subject::Node { .. }, _) => match answer {
                 Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
-                    // Whom else it concerns is woken when the watch brings the same.
+                    // Other affected subjects are requeued when the watch delivers the same state.
                     Ok(wire) => {
                         let counted = Arc::new(CountedNode::from(&wire));
                         let seen = SeenNode::new(&wire, &counted, &self.policy);
-                        // A node whose end the watch has told before the answer came must not come back.
+                        // If the watch reported its deletion before the answer arrived, the node must not come back.
                         let known = self.counted.get(&counted.node.name);
                         let is_there = known.is_some_and(|known| known.node == counted.node);
                         match Some(seen).filter(|seen| is_there && seen.view.is_some()) {
@@ -673,7 +668,6 @@ impl Evictions {
         }
     }
 
-    /// The server refused a step.
     fn refused(
         &mut self,
         subject: &Subject,
@@ -684,7 +678,7 @@ impl Evictions {
         let Subject::Node { name } = subject else { return Refused::Waits };
         let is_told = step.tells().is_some();
         let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
-        // Judged again, which says so on the node; and tried again later.
+        // Decided again, which reports the refusal on the node; retried later.
         node.view.refused.retain(|refusal| refusal.step != step.name());
         node.view.refused.push(Refusal {
             step: step.name(),

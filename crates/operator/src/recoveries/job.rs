@@ -1,6 +1,7 @@
-//! The Job recovery: Jobs that are ours, and the pods that they own or might own. A pod wakes its Job.
+//! The Job recovery: the Jobs that we manage, and the pods that they own or may adopt. A change of a pod requeues its
+//! Job.
 //!
-//! The view takes in the server's answer to every write of ours, so it is never behind our own steps, and a Job goes from
+//! The view applies the server's answer to each of our writes, so it is never behind our own steps, and a Job goes from
 //! one step to the next without waiting for the watch.
 
 use std::{
@@ -61,13 +62,13 @@ pub(super) use entry::ENTRY;
 const JOBS: Target = Target::all("jobs", "/apis/batch/v1/jobs");
 const PODS: Target = Target::all("job pods", "/api/v1/pods");
 
-/// The pause after the first pod that the server refused to make or to delete, and the longest one.
+/// The backoff after the first pod that the server refused to create or delete, and its maximum.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A judgement of a Job takes about this long for each of its pods.
+/// A decision about a Job takes about this long per pod.
 const EFFORT_PER_POD: Duration = Duration::from_nanos(500);
 
-/// The judged object: a Job that exists or existed, or a pod without owner that still has our finalizer.
+/// The object of a decision: a Job that exists or existed, or a pod without an owner that still has our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     Job(Arc<JobRef>),
@@ -83,22 +84,21 @@ impl fmt::Display for Subject {
     }
 }
 
-/// A change of a Job or of a pod.
 #[derive(Debug)]
 pub(crate) enum News {
     Job(Change<SeenJob>),
     Pod(Change<SeenPod>),
-    /// Part of a list, which ends with the change that it is.
+    /// Part of a list. The last part comes as a `Change`.
     SomeJobs(Part<SeenJob>),
     SomePods(Part<SeenPod>),
-    /// Pods that were there before a Job whose selector matches them.
+    /// Pods that existed before a Job whose selector matches them.
     Found {
         wanted: Wanted,
         strays: Vec<Stray>,
     },
 }
 
-/// A Job that is ours, or that another controller is named for.
+/// A Job that we manage, or one with another `managedBy`.
 #[derive(Debug)]
 pub(crate) enum SeenJob {
     Ours(Box<JobView>),
@@ -114,42 +114,40 @@ impl SeenJob {
     }
 }
 
-/// A Job and what is remembered of it.
 #[derive(Debug)]
 struct KnownJob {
     view: JobView,
     memory: Memory,
-    /// The number of refused pods, and of refused deletions, since the last success.
+    /// Consecutive refusals to create pods, and to delete pods.
     refusals: u32,
     undeleted: u32,
-    /// The status whose pods and end are in our figures; none when its end is. The view may show our next one before its
-    /// answer is in.
+    /// The status up to which metrics are counted; `None` once its end is. The view may show our next status before its
+    /// answer arrives.
     counted: Option<Box<JobStatus>>,
 }
 
-/// The part of a status from which our metrics may still grow.
+/// The status from which metrics may still grow; `None` if it is finished.
 fn uncounted_yet(status: &JobStatus) -> Option<Box<JobStatus>> {
     status.finished().is_none().then(|| Box::new(status.clone()))
 }
 
-/// The Jobs that are ours and the pods around them.
 #[derive(Debug)]
 pub(crate) struct Jobs {
     policy: Arc<JobPolicy>,
     metrics: JobMetrics,
     jobs: BTreeMap<Uid, Box<KnownJob>>,
-    /// Jobs for which another controller is named, to count each once.
+    /// Jobs with another `managedBy`, so that each is counted once.
     others: BTreeSet<Uid>,
-    /// True if a list of each is in. Before that nothing is judged: what is missing may only be unseen.
+    /// True once listed. Before that nothing is decided: a missing object may only be unseen.
     jobs_listed: bool,
     pods_listed: bool,
-    /// The numbers of the histories in which they were listed. Between the two lists after revisions went backwards, Jobs
-    /// that never were would be given pods.
+    /// The epochs of the histories in which they were listed. Between the two lists after revisions went backwards,
+    /// Jobs that never existed would get pods.
     jobs_epoch: u64,
     pods_epoch: u64,
-    /// The number of lists of Jobs that had been requested when the last one was read. One is requested when a term begins.
+    /// How many lists of Jobs had been requested when the last one was read. One is requested when a term begins.
     asked: u64,
-    /// UIDs in the list that is coming in.
+    /// UIDs in the list that is being received.
     jobs_in_list: Option<BTreeSet<Uid>>,
     pods_in_list: Option<BTreeSet<Uid>>,
     pods: Rows<Arc<JobRef>, PodView>,
@@ -157,7 +155,8 @@ pub(crate) struct Jobs {
     gone: Gone,
     interest: Interest,
     lookups: Lookups,
-    /// The names that were known when all else was dropped: a name is not used again even if its pod was never created.
+    /// The names that were known when everything else was dropped: a name is not used again even if its pod was never
+    /// created.
     old_names: BTreeMap<Uid, UsedNames>,
     job_watch: Arc<WatchHealth>,
     pod_watch: Arc<WatchHealth>,
@@ -200,7 +199,7 @@ impl Jobs {
         }
     }
 
-    /// Takes in a Job unless a later state of it is known.
+    /// Applies a Job unless a later state is known.
     fn take_job(&mut self, mut view: JobView, told: Told) -> Vec<Subject> {
         let job = view.job.clone();
         let finished = view.status.finished().is_some();
@@ -242,7 +241,7 @@ impl Jobs {
         woken
     }
 
-    /// From now on the Job may adopt pods, if it could not before. Those that it finds are its own news.
+    /// From now on the Job may adopt pods, if it could not before. The pods that it finds arrive as a separate message.
     fn begin_to_adopt(&mut self, job: &Arc<JobRef>) {
         let Some(known) = self.jobs.get(&job.uid) else { return };
         let reads_pods = {
@@ -257,7 +256,7 @@ impl Jobs {
             pod.selected.ask(&selector);
         }
         self.place_those_made_for(&job.uid);
-        // Pods that were read before the Job was known are not kept, so they must be searched for.
+        // Pods that were read before the Job was known are not kept, so they must be looked up.
         if reads_pods && !is_generated(job, &selector) {
             self.lookups.ask(job, &selector);
         }
@@ -274,13 +273,12 @@ impl Jobs {
         let Some(known) = self.jobs.remove(uid) else { return Vec::new() };
         let job = known.view.job;
         self.interest.state().jobs.remove(uid);
-        // Pods that it might have adopted may have been orphaned with it, and told before its end was.
+        // Pods that it might have adopted may have been orphaned with it, and the watch may have shown that first.
         let mut woken = self.cease_to_adopt(&job);
         woken.push(Subject::Job(job));
         woken
     }
 
-    /// Takes in a part of a list of Jobs.
     fn list_jobs(&mut self, Part { all, revision, anew }: Part<SeenJob>) -> Vec<Subject> {
         let mut woken = Vec::new();
         if self.jobs_in_list.is_none() && anew {
@@ -292,7 +290,7 @@ impl Jobs {
                 woken.extend(self.drop_job(&uid));
             }
             self.others.clear();
-            // Until all parts are in, pods whose Job is still to come seem to be left over.
+            // Until all parts are in, pods seem to be orphaned if their Job is in a later part.
             self.jobs_listed = false;
         }
         let in_list = self.jobs_in_list.get_or_insert_default();
@@ -303,7 +301,7 @@ impl Jobs {
         woken
     }
 
-    /// The whole list is in: what is not in it is gone.
+    /// The list is complete: Jobs that are not in it are gone.
     fn jobs_are_listed(&mut self) {
         let in_list = self.jobs_in_list.take().unwrap_or_default();
         let gone: Vec<Uid> = self.jobs.keys().filter(|uid| !in_list.contains(*uid)).cloned().collect();
@@ -322,11 +320,10 @@ impl Jobs {
         self.interest.jobs_are_listed();
     }
 
-    /// Takes in a part of a list of pods.
     fn list_pods(&mut self, Part { all, revision, anew }: Part<SeenPod>) {
         if self.pods_in_list.is_none() && anew {
             self.forget_all_pods();
-            // Until all parts are in, a Job that has pods seems to have none.
+            // Until all parts are in, a Job with pods may seem to have none.
             self.pods_listed = false;
             // The memory of Jobs came from pods that may never have existed.
             for known in self.jobs.values_mut() {
@@ -351,7 +348,6 @@ impl Jobs {
     }
 }
 
-/// A state at a revision.
 trait Revised {
     fn revision(&self) -> Revision;
 }
@@ -384,7 +380,7 @@ impl Recovery for Jobs {
         let pods = Feed::watch_in_parts(PODS, kept, &self.pod_watch, |change| {
             in_parts(change, News::SomePods, News::Pod)
         });
-        // Which pods matter is known when the Jobs are.
+        // The Jobs decide which pods matter, so they are listed first.
         let pods = pods.listed_to_lead().after(async move { interest.until_jobs_are_listed().await });
         let found = Feed::reads("lookups", move |client, news| look_up(client, requests, stands_in, news));
         Some(vec![jobs, pods, found])
@@ -396,14 +392,14 @@ impl Recovery for Jobs {
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),
             News::SomeJobs(part) => self.list_jobs(part),
             News::Job(Change::Reset { all, asked, revision: moment }) => {
-                // A Job that is not in the list any more is judged a last time.
+                // A Job that is no longer in the list is decided a last time.
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
                 self.list_jobs(Part { all, revision: moment.revision, anew: moment.anew });
                 self.jobs_are_listed();
                 self.jobs_listed = true;
                 if std::mem::replace(&mut self.asked, asked) != asked {
                     for known in self.jobs.values_mut() {
-                        // Whoever led before us has counted it.
+                        // The previous leader has counted it.
                         known.counted = uncounted_yet(&known.view.status);
                     }
                 }
@@ -503,7 +499,6 @@ impl Recovery for Jobs {
 }
 
 impl Jobs {
-    /// A step was carried out.
     fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         let Subject::Job(job) = subject else {
             if let Step::RemoveFinalizer { pod, .. } = step {
@@ -555,7 +550,7 @@ impl Jobs {
             Step::PatchJobStatus { status, .. } => {
                 let Written::Object(text) = answer else { return View::Lags };
                 let Ok(view) = read_job(text) else { return View::Lags };
-                // A Job whose end the watch has told before the answer came must not come back.
+                // If the watch reported its deletion before the answer arrived, the Job must not come back.
                 let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Shows };
                 known.memory.status_written = Some(now);
                 known.memory.made_pods = false;
@@ -566,27 +561,26 @@ impl Jobs {
                 self.job_watch.saw(view.revision());
                 self.take_job(view, Told::Alone);
             }
-            // The watch tells of its end.
+            // The watch reports the deletion.
             Step::DeleteJob { .. } => {}
-            // Its steps are told one by one.
+            // Its steps are reported one by one.
             Step::AtOnce { .. } => {}
         }
         View::Shows
     }
 
-    /// The event about a step that was carried out, if only the server's answer contains it.
+    /// The event about a completed step, if it needs the server's answer.
     fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
         let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
         let Written::Object(text) = answer else { return None };
         let seen = read_pod(text, self.policy.unmanaged_jobs).ok()?;
-        // Somebody else's pod of that name is nothing that we made.
+        // An existing pod of that name with another owner was not created by us.
         match seen {
             SeenPod::OfJob { owner, pod } if owner.uid == job.uid => Some(created_note(job, &pod.pod)),
             SeenPod::OfJob { .. } | SeenPod::Stray(_) | SeenPod::Bare { .. } => None,
         }
     }
 
-    /// The server refused a step.
     fn refused(&mut self, subject: &Subject, step: &Step, refusal: &Refusal, now: Timestamp) -> Refused {
         let Subject::Job(job) = subject else { return Refused::Waits };
         let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
@@ -614,11 +608,11 @@ impl Jobs {
             | Step::ReleasePod { .. }
             | Step::DeleteJob { .. } => return Refused::Waits,
         };
-        // Nothing can be made in a namespace that is going away, and nobody reads about it there.
+        // Nothing can be created in a terminating namespace, and no user reads events there.
         Refused::Judged((!refusal.namespace_terminates).then(|| Box::new(note)))
     }
 
-    /// Counts a Job that was looked after once.
+    /// Counts one sync of a Job.
     fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
         let Subject::Job(job) = subject else { return };
         let Some(KnownJob { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
@@ -637,14 +631,14 @@ impl Jobs {
     }
 }
 
-/// A live question about a Job: is it really gone, or is it still as it was judged?
+/// The second look at a Job: is it really gone, or still as it was decided?
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     subject: Subject,
     pods: Vec<PodView>,
     strays: Vec<Stray>,
     memory: Memory,
-    /// When it was judged. At a later time something else may come first, and what was asked for is wanted all the same.
+    /// When it was decided. At a later time another rule may apply first, but the requested step is still wanted.
     judged: Timestamp,
     policy: Arc<JobPolicy>,
 }
@@ -689,21 +683,18 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-/// Reads a Job live.
 async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
     let text = live::get(client, &format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")).await?;
     text.map(|text| parse_live(&text)).transpose()
 }
 
-/// Reads a Job from the API's text.
 fn parse_live(text: &str) -> kube::Result<JobView> {
     read_job(text).map_err(kube::Error::SerdeError)
 }
 
-/// Reads the pods that a Job owns live.
 async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
     let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
-    // If a Job that does not name us is ours at all, then because we stand in for the built-in controller.
+    // A Job that does not name us in `managedBy` is ours only if we replace the built-in controller.
     let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);
     let owned = |wire: PodWire| match SeenPod::new(wire, stands_in) {
         SeenPod::OfJob { owner, pod } if owner.uid == job.job.uid => Some(*pod),

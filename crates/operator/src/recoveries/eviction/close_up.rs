@@ -1,6 +1,6 @@
-//! Reads of the Leases of the few nodes that are being evicted, every few seconds.
+//! Reads the Leases of the nodes that are being evicted, every few seconds.
 //!
-//! All Leases of a cluster change all the time; of these nodes there are few.
+//! All Leases of a cluster change all the time, so they are not watched; there are few such nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,18 +19,17 @@ use tokio::{
 use super::News;
 use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
-/// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before anything is done to a pod.
+/// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before any write to a pod.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);
-/// Of many nodes each is read less often, so that all together are read no more often than this.
+/// With many nodes each is read less often, so that all reads together keep this distance.
 const BETWEEN_LEASES: Duration = Duration::from_millis(100);
-/// A read that is not answered by then is made again.
+/// Timeout of a read, after which it is repeated.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The reads that the recovery wants, and that the readers carry out. Clones share it.
+/// The nodes whose Leases the recovery wants, and that the readers follow. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wanted(Arc<(Mutex<BTreeSet<NodeName>>, Notify)>);
 
 impl Wanted {
-    /// Wants this from now on.
     pub(crate) fn set(&self, wanted: BTreeSet<NodeName>) {
         let mut now = self.state();
         if *now != wanted {
@@ -39,12 +38,10 @@ impl Wanted {
         }
     }
 
-    /// The reads that are wanted now.
     pub(crate) fn now(&self) -> BTreeSet<NodeName> {
         self.state().clone()
     }
 
-    /// The time between two reads of each Lease.
     fn lease_period(&self) -> Duration {
         let nodes = u32::try_from(self.state().len()).unwrap_or(u32::MAX);
         LEASE_PERIOD.max(BETWEEN_LEASES.saturating_mul(nodes))
@@ -55,7 +52,7 @@ impl Wanted {
     }
 }
 
-/// Follows what is wanted until nobody listens any more.
+/// Reads the wanted Leases until the receiver is gone.
 pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
     let mut looks = JoinSet::new();
     let mut read: BTreeMap<NodeName, AbortHandle> = BTreeMap::new();
@@ -72,7 +69,7 @@ pub(crate) async fn look(client: Client, wanted: Wanted, news: Outbox<News>) {
             biased;
             () = news.closed() => return,
             () = wanted.0.1.notified() => {}
-            // Only to take note of those that ended.
+            // Only to collect the tasks that ended.
             Some(_) = looks.join_next(), if !looks.is_empty() => {}
         }
     }
@@ -85,7 +82,7 @@ fn stays(is_wanted: bool, look: &AbortHandle) -> bool {
     is_wanted
 }
 
-/// Reads a Lease now, and then by the clock. Each node has reads of its own, so that one that hangs holds up no other.
+/// Reads a Lease now, and then periodically. Each node has its own task, so that a hanging read delays no other.
 async fn read_lease(client: kube::Client, node: NodeName, wanted: Wanted, news: Outbox<News>) {
     loop {
         let began = Instant::now();

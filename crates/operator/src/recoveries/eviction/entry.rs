@@ -41,7 +41,7 @@ pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {
 
 fn settings(configuration: &Configuration) -> Option<String> {
     let mut settings = configuration.eviction.clone();
-    // A rule of zombie recovery taints nodes, too, and takes that taint off by the same setting.
+    // A rule of zombie recovery also taints nodes, and removes that taint by the same setting.
     let taints = |rule: &FailureRecoveryRule| matches!(rule, FailureRecoveryRule::TaintNodeOutOfService(_));
     if configuration.controllers.enabled(Controller::Zombie)
         && configuration.failure_recovery_policy.rules.iter().any(taints)
@@ -68,7 +68,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of("", "nodes/status").everywhere(&[Verb::Patch]),
         Resource::POD_STATUS.everywhere(&[Verb::Patch]),
         Resource::PODS.everywhere(&[Verb::Delete]),
-        // A volume that must stay is known by the claim that it is bound to.
+        // A volume that must stay is identified by the claim that it is bound to.
         Resource::of("", "persistentvolumes").everywhere(&[Verb::Get]),
     ]);
     rights

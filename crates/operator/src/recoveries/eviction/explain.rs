@@ -17,7 +17,7 @@ use super::{
 };
 use crate::explain::{Answer, Answering, Question, cannot_read};
 
-/// Only a pod on a node that has anything to do with evictions is this recovery's.
+/// Only a pod on a node that is involved in an eviction concerns this recovery.
 pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let policy = EvictionPolicy::new(question.configuration);
@@ -75,7 +75,7 @@ async fn judged_node(question: &Question<'_>) -> kube::Result<Answer> {
         decide_node(&Scene { node, pods, attachments, zone }, &policy, time.server())
     };
     let mut judgement = judge(&node);
-    // Only the operator knows which events it recorded; here they count as told if any were.
+    // Only the operator knows which events it recorded; here they count as recorded if there are any.
     if !question.history.is_empty() {
         node.told = told_by(judgement.verdict.actions());
         judgement = judge(&node);
@@ -92,7 +92,7 @@ fn told_by(steps: &[Step]) -> BTreeSet<String> {
     steps.iter().filter_map(name).collect()
 }
 
-/// A node that has anything to do with evictions, with its Lease.
+/// A node that is involved in an eviction, with its Lease.
 async fn concerned_node(
     question: &Question<'_>,
     policy: &EvictionPolicy,

@@ -1,4 +1,4 @@
-//! Second looks, and reads of single objects for those who ask.
+//! Second looks, and live reads of single objects for other callers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -26,20 +26,18 @@ use crate::{
     work::{read_copies, read_copies_or_why_not},
 };
 
-/// A live question about a node or a pod.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     pub(super) subject: Subject,
-    /// The pod as it was judged.
+    /// The pod as it was decided.
     pub(super) pod: Option<PodView>,
-    /// The node as it was judged.
+    /// The node as it was decided.
     pub(super) known: Option<NodeView>,
     /// True if the pods of the node are known.
     pub(super) pods_listed: bool,
-    /// What the claims and Jobs of its pods say, by the pod's UID.
+    /// The results for the claims and Jobs of its pods, by the pod's UID.
     pub(super) copies: BTreeMap<Uid, Copies>,
     pub(super) attachments: Option<Vec<AttachmentView>>,
-    /// The nodes of its zone.
     pub(super) zone: Vec<NodeStanding>,
     pub(super) policy: Arc<EvictionPolicy>,
     pub(super) looks: Looks<NodeView>,
@@ -58,8 +56,8 @@ impl Inquiry {
         Ok(Some(view))
     }
 
-    /// What the claims and the Job of a pod say, read again if that decides about it: it may have changed since it was read.
-    /// If it comes to decide about it meanwhile, it is not known.
+    /// The result for the claims and the Job of a pod, read again if it decides about the pod: it may have changed
+    /// since. If it only now becomes relevant, it is unknown.
     async fn copies(&self, client: &Client, mut pod: PodView) -> kube::Result<Copies> {
         if pod.work.copies == Copies::Allowed && !(pod.work.claims.is_empty() && pod.work.job.is_none()) {
             pod.work.copies = Copies::Unread;
@@ -70,8 +68,8 @@ impl Inquiry {
         }
     }
 
-    /// Reads the pods together with the node if it is being evicted, as far as is known. If it is not, only that they are known
-    /// matters.
+    /// Reads the pods together with the node if it is being evicted, as far as is known. Otherwise it only matters
+    /// whether they are known.
     async fn pods(&self, client: &Client, node: &NodeName) -> kube::Result<Option<Vec<PodView>>> {
         if !self.known.as_ref().is_some_and(is_being_emptied) {
             return Ok(self.pods_listed.then(Vec::new));
@@ -108,7 +106,7 @@ impl LiveInquiry for Inquiry {
                 let node = self.looks.at(node, sight, self.node(client, node, now));
                 let (node, copies) = try_join(node, self.copies(client, pod.clone())).await?;
                 pod.work.copies = copies;
-                // Another Node of that name is another machine, whatever is written on it.
+                // Another Node of that name is another machine, whatever its annotations say.
                 let is_judged =
                     |node: &NodeView| self.known.as_ref().is_none_or(|known| known.node == node.node);
                 let node = node.filter(is_judged);
@@ -131,7 +129,7 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-/// True if its pods are failed and deleted now.
+/// True if its pods are being failed and deleted now.
 pub(super) fn is_being_emptied(node: &NodeView) -> bool {
     node.progress.as_ref().is_some_and(|progress| progress.finished.is_none() && progress.stopped.is_none())
 }
@@ -142,12 +140,11 @@ pub(crate) async fn read_node(client: &Client, name: &NodeName) -> kube::Result<
     text.map(|text| parse_node(&text)).transpose()
 }
 
-/// Reads a node from the API's text, without its Lease.
+/// Decodes a node, without its Lease.
 pub(crate) fn parse_node(text: &str) -> kube::Result<NodeView> {
     Ok(read::<NodeWire>(text)?.view())
 }
 
-/// Reads a pod live.
 async fn read_pod(
     client: &Client,
     namespace: &str,
@@ -158,12 +155,10 @@ async fn read_pod(
     text.map(|text| parse_pod(&text, gate)).transpose()
 }
 
-/// Reads a pod from the API's text.
 pub(super) fn parse_pod(text: &str, gate: &GatePolicy) -> kube::Result<PodView> {
     Ok(read::<PodWire>(text)?.view(gate))
 }
 
-/// Reads the pods of a node live.
 pub(crate) async fn read_pods(
     client: &Client,
     node: &NodeName,
@@ -173,13 +168,11 @@ pub(crate) async fn read_pods(
     live::list(client, "/api/v1/pods", &selector, |pod: PodWire| Some(pod.view(gate))).await
 }
 
-/// Reads the volumes attached to a node live.
 pub(crate) async fn read_attachments(client: &Client, node: &NodeName) -> kube::Result<Vec<AttachmentView>> {
     let to_it = |wire: AttachmentWire| Some(wire.view()).filter(|attachment| attachment.node == *node);
     live::list(client, &ATTACHMENTS.path, "", to_it).await
 }
 
-/// Counts the nodes of a zone live.
 pub(crate) async fn read_zone(
     client: &Client,
     zone: &str,
@@ -194,7 +187,7 @@ pub(crate) async fn read_zone(
     Ok(census.zone(zone))
 }
 
-/// Reads what a node's Lease says to somebody who sees the node for the first time.
+/// Adds a node's Lease for a caller that sees the node for the first time.
 pub(crate) async fn read_lease(client: &Client, node: &mut NodeView, now: Timestamp) -> kube::Result<()> {
     let lease = live::node_lease(client, &node.node.name).await?;
     observe(node, None, lease, now);

@@ -18,7 +18,7 @@ struct StateLabel {
     state: &'static str,
 }
 
-/// The metrics of the eviction recovery. Clones share them.
+/// Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EvictionMetrics {
     nodes: Family<StateLabel, Gauge>,
@@ -33,7 +33,7 @@ impl EvictionMetrics {
         metrics
     }
 
-    /// Shows how many nodes are in which state of their eviction, and how many pods are on them.
+    /// Sets how many nodes are in which state of their eviction, and how many pods are on them.
     pub(crate) fn evictions(&self, nodes: &[(&'static str, usize)], pods: usize) {
         for (state, nodes) in nodes {
             self.nodes.get_or_create(&StateLabel { state }).set(as_gauge(*nodes));

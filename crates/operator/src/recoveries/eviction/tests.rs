@@ -1,4 +1,4 @@
-//! Which change wakes which subject, and the reading of Leases.
+//! Which change requeues which subject, and the evaluation of Leases.
 
 use std::time::Duration;
 
@@ -96,13 +96,13 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
     assert!(evictions.nodes["a"].view.told.contains("told"), "what was told stays told");
     let echo = news(&evictions, begun);
     assert_eq!(names(&evictions.hear(echo, at(1))), ["node a", "pod ns/p"]);
-    // News of the watch about the time before come late.
+    // An event of the watch from before the write arrives late.
     let late = news(&evictions, node("3", &["NoSchedule"], None));
     assert_eq!(names(&evictions.hear(late, at(1))), ["node a"]);
     assert!(evictions.nodes["a"].view.progress.is_some());
 }
 
-/// A backup was restored: numbers begin anew, and what was known is of another past.
+/// A backup was restored: revisions restart, and everything known is void.
 #[test]
 fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
     for (moment, believed) in [(Moment::anew("20"), true), ("99".into(), true), ("20".into(), false)] {
@@ -149,7 +149,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     let again = news(&evictions, node("8", &["NoSchedule"], None));
     evictions.hear(again, at(2));
     assert_eq!(evictions.watched["a"], 2, "another look than the first");
-    // A late answer to the first look is not about this one.
+    // A late message of the first watch does not belong to this one.
     let late = News::Pod { node: "a".into(), number: 1, change: Box::new(Change::Applied(pod())) };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
     assert!(evictions.nodes["a"].pods.is_empty() && !evictions.nodes["a"].pods_listed);
@@ -171,7 +171,7 @@ fn a_lease_that_moves_shows_life_whatever_its_clock() {
     assert_eq!(seen(second, None, at(60)), Lease::None);
     let appears = seen(Lease::None, read(0), at(5));
     assert_eq!(appears, Lease::Renewed { written: at(0), heard: at(5), lasts, moves: true });
-    // Half an hour ahead: dead or alive, it was not heard of after now.
+    // Half an hour ahead: dead or alive, its last sign of life is not in the future.
     let ahead = seen(Lease::Unread, read(1800), at(0));
     assert_eq!(seen(ahead, read(1800), at(40)), ahead);
     assert!(ahead.is_fresh(at(39)) && !ahead.is_fresh(at(40)));
@@ -230,7 +230,7 @@ fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_someb
     assert!(wanted(&evictions), "our taint was taken off, and the request stands");
 }
 
-/// A server with the node of [`begun`], whose every answer takes so long.
+/// A server with the node of [`begun`], with this delay before every answer.
 fn server(round_trip: Duration) -> FakeApi {
     FakeApi::behind(
         move || round_trip,
@@ -260,7 +260,7 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let judgement =
         inquiry.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(judgement.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
-    // Timers are as fine as a millisecond.
+    // Timers have a precision of a millisecond.
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
     assert_eq!(api.asked().len(), 3, "node, Lease and pods");
 }
@@ -290,7 +290,7 @@ fn uncertain() -> Evictions {
     Evictions::new(policy, EvictionMetrics::default())
 }
 
-/// Begun on the word of a taint that proves nothing.
+/// Begun because of a taint that proves nothing.
 fn unproven(revision: &str) -> Value {
     let mut node = node(
         revision,
@@ -366,10 +366,10 @@ fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     assert_eq!(wanted(&evictions), 0);
     tell(&mut evictions, Change::Applied(claiming(&json!([claim("data")]))));
     assert_eq!(evictions.nodes["a"].pods["pod-uid"].work.copies, Copies::Allowed, "its claims do not change");
-    // A late answer to an earlier look is not about this one.
+    // A late answer to an earlier watch does not belong to this one.
     let late = News::Work { pod: ("a".into(), 7, "pod-uid".into()), copies: Copies::Unread };
     assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
-    // A person's word is proof: nobody asks for claims.
+    // A user's request is proof: claims are not read.
     let mut evictions = begun_with(claiming(&json!([claim("data")])));
     assert_eq!(wanted(&evictions), 0);
     let returned = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","returned":"2026-01-02T03:05:05Z"}"#;
@@ -388,7 +388,7 @@ fn begun_with(pod: PodView) -> Evictions {
     evictions
 }
 
-/// The claim is deleted and made anew for one node only, between the judgement and the second look.
+/// The claim is deleted and created again for one node only, between the decision and the second look.
 #[tokio::test(start_paused = true)]
 async fn a_second_look_reads_claims_too() {
     for (modes, act) in [(json!(["ReadWriteMany"]), true), (json!(["ReadWriteOnce"]), false)] {
@@ -419,7 +419,7 @@ async fn a_second_look_reads_claims_too() {
     }
 }
 
-/// Another machine registers under the name, and somebody has copied all that was on the first Node.
+/// Another machine registers under the name, with a copy of everything that was on the first Node.
 #[tokio::test(start_paused = true)]
 async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
     let evictions = begun();
@@ -462,7 +462,7 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
         condition.message
     );
     assert_eq!((condition.reason, note.reason.as_ref()), ("WriteRefused", "WriteRefused"));
-    // An event that is refused is none of that: everything about the node waits.
+    // A refused event is different: the whole node backs off.
     assert!(matches!(
         evictions.refused(&subject, event, &executor::Refusal::saying("no"), at(1)),
         Refused::Waits
@@ -512,7 +512,7 @@ fn a_heartbeat_that_moves_shows_life_where_there_is_no_lease() {
         Lease::None,
         "nobody but a kubelet counts"
     );
-    // Ten minutes behind, as its clock says.
+    // Ten minutes behind, by its own clock.
     let first = see(10, beating("3", "True", Some(at(-590)), Some(at(-590))));
     assert!(first.is_fresh(at(49)), "it appeared");
     let lost = see(100, beating("4", "Unknown", Some(at(-590)), Some(at(100))));

@@ -1,4 +1,4 @@
-//! The kept fields of nodes, pods and attached volumes, and how they are read.
+//! The kept fields of nodes, pods and attached volumes, and how they are decoded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,14 +20,15 @@ use crate::{
     work::{VolumeWire, WorkAnnotations, work},
 };
 
-/// A heartbeat counts for this long: node lifecycle waits as long by default before it marks a node unreachable.
+/// A heartbeat is valid for this long: by default, the node lifecycle controller waits as long before it marks a node
+/// unreachable.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
-/// All that is kept of a node that nobody asks to empty, and the rest of one that somebody does.
+/// The basic data of a node, and its full view if its eviction is requested.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(crate) counted: Arc<CountedNode>,
-    /// There only if its eviction is asked for or has begun.
+    /// Present only if its eviction is requested or has begun.
     pub(crate) view: Option<Box<NodeView>>,
 }
 
@@ -43,7 +44,6 @@ impl SeenNode {
     }
 }
 
-/// Every pod of a node.
 pub(crate) struct Pods(pub(super) Arc<EvictionPolicy>);
 
 impl Project for Pods {
@@ -55,7 +55,6 @@ impl Project for Pods {
     }
 }
 
-/// Every attached volume, with its UID.
 pub(crate) struct Attachments;
 
 impl Project for Attachments {
@@ -68,7 +67,7 @@ impl Project for Attachments {
 }
 
 impl NodeWire {
-    /// True if it may have to be looked at: its eviction may be asked for or have begun.
+    /// True if its eviction may be requested or may have begun.
     pub(crate) fn may_be_evicted(&self, policy: &EvictionPolicy) -> bool {
         let annotations = &self.metadata.annotations;
         annotations.eviction.is_some()
@@ -77,7 +76,7 @@ impl NodeWire {
             || self.spec.taints.iter().any(|taint| policy.concerns(&taint.into()))
     }
 
-    /// The node, without what only its Lease and our memory tell. Its heartbeat is as it was written.
+    /// The node, without the state from its Lease and our memory. Its heartbeat is as written.
     pub(crate) fn view(&self) -> NodeView {
         let NodeWire { metadata, spec, status } = self;
         let annotations = &metadata.annotations;
@@ -111,8 +110,8 @@ impl NodeWire {
     }
 }
 
-/// What a kubelet last said of itself in its node's `Ready` condition. Others set that to Unknown and leave the heartbeat;
-/// where there is none, the change to what a kubelet says counts.
+/// The kubelet's last heartbeat in its node's `Ready` condition. The node lifecycle controller sets the status to
+/// Unknown and leaves the heartbeat. Without a heartbeat, the transition to a status of the kubelet counts.
 fn heartbeat(conditions: &[Condition]) -> Lease {
     let by_kubelet = node_ready(conditions) != Ready::Unknown;
     let time = condition(conditions, "Ready")
@@ -153,7 +152,7 @@ pub(crate) struct PodStatus {
 impl PodWire {
     pub(crate) fn view(self, gate: &GatePolicy) -> PodView {
         let PodWire { metadata, spec, status } = self;
-        // The claim of a volume that lives as long as its pod is named after both.
+        // The claim of an ephemeral volume is named after the pod and the volume.
         let own_claim = |volume: &VolumeWire| Claim {
             namespace: metadata.namespace.clone(),
             name: format!("{}-{}", metadata.name, volume.name),

@@ -49,7 +49,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
     rights.extend([
         Resource::EVENTS.everywhere(&[Verb::Create]),
         Resource::of("batch", "jobs/status").everywhere(&[Verb::Patch]),
-        // An owner reference that blocks the owner's deletion needs the right to hold the owner up.
+        // An owner reference with `blockOwnerDeletion` requires permission to update the owner's finalizers.
         Resource::of("batch", "jobs/finalizers").everywhere(&[Verb::Update]),
         Resource::PODS.everywhere(&[Verb::Create, Verb::Patch, Verb::Delete]),
     ]);

@@ -35,7 +35,7 @@ pub(super) fn job<'a>(question: &'a Question<'a>) -> Answering<'a> {
     .boxed()
 }
 
-/// The wait of each index, lowest first; nothing if none waits.
+/// What each index waits for, lowest first; `None` if none waits.
 fn told(all: &[Waiting]) -> Option<Detail> {
     if all.is_empty() {
         return None;
@@ -51,7 +51,7 @@ fn told(all: &[Waiting]) -> Option<Detail> {
     };
     Some(Detail {
         key: "waiting",
-        // Strings and times always have a JSON form.
+        // Strings and times always serialize to JSON.
         value: serde_json::to_value(all).unwrap_or_default(),
         title: if indexed { "What each index waits for" } else { "What its pods wait for" }.to_owned(),
         lines: all.iter().map(line).collect(),

@@ -1,5 +1,5 @@
-//! What is kept of Jobs and pods where they are read, and how it comes in: a long list in parts, so that others have their
-//! turn between them.
+//! Selects which Jobs and pods are kept as they are read, and splits long lists into parts, so that other tasks get
+//! their turn in between.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     watch::{Change, Project},
 };
 
-/// So many objects of a list are taken in at a time.
+/// Objects of a list that are processed at a time.
 const PART: usize = 25;
 
 pub(super) struct OurJobs(pub(super) Arc<JobPolicy>);
@@ -35,15 +35,15 @@ impl Project for OurJobs {
     }
 }
 
-/// The name of another controller as a metric's label. Anybody who may create Jobs can make names up, so only those are
-/// told apart that are known.
+/// The name of another controller as a metric's label. Any user who may create Jobs can make names up, so only known
+/// ones get their own label.
 fn controller_label(name: &str) -> &'static str {
     const KNOWN: [&str; 1] = ["kueue.x-k8s.io/multikueue"];
     KNOWN.into_iter().find(|known| *known == name).unwrap_or("other")
 }
 
 pub(super) struct PodsOfJobs {
-    /// True if we stand in for the built-in controller.
+    /// True if we replace the built-in controller.
     pub(super) stands_in: bool,
     pub(super) interest: Interest,
 }
@@ -61,7 +61,7 @@ impl Project for PodsOfJobs {
     }
 }
 
-/// Part of a list, of which more follows.
+/// Part of a list; more parts follow.
 #[derive(Debug)]
 pub(crate) struct Part<T> {
     pub(super) all: Vec<T>,
@@ -69,7 +69,7 @@ pub(crate) struct Part<T> {
     pub(super) anew: bool,
 }
 
-/// A change as news, a long list in parts.
+/// Splits a long list into parts.
 pub(super) fn in_parts<T>(
     mut change: Change<T>,
     part: fn(Part<T>) -> News,

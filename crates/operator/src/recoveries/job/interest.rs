@@ -1,5 +1,5 @@
-//! What of all the pods in a cluster may matter to our Jobs. Shared with the watch of pods, so that the others are dropped
-//! where they are read, and a list of pods never holds them all.
+//! Which of all the pods in a cluster may matter to our Jobs. Shared with the watch of pods, so that the others are
+//! dropped as they are read, and a list of pods never holds them all.
 
 use std::{
     collections::BTreeMap,
@@ -18,24 +18,22 @@ use super::{
     wire::SeenPod,
 };
 
-/// Labels that are longer are not kept as a whole: anybody who may create pods could fill our memory with them.
+/// Longer labels are not kept as a whole: any user who may create pods could fill our memory with them.
 const LONGEST_LABELS: usize = 1024;
 
-/// Says whether a Job is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Runs,
     Finished,
 }
 
-/// The known facts about our Jobs.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The selectors of those that may adopt pods.
+    /// The selectors of the Jobs that may adopt pods.
     pub(super) selectors: Selectors,
-    /// All of them, by UID.
+    /// All our Jobs, by UID.
     pub(super) jobs: BTreeMap<Uid, Progress>,
-    /// True if a list of them is in.
+    /// True once the Jobs are listed.
     listed: bool,
 }
 
@@ -54,14 +52,13 @@ impl Interest {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Our Jobs are known from now on; whether they were before.
+    /// Records that our Jobs are listed. Returns whether they were before.
     pub(super) fn jobs_are_listed(&self) -> bool {
         let before = std::mem::replace(&mut self.state().listed, true);
         self.0.listed.notify_waiters();
         before
     }
 
-    /// Waits until our Jobs are known.
     pub(super) async fn until_jobs_are_listed(&self) {
         loop {
             let listed = self.0.listed.notified();
@@ -74,21 +71,22 @@ impl Interest {
 }
 
 impl State {
-    /// True if pods may have been read with what is known here.
+    /// True if pods may have been read with this state.
     pub(super) fn is_used(&self) -> bool {
         self.listed
     }
 
-    /// The kept form of a pod; none if it belongs to a Job and cannot matter in its present state.
+    /// The kept form of a pod; `None` if it belongs to a Job and cannot matter in its present state.
     pub(super) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
         match seen {
             SeenPod::OfJob { owner, mut pod } => {
                 match (self.jobs.get(&owner.uid), self.selectors.get(&owner.uid)) {
                     (Some(Progress::Finished), _) if !pod.is_tracked() => return None,
                     (_, Some(selector)) => pod.selected.ask(selector),
-                    // One that is going, or has ended, or has no selector, lets no pod out.
+                    // A Job that is being deleted, is finished or has no selector releases no pod.
                     (Some(_), None) => pod.selected = Selected::Yes,
-                    // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
+                    // There are many pods of Jobs that we do not manage. Ours have the finalizer, or appear after their
+                    // Job.
                     (None, None) if self.listed && !pod.is_tracked() => return None,
                     (None, None) => {
                         if matches!(&pod.selected, Selected::Unasked(labels) if length(labels) > LONGEST_LABELS)
@@ -118,8 +116,7 @@ impl State {
     }
 }
 
-/// True if a pod that no Job claims is remembered: it has our finalizer, or it says for which Job it was made, and that one
-/// may only not be known yet.
+/// True if a pod that no Job claims is kept: it has our finalizer, or its labels name a Job that may not be known yet.
 pub(super) fn may_matter(stray: &Stray) -> bool {
     stray.tracking.is_some() || (stray.adoptable && made_for(&stray.labels).is_some())
 }
@@ -128,7 +125,7 @@ fn length(labels: &Labels) -> usize {
     labels.iter().map(|(key, value)| key.len() + value.len()).sum()
 }
 
-/// The labels by which a pod is claimed.
+/// The labels that selectors need.
 fn needed(labels: &Labels, selector: Option<&LabelSelector>) -> Labels {
     let named = |key: &str| {
         selector.is_some_and(|selector| {

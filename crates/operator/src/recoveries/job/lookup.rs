@@ -1,5 +1,6 @@
-//! Pods that were there before the Job whose selector matches them. They were passed over when they were seen, so they are
-//! listed when such a Job appears. Jobs whose selector Kubernetes made need no such list: their pods come after them.
+//! Looks up pods that existed before the Job whose selector matches them. They were skipped when they were seen, so
+//! they are listed when such a Job appears. Jobs with a generated selector need no lookup: their pods are created after
+//! them.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -26,11 +27,10 @@ const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 const LIST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Which pods are looked for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
     namespace: String,
-    /// As it stands in a query.
+    /// As a query parameter.
     selector: String,
 }
 
@@ -40,25 +40,24 @@ impl Wanted {
     }
 }
 
-/// A change of a pod since a list of pods was requested.
+/// A change of a pod since a lookup was requested.
 #[derive(Clone, Copy, Debug)]
 enum Since {
-    /// The pod is gone, or somebody else's.
+    /// The pod is gone, or owned by another controller.
     Gone,
     /// The pod was in this state, and no Job claimed it.
     Passed(Revision),
 }
 
-/// A search for pods.
 #[derive(Debug)]
 pub(super) struct Lookups {
     ask: mpsc::UnboundedSender<Wanted>,
     asked: Mutex<Option<mpsc::UnboundedReceiver<Wanted>>>,
-    /// Lists that were asked for, and whether they must be asked for again.
+    /// Requested lists, and whether they must be repeated.
     under_way: BTreeMap<Wanted, bool>,
-    /// Which list a Job waits for, by its UID.
+    /// The list that each Job waits for, by the Job's UID.
     waiting: BTreeMap<Uid, (Arc<JobRef>, Wanted)>,
-    /// Pods of which something was heard since the first of them was asked for, by UID.
+    /// Pods that changed since the first list was requested, by UID.
     since: BTreeMap<Uid, Since>,
 }
 
@@ -76,8 +75,8 @@ impl Default for Lookups {
 }
 
 impl Lookups {
-    /// Asks for the pods that a Job's selector matches. One list is for all Jobs with the same selector: what it finds goes to
-    /// one of them anyway.
+    /// Requests the pods that a Job's selector matches. Jobs with the same selector share one list, because any of them
+    /// may adopt a pod.
     pub(super) fn ask(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) {
         let wanted = Wanted::new(&job.namespace, selector);
         self.waiting.insert(job.uid.clone(), (job.clone(), wanted.clone()));
@@ -90,30 +89,27 @@ impl Lookups {
             Some(again) => *again = true,
             None => {
                 self.under_way.insert(wanted.clone(), false);
-                // Nobody listens before the watches run, and then nobody needs to.
+                // There is no receiver before the watches run, and then none is needed.
                 let _ = self.ask.send(wanted);
             }
         }
     }
 
-    /// True if a Job waits for the pods that it may adopt.
     pub(super) fn is_awaited_by(&self, job: &Uid) -> bool {
         self.waiting.contains_key(job)
     }
 
-    /// A Job needs no pods any more.
     pub(super) fn give_up(&mut self, job: &Uid) {
         self.waiting.remove(job);
     }
 
-    /// A pod was passed over in this state.
+    /// Records that a pod was skipped in this state.
     pub(super) fn passed_over(&mut self, uid: &Uid, revision: Revision) {
         if !self.under_way.is_empty() {
             self.since.insert(uid.clone(), Since::Passed(revision));
         }
     }
 
-    /// A pod is gone.
     pub(super) fn gone(&mut self, uid: &Uid) {
         if !self.under_way.is_empty() {
             self.since.insert(uid.clone(), Since::Gone);
@@ -122,11 +118,11 @@ impl Lookups {
 
     /// The watch has listed all pods.
     pub(super) fn listed(&mut self) {
-        // Which of the two lists is later nobody can tell of a pod that is not in both.
+        // For a pod that is in only one of the two lists, it is unknown which list is later.
         self.under_way.values_mut().for_each(|again| *again = true);
     }
 
-    /// The found pods that are still as they were, and the Jobs that have waited for them.
+    /// The found pods that have not changed since, and the Jobs that waited for them.
     pub(super) fn found(&mut self, wanted: Wanted, strays: Vec<Stray>) -> (Vec<Stray>, Vec<Arc<JobRef>>) {
         match self.under_way.remove(&wanted) {
             Some(true) => {
@@ -137,7 +133,7 @@ impl Lookups {
                 let is_true = |stray: &Stray| match self.since.get(&stray.pod.uid) {
                     None => true,
                     Some(Since::Gone) => false,
-                    // A pod that was skipped before the Job was known is in the list in the same state or a later one.
+                    // A pod that was skipped before the Job was known is in the list in the same or a later state.
                     Some(Since::Passed(revision)) => !revision.is_after(stray.resource_version.revision()),
                 };
                 let strays = strays.into_iter().filter(is_true).collect();
@@ -151,13 +147,13 @@ impl Lookups {
         }
     }
 
-    /// Where the lists that are asked for come in. Only once.
+    /// The receiver of the requested lists. Available only once.
     pub(super) fn requests(&self) -> Option<mpsc::UnboundedReceiver<Wanted>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// Lists what is asked for, one list at a time, until nobody listens any more.
+/// Runs the requested lists, one at a time, until the receiver is gone.
 pub(super) async fn look_up(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<Wanted>,
@@ -191,7 +187,7 @@ pub(super) async fn look_up(
             error,
             "pods that a Job may adopt could not be listed; tried again"
         );
-        // Others have their turn first.
+        // Let other requests go first.
         while let Ok(next) = requests.try_recv() {
             waiting.push_back(next);
         }
@@ -211,7 +207,7 @@ async fn list(client: &Client, wanted: &Wanted, stands_in: bool) -> kube::Result
     strays.await
 }
 
-/// A selector as it stands in a query.
+/// A selector as a query parameter.
 fn query(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().map(|(key, value)| format!("{key}={value}"));
     let requirements = selector.match_expressions.iter().map(|Requirement { key, operator, values }| {

@@ -1,4 +1,4 @@
-//! The metrics of a Job controller, under the names and labels that dashboards know from the built-in one.
+//! The metrics of a Job controller, under the names and labels that dashboards for the built-in one use.
 
 use std::time::Duration;
 
@@ -31,10 +31,9 @@ descriptions! { METRICS;
 /// From 4 milliseconds, doubled 14 times.
 const SYNC_BUCKETS: (f64, f64, u16) = (0.004, 2.0, 15);
 
-/// The outcome of one sync of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SyncAction {
-    /// The Job ends or goes away: its pods are not managed any more.
+    /// The Job is ending or being deleted: its pods are no longer managed.
     Reconciling,
     /// Its pods are as they should be.
     Tracking,
@@ -79,7 +78,7 @@ struct CreationLabels {
     status: &'static str,
 }
 
-/// Labels have few values, whatever people write into Jobs: a series that was once made stays.
+/// Keep the label values few, whatever users write into Jobs: a series, once created, stays.
 fn mode_label(mode: &CompletionMode) -> &'static str {
     match mode {
         CompletionMode::NonIndexed => "NonIndexed",
@@ -88,7 +87,7 @@ fn mode_label(mode: &CompletionMode) -> &'static str {
     }
 }
 
-/// The reason of a Job's end may be anybody's who may write its status.
+/// Any client that may write a Job's status can set the reason of its end.
 fn reason_label(reason: &str) -> &'static str {
     const KNOWN: [&str; 7] = [
         reasons::BACKOFF_LIMIT_EXCEEDED,
@@ -102,7 +101,7 @@ fn reason_label(reason: &str) -> &'static str {
     KNOWN.into_iter().find(|known| *known == reason).unwrap_or("other")
 }
 
-/// The metrics of the Job recovery. Clones share them.
+/// Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct JobMetrics {
     sync_duration: Family<SyncLabels, Histogram, fn() -> Histogram>,
@@ -112,7 +111,7 @@ pub(crate) struct JobMetrics {
     pods_creation: Family<CreationLabels, Counter>,
     failures_by_policy: Family<[(&'static str, &'static str); 1], Counter>,
     terminated_pods: Family<[(&'static str, &'static str); 1], Counter>,
-    // One of its labels is not written as a Rust field is.
+    // The label `backoffLimit` is not in the style of Rust fields.
     finished_indexes: Family<[(&'static str, &'static str); 2], Counter>,
     external: Family<[(&'static str, &'static str); 1], Counter>,
 }
@@ -150,7 +149,6 @@ impl JobMetrics {
         metrics
     }
 
-    /// A Job was looked after once, which took so long.
     pub(crate) fn synced(&self, mode: &CompletionMode, worked: bool, action: SyncAction, took: Duration) {
         let labels = SyncLabels {
             completion_mode: mode_label(mode),
@@ -161,12 +159,11 @@ impl JobMetrics {
         self.syncs.get_or_create(&labels).inc();
     }
 
-    /// A pod was asked for.
     pub(crate) fn pod_created(&self, reason: &'static str, status: &'static str) {
         self.pods_creation.get_or_create(&CreationLabels { reason, status }).inc();
     }
 
-    /// A pod whose end the Job's failure policy had a rule for is counted, or not.
+    /// Counts a pod failure that matched a rule of the Job's pod failure policy.
     pub(crate) fn failure_handled(&self, action: FailureAction) {
         let action = match action {
             FailureAction::FailJob => "FailJob",
@@ -177,23 +174,22 @@ impl JobMetrics {
         self.failures_by_policy.get_or_create(&[("action", action)]).inc();
     }
 
-    /// A pod that has ended is seen with our finalizer (add), or without it, or gone (delete).
+    /// Counts a terminated pod that is seen with our finalizer (add), or without it or gone (delete).
     pub(crate) fn ended_pod_tracked(&self, event: &'static str) {
         self.terminated_pods.get_or_create(&[("event", event)]).inc();
     }
 
-    /// A Job of another controller was seen for the first time.
     pub(crate) fn external_job(&self, controller: &'static str) {
         self.external.get_or_create(&[("controller_name", controller)]).inc();
     }
 
-    /// Counts what a new status of a Job adds to the old one.
+    /// Counts the difference between two statuses of a Job.
     pub(crate) fn status_written(&self, spec: &JobSpec, old: &JobStatus, new: &JobStatus) {
         let mode = mode_label(&spec.completion_mode);
         let more = |before: u32, after: u32| u64::from(after.saturating_sub(before));
         let count = |value: i32| u32::try_from(value).unwrap_or(0);
         let succeeded = if spec.is_indexed() {
-            // Indexes that a Job has lost by getting smaller are not taken back.
+            // Indexes that a Job lost by getting smaller are not subtracted.
             let indexes = |text: &str| Indexes::parse(text, spec.index_bound()).map_or(0, |set| set.len());
             let limit = if spec.backoff_limit_per_index.is_some() { "perIndex" } else { "global" };
             let succeeded = more(indexes(&old.completed_indexes), indexes(&new.completed_indexes));
@@ -272,7 +268,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
-        // A Job controller's metrics have the names that dashboards know from the built-in one.
+        // The names are those of the built-in controller's metrics.
         check::described(&text, METRICS, "job_controller_");
     }
 }

@@ -1,4 +1,4 @@
-//! Pods of Jobs, and pods that a Job may adopt: what is kept of them, and whom their news concern.
+//! The pods of Jobs, and the pods that a Job may adopt: which of them are kept, and which subjects a change requeues.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -23,20 +23,20 @@ use crate::{
     revision::{Revision, Told},
 };
 
-/// UIDs of pods that are gone, remembered because the answer to our own write may still be on its way: taken in after
-/// the pod's end it would bring it back for ever. Far more than can be under way at once.
+/// Number of UIDs of deleted pods to remember. The answer to our own write may arrive after the pod's deletion and
+/// would bring it back for ever. Far more than can be in flight at once.
 const GONE_REMEMBERED: usize = 16_384;
 
-/// The source from which a state of a pod is known.
+/// Where the state of a pod comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Heard {
-    /// The watch told it.
+    /// A watch event.
     Watch,
-    /// The watch's list at this revision has it.
+    /// The watch's list at this revision.
     List(Revision),
-    /// The server answered a write with it.
+    /// The server's answer to a write.
     Answer,
-    /// The pod was looked up for a new Job.
+    /// A lookup for a new Job.
     Lookup,
 }
 
@@ -49,31 +49,30 @@ impl Heard {
     }
 }
 
-/// Why a pod is not kept any more.
+/// Why a pod is no longer kept.
 #[derive(Clone, Copy, Debug)]
 enum Absence {
-    /// The watch said that it is gone, or of no use. Should it be of use again, the watch will say that too.
+    /// The watch reported that it is gone or irrelevant. If it becomes relevant again, the watch reports that too.
     Watched,
-    /// The server said so to a write of ours. The watch may still bring what was before.
+    /// The server reported it in the answer to our write. The watch may still deliver earlier states.
     Answered,
-    /// In this state nobody has a use for it: its Job has ended and let it go, or no Job may adopt it.
+    /// In this state it is irrelevant: its Job has ended and released it, or no Job may adopt it.
     OfNoUse(Revision),
 }
 
 impl Absence {
-    /// True if news of a pod in this state show that it is there.
+    /// True if this state of a pod proves that it is relevant again.
     fn is_over(self, revision: Revision, heard: Heard) -> bool {
         match self {
             Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
             Self::Answered => false,
-            // In this very state it is of use to a Job that was not known when the watch read it.
+            // In this very state it may be relevant to a Job that was not known when the watch read it.
             Self::OfNoUse(known) if matches!(heard, Heard::Lookup) => !known.is_after(revision),
             Self::OfNoUse(known) => heard.told().replaces(revision, known),
         }
     }
 }
 
-/// Pods that are not kept any more.
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     of: BTreeMap<Arc<Uid>, Absence>,
@@ -94,11 +93,11 @@ impl Gone {
     }
 }
 
-/// Pods that no Job controls, by who may adopt them; none if nobody may.
+/// Pods that no Job controls, grouped by the Job that may adopt them, or `None`.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
     rows: Rows<Option<Arc<JobRef>>, Stray>,
-    /// UIDs of those that say for which Job they were made, by its UID.
+    /// UIDs of pods whose labels name the Job that they were created for, by the UID of that Job.
     made_for: BTreeMap<Uid, BTreeSet<Uid>>,
 }
 
@@ -107,7 +106,6 @@ impl Strays {
         self.rows.get(uid).map(|(_, stray)| stray)
     }
 
-    /// Those that this Job may adopt.
     pub(super) fn of(&self, job: &Arc<JobRef>) -> &[Stray] {
         self.rows.at(&Some(job.clone()))
     }
@@ -132,13 +130,12 @@ impl Strays {
         Some(stray)
     }
 
-    /// Those that were made for a Job.
     fn made_for(&self, job: &Uid) -> Vec<Stray> {
         let uids = self.made_for.get(job).into_iter().flatten();
         uids.filter_map(|uid| self.get(uid)).cloned().collect()
     }
 
-    /// Those that still have our finalizer, and that nobody adopts.
+    /// Those that still have our finalizer, and that no Job adopts.
     pub(super) fn to_let_go(&self) -> impl Iterator<Item = &Stray> {
         self.rows.at(&None).iter().filter(|stray| stray.tracking.is_some())
     }
@@ -148,19 +145,19 @@ impl Strays {
     }
 }
 
-/// A pod that nobody owns is judged by itself.
+/// A pod without an owner is a subject of its own.
 pub(super) fn subject(pod: &PodRef) -> Subject {
     let PodRef { namespace, name, uid } = pod.clone();
     Subject::Pod { namespace, name, uid }
 }
 
-/// True if a pod has ended and is not counted for good.
+/// True if a pod has terminated but still has our finalizer, so its count is not final yet.
 fn is_owed(pod: &PodView) -> bool {
     pod.is_tracked() && pod.phase.is_terminal()
 }
 
 impl Jobs {
-    /// Takes in a pod unless a later state of it is known, or its end.
+    /// Applies a pod unless a later state or its deletion is known.
     pub(super) fn take_pod(&mut self, seen: SeenPod, heard: Heard) -> Vec<Subject> {
         let (uid, revision) = (seen.uid(), seen.revision());
         match self.gone.of.get(uid) {
@@ -172,7 +169,7 @@ impl Jobs {
         let known =
             known.or_else(|| self.strays.get(uid).map(Kept::resource_version)).map(ResourceVersion::revision);
         let told = match &seen {
-            // A list may have been read before the Job was known that claims the pod now.
+            // The list may have been read before the Job was known that claims the pod now.
             SeenPod::Bare { .. } => Told::Alone,
             SeenPod::OfJob { .. } | SeenPod::Stray(_) => heard.told(),
         };
@@ -186,7 +183,7 @@ impl Jobs {
                 let mut woken: Vec<Subject> = self.remove_pod(&uid).into_iter().collect();
                 let was_ours = !woken.is_empty();
                 woken.extend(self.place(*stray));
-                // The watch may still bring the time in which it was a Job's.
+                // The watch may still deliver states in which it belonged to a Job.
                 if was_ours && self.strays.get(&uid).is_none() {
                     self.gone.insert(&uid, Absence::OfNoUse(revision));
                 }
@@ -211,7 +208,7 @@ impl Jobs {
                 was_owed = false;
             }
         }
-        // Pods of Jobs that are not ours are many. Ours have the finalizer, or come after their Job.
+        // There are many pods of Jobs that we do not manage. Ours have the finalizer, or appear after their Job.
         if self.jobs_listed && !pod.is_tracked() && !self.jobs.contains_key(&job.uid) {
             woken.extend(self.remove_pod(&uid));
             return woken;
@@ -237,7 +234,7 @@ impl Jobs {
         woken
     }
 
-    /// Puts a pod that no Job controls where it belongs now, or forgets it.
+    /// Groups a pod that no Job controls under its claimant, or drops it.
     fn place(&mut self, stray: Stray) -> Vec<Subject> {
         self.strays.remove(&stray.pod.uid);
         let claimant = if stray.adoptable {
@@ -259,20 +256,20 @@ impl Jobs {
         woken
     }
 
-    /// Pods that say that they were made for this Job, which is known now.
+    /// Regroups the pods whose labels name this Job, which is known now.
     pub(super) fn place_those_made_for(&mut self, job: &Uid) {
         for stray in self.strays.made_for(job) {
             self.place(stray);
         }
     }
 
-    /// A Job adopts no pods any more: others may, or their finalizer is removed.
+    /// A Job no longer adopts pods: other Jobs may, or their finalizer is removed.
     pub(super) fn place_those_of(&mut self, job: &Arc<JobRef>) -> Vec<Subject> {
         let strays = self.strays.of(job).to_vec();
         strays.into_iter().flat_map(|stray| self.place(stray)).collect()
     }
 
-    /// Forgets a pod; whom that concerns.
+    /// Drops a pod and returns the subject to requeue.
     pub(super) fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         let (job, pod) = self.pods.remove(uid)?;
         if is_owed(&pod) {
@@ -281,7 +278,7 @@ impl Jobs {
         Some(Subject::Job(job))
     }
 
-    /// The watch says that a pod is gone, or can be of no use.
+    /// The watch reports that a pod is gone or irrelevant.
     pub(super) fn pod_is_gone(&mut self, uid: &Uid) -> Option<Subject> {
         self.lookups.gone(uid);
         if let Some(absence) = self.gone.of.get_mut(uid) {
@@ -301,7 +298,7 @@ impl Jobs {
         woken
     }
 
-    /// Of a Job that has come to its end, only pods that still have our finalizer matter.
+    /// Of a finished Job, only pods that still have our finalizer matter.
     pub(super) fn forget_free_pods(&mut self, job: &Arc<JobRef>) {
         let free = self.pods.at(job).iter().filter(|pod| !pod.is_tracked());
         let free: Vec<(Uid, Revision)> =
@@ -325,7 +322,7 @@ impl Jobs {
         }
     }
 
-    /// Everything that is known of pods is of another past.
+    /// Revisions went backwards: everything known about pods is void.
     pub(super) fn forget_all_pods(&mut self) {
         self.gone = Gone::default();
         let known: Vec<Uid> = self.pods.all().map(|pod| pod.pod.uid.clone()).collect();
@@ -335,7 +332,7 @@ impl Jobs {
         self.strays = Strays::default();
     }
 
-    /// Forgets the pods that a list at this revision does not have. A pod that we made after it was read is not in it.
+    /// Drops the pods that a list at this revision lacks. A pod that we created after it was read is not in it.
     pub(super) fn forget_absent(&mut self, present: &BTreeSet<Uid>, revision: Revision) {
         fn absent<'a, T: Kept + 'a>(
             all: impl Iterator<Item = &'a T>,

@@ -1,4 +1,4 @@
-//! Things by whom they are kept with, each home's in a row, to be judged as a slice.
+//! Pods grouped by the Job that owns or may adopt them, each group contiguous, so that a decision gets it as a slice.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use salvor_recovery::{
     job::{PodView, Stray},
 };
 
-/// A kept object has a UID.
 pub(super) trait Kept {
     fn uid(&self) -> &Uid;
     fn resource_version(&self) -> &ResourceVersion;
@@ -42,11 +41,11 @@ impl Kept for Stray {
     }
 }
 
-/// Rows by home. All things of one home share its text.
+/// All objects of a group share its key.
 #[derive(Debug)]
 pub(super) struct Rows<Home, T> {
     of: BTreeMap<Home, Vec<T>>,
-    /// Where each thing is, by UID.
+    /// The position of each object, by UID.
     places: BTreeMap<Uid, (Home, usize)>,
 }
 
@@ -70,7 +69,7 @@ impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
         Some((home, self.at(home).get(*at)?))
     }
 
-    /// Puts a thing where none of this UID is, or in its own place.
+    /// Inserts an object, or replaces the one with the same UID in the same group.
     pub(super) fn insert(&mut self, home: Home, thing: T) {
         if let Some((known, at)) = self.places.get(thing.uid())
             && *known == home

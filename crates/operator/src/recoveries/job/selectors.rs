@@ -1,4 +1,4 @@
-//! Which Job may adopt a pod that nobody controls, without every Job being asked.
+//! Finds the Job that may adopt a pod without a controller, without checking every Job.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,33 +6,32 @@ use std::sync::Arc;
 use salvor_api::{LabelSelector, Labels, Operator, Requirement};
 use salvor_recovery::{ids::Uid, objects::JobRef};
 
-/// The labels by which generated selectors choose: their value is the Job's UID, so that no pod has them before the Job is
-/// there.
+/// The labels of generated selectors. Their value is the Job's UID, so no pod has them before the Job exists.
 const CONTROLLER_UID: [&str; 2] = ["batch.kubernetes.io/controller-uid", "controller-uid"];
-/// So many Jobs are asked about one pod. A selector is found by the label that the fewest others demand, so more of them are
-/// the work of somebody who wants them to be asked.
+/// Limit on the Jobs that are checked for one pod. A selector is indexed by its rarest label, so only a user who
+/// provokes it reaches this limit.
 const MOST_ASKED: usize = 256;
-/// A requirement with more values is found by its key alone.
+/// A requirement with more values is indexed by its key alone.
 const MOST_VALUES: usize = 16;
 
-/// The UID of the Job that a pod was once made for, if it says so.
+/// The UID of the Job that a pod was created for, if its labels name it.
 pub(super) fn made_for(labels: &Labels) -> Option<&str> {
     CONTROLLER_UID.into_iter().find_map(|key| labels.get(key))
 }
 
-/// True if no pod can have matched a selector before its Job was there.
+/// True if no pod can have matched a selector before its Job existed.
 pub(super) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
     CONTROLLER_UID
         .into_iter()
         .any(|key| selector.match_labels.get(key).is_some_and(|uid| job.uid == uid.as_str()))
 }
 
-/// Under what a selector is found.
+/// Where a selector is indexed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Label(String, String),
     Key(String),
-    /// The selector demands no label.
+    /// The selector requires no label.
     Anywhere,
 }
 
@@ -43,7 +42,7 @@ struct Entry {
     places: Vec<Place>,
 }
 
-/// Jobs of one namespace by what their selectors demand; all sets are of UIDs.
+/// The selectors of one namespace, indexed by what they require. All sets contain UIDs.
 #[derive(Debug, Default)]
 struct Space {
     by_label: BTreeMap<String, BTreeMap<String, BTreeSet<Uid>>>,
@@ -91,18 +90,17 @@ impl Space {
     }
 }
 
-/// The selectors of all Jobs that may adopt.
 #[derive(Debug, Default)]
 pub(super) struct Selectors {
     jobs: BTreeMap<Uid, Entry>,
     spaces: BTreeMap<String, Space>,
-    /// The number of times that a selector was asked.
+    /// The number of selectors checked.
     #[cfg(test)]
     pub(super) asked: std::sync::atomic::AtomicU64,
 }
 
 impl Selectors {
-    /// Adds a Job; whether it was not there.
+    /// Returns whether the Job is new.
     pub(super) fn insert(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) -> bool {
         if self.jobs.contains_key(&job.uid) {
             return false;
@@ -117,7 +115,7 @@ impl Selectors {
         true
     }
 
-    /// Takes a Job out; whether it was there.
+    /// Returns whether the Job was there.
     pub(super) fn remove(&mut self, uid: &Uid) -> bool {
         let Some(Entry { job, places, .. }) = self.jobs.remove(uid) else { return false };
         if let Some(space) = self.spaces.get_mut(&job.namespace) {
@@ -152,7 +150,7 @@ impl Selectors {
     }
 }
 
-/// Where to find a selector: under the label that it demands and that the fewest others do.
+/// Where to index a selector: under its label that the fewest others require.
 fn places(space: &Space, job: &JobRef, selector: &LabelSelector) -> Vec<Place> {
     let label = |key: &str, value: &str| Place::Label(key.to_owned(), value.to_owned());
     if let Some(key) = CONTROLLER_UID.into_iter().find(|key| selector.match_labels.contains_key(*key))

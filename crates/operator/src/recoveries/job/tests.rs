@@ -1,4 +1,4 @@
-//! The view: what it takes in, and what it is too late for.
+//! The view: which changes it applies, and which it ignores as outdated.
 
 use salvor_api::config::Configuration;
 use salvor_recovery::Step as _;
@@ -66,7 +66,7 @@ fn view(pod: &Value) -> PodView {
     }
 }
 
-/// The steps that are asked for now, by name.
+/// The names of the steps that are requested now.
 fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
     let actions = match jobs.judge(subject, now()).map(|judgement| judgement.verdict) {
         Some(Verdict::Act { actions, .. }) => actions,
@@ -163,7 +163,7 @@ fn what_is_older_than_what_is_known_is_no_news() {
     assert_eq!(jobs.hear(News::Job(Change::Applied(old)), now()), []);
 }
 
-/// A backup was restored: the cluster is as it was some time ago, and counts on from there.
+/// A backup was restored: the cluster is back in an earlier state, and revisions continue from there.
 #[test]
 fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
     let read = |pod: &Value| read_pod(&pod.to_string(), false).unwrap();
@@ -200,7 +200,7 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
     }
 }
 
-/// If nobody noticed: the server counts as far as it did before, but its past is another one.
+/// If the restore went unnoticed: revisions are as high as before, but the history is another one.
 #[test]
 fn a_list_is_believed_even_where_it_shows_an_earlier_state_than_the_one_known() {
     let (mut jobs, subject) = with_job();
@@ -218,7 +218,7 @@ fn a_list_is_believed_even_where_it_shows_an_earlier_state_than_the_one_known() 
     assert_eq!(jobs.pods.get(&"a".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Running));
     assert!(jobs.pods.get(&"b".into()).is_some(), "what a list shows was not deleted before");
     assert!(jobs.judge(&subject, now()).is_some());
-    // The answer to a write of ours that the list is behind stays.
+    // The answer to our own write, which is later than the list, stays.
     jobs.hear(applied(&pod("a", 103, "Failed")), now());
     let all = vec![read_pod(&pod("a", 70, "Running").to_string(), false).unwrap()];
     jobs.hear(News::Pod(Change::Reset { all, revision: "102".into(), asked: 0 }), now());
@@ -240,7 +240,7 @@ fn a_pod_of_somebody_else_under_our_name_is_stepped_around() {
     assert_ne!(name(&step), name(&again));
 }
 
-/// A name comes back when its pod is gone, and is then another pod's.
+/// A name may be reused once its pod is gone, and is then another pod's.
 #[test]
 fn each_pod_that_is_made_is_told_of_once() {
     let (jobs, subject) = with_job();
@@ -342,7 +342,7 @@ fn pods_of_the_built_in_controller_are_kept_by_who_stands_in_for_it_and_those_of
     }
 }
 
-/// A Job that the built-in controller ran until it was switched off.
+/// A Job that the built-in controller ran until it was disabled.
 #[tokio::test]
 async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_controller_is_named() {
     for (managed_by, expected) in [
@@ -374,7 +374,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
     }
 }
 
-/// A policy's verdict on a pod also counts while the pod is Terminating, if its Job fails meanwhile.
+/// A pod failure policy also applies to a Terminating pod, if its Job fails meanwhile.
 #[test]
 fn conditions_are_kept_of_pods_that_have_failed_or_are_being_deleted() {
     for (phase, deleted, kept) in
@@ -409,7 +409,8 @@ fn a_pod_that_nobody_owns_is_let_go_when_it_is_deleted_although_a_job_matches_it
     assert_eq!(let_go(&jobs.subjects()), 1, "also when all are looked at");
 }
 
-/// Its pods lose their finalizer if it is gone, or was ours only as long as we took Jobs without `managedBy`; not if it is ours.
+/// Its pods lose their finalizer if the Job is gone, or was ours only while we managed Jobs without `managedBy`; not if
+/// it is ours.
 #[tokio::test]
 async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
     for (live, lets_go) in [
@@ -453,7 +454,7 @@ fn jobs_of_other_controllers_are_counted_once_each() {
     };
     assert!(foreign("c", "kubernetes.io/job-controller".into()).is_none());
     let kueue = foreign("k", "kueue.x-k8s.io/multikueue".into());
-    // Whoever may create Jobs may make names up.
+    // Any user who may create Jobs can make names up.
     let many = (0..3000).map(|n| foreign(&n.to_string(), format!("x/y{n}")));
     let twice = (0..5).map(|n| foreign(&n.to_string(), format!("x/y{n}")));
     let all: Vec<SeenJob> = many.chain(twice).chain([kueue]).map(Option::unwrap).collect();
@@ -543,7 +544,7 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
         assert!(jobs.hear(late, now()).is_empty());
     }
     assert_eq!(jobs.pods.uids(), ["c"]);
-    // The Job is deleted without its pods: whoever comes next with this selector may have them.
+    // The Job is deleted without its pods: the next Job with this selector may adopt them.
     let mut orphaned = free("a", 10);
     orphaned["metadata"]["ownerReferences"] = json!([]);
     orphaned["metadata"]["labels"] = json!({"controller-uid": "job"});
@@ -571,7 +572,7 @@ fn a_pod_is_found_wherever_others_left_a_place() {
     assert_eq!(jobs.pods.all().count(), 2);
 }
 
-/// The names stand twice: a derived reader needs them as literals.
+/// The names are duplicated, because a derived decoder needs them as literals.
 #[test]
 fn what_is_written_to_annotations_is_read_from_them() {
     use salvor_api::names::job::{COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT};

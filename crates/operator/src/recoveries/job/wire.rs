@@ -1,4 +1,4 @@
-//! Jobs and pods as the API sends them, and what is kept of them.
+//! Jobs and pods as the API sends them, and the fields that are kept.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
     wire::{Condition, ContainerStatus, Object, bad_exits, condition},
 };
 
-/// A pod, by what it may be to our Jobs.
+/// A pod, classified by its relation to our Jobs.
 #[derive(Clone, Debug)]
 pub(crate) enum SeenPod {
     /// A Job controls it.
@@ -39,7 +39,6 @@ impl SeenPod {
         }
     }
 
-    /// True if this Job controls it.
     pub(super) fn is_of(&self, job: &JobRef) -> bool {
         matches!(self, Self::OfJob { owner, .. } if owner.uid == job.uid)
     }
@@ -62,7 +61,7 @@ pub(super) struct JobAnnotations {
     used_names: Option<Box<str>>,
 }
 
-/// Those that matter: others may be long.
+/// Only those that matter: others may be long.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 pub(super) struct Annotations {
@@ -117,8 +116,8 @@ impl From<JobWire> for JobView {
 }
 
 impl PodWire {
-    /// True if it may be one of ours: a Job's that the built-in controller does not track unless we stand in for it, or
-    /// one that nobody looks after.
+    /// True if it may be ours: a Job's pod without the built-in controller's finalizer, unless we replace that
+    /// controller, or a pod without a controller.
     pub(super) fn may_be_ours(&self, stands_in: bool) -> bool {
         let Some(owner) = self.metadata.controller() else { return true };
         match Tracking::of(&self.metadata.finalizers, true) {
@@ -129,7 +128,7 @@ impl PodWire {
     }
 }
 
-/// Reads a pod, as who stands in for the built-in controller or does not.
+/// Decodes a pod. `stands_in` is true if we replace the built-in controller.
 pub(super) fn read_pod(object: &str, stands_in: bool) -> Result<SeenPod, serde_json::Error> {
     serde_json::from_str::<PodWire>(object).map(|wire| SeenPod::new(wire, stands_in))
 }

@@ -1,4 +1,4 @@
-//! Pods that no Job controls: which are kept, who may adopt them, and how little that costs.
+//! Pods that no Job controls: which are kept, which Job may adopt them, and how little that costs.
 
 use salvor_recovery::Step as _;
 use std::{collections::VecDeque, sync::atomic::Ordering};
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-/// A Job with a selector of its own, or with the one that Kubernetes makes.
+/// A Job with its own selector, or with the generated one.
 fn selecting(uid: &str, revision: u64, selector: Option<Value>) -> Value {
     let mut job = job(revision);
     job["metadata"]["uid"] = uid.into();
@@ -37,7 +37,7 @@ fn read(jobs: &Jobs, pod: &Value) -> Change<SeenPod> {
     }
 }
 
-/// Jobs that are listed, and no pods.
+/// Listed Jobs, and no pods.
 #[allow(clippy::needless_pass_by_value, reason = "its callers write the list in place")]
 fn listed(all: Vec<Value>) -> Jobs {
     let mut jobs = jobs();
@@ -77,7 +77,7 @@ fn pods_that_no_job_may_adopt_are_not_kept() {
     );
     let kept: Vec<&str> = jobs.strays.all().map(|stray| stray.pod.uid.as_str()).collect();
     assert_eq!(kept.len(), 3, "{kept:?}");
-    // The Job for which it says that it was made.
+    // The Job that its label names.
     jobs.hear(News::Job(Change::Applied(ours(&selecting("later", 11, None)))), now());
     assert!(adopts(&jobs, "later").is_empty(), "the other label is its selector's");
     let legacy = selecting("legacy", 12, Some(json!({"controller-uid": "legacy"})));
@@ -127,7 +127,7 @@ fn long_labels_are_not_kept() {
     assert_eq!(pod.selected, salvor_recovery::job::Selected::Yes, "nobody is asked, nothing is kept");
 }
 
-/// The numbers, of which a tenth is enough to tell a line from a square.
+/// A tenth of the numbers, which is enough to tell linear from quadratic.
 #[test]
 fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     let (jobs_there, pods_there) = (900, 4500);
@@ -156,7 +156,7 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     assert!(asked <= pods_there, "{asked} selectors were asked");
 }
 
-/// A small generator of numbers, the same from the same seed everywhere.
+/// A small generator of reproducible numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -166,15 +166,15 @@ impl Dice {
     }
 }
 
-/// A server with pods and at most one Job, a watch of each that lags behind, and a lookup that does too.
+/// A server with pods and at most one Job, a watch of each that lags behind, and a lookup that lags too.
 struct Cluster {
     revision: u64,
     pods: BTreeMap<String, Value>,
     job: Option<String>,
-    /// The events of the watches, in order: none for a deletion.
+    /// The events of the watches, in order; `None` for a deletion.
     pod_events: VecDeque<(String, Option<Value>)>,
     job_events: VecDeque<(String, Option<Value>)>,
-    /// The part that was read and is not handed on yet.
+    /// Messages that were read but not delivered yet.
     pod_news: VecDeque<News>,
     found: VecDeque<News>,
     requests: mpsc::UnboundedReceiver<Wanted>,
@@ -209,7 +209,7 @@ impl Cluster {
         let uid = format!("pod-{}", dice.roll(4));
         match dice.roll(12) {
             0..=2 => {
-                // A UID that is gone never comes back.
+                // The UID of a deleted pod never comes back.
                 let uid =
                     if self.pods.contains_key(&uid) { uid } else { format!("pod-new-{}", self.revision) };
                 self.put(&uid, dice.roll(2) == 0);
@@ -258,7 +258,7 @@ impl Cluster {
         Some(())
     }
 
-    /// The watch reads an event, with what is known of Jobs by now.
+    /// The watch reads an event, with the Jobs known by now.
     fn read_pod(&mut self) -> Option<()> {
         let (uid, pod) = self.pod_events.pop_front()?;
         let change = pod.map_or_else(|| Change::Gone(uid.into()), |pod| read(&self.jobs, &pod));
@@ -289,7 +289,7 @@ impl Cluster {
         Some(())
     }
 
-    /// The watch of pods begins anew with a list of what there is.
+    /// The watch of pods restarts with a list.
     fn list(&mut self) {
         self.pod_events.clear();
         let all = self.pods.values().filter_map(|pod| match read(&self.jobs, pod) {
@@ -317,8 +317,8 @@ impl Cluster {
     }
 }
 
-/// Pods before their Job, after it, changed or gone meanwhile, listed anew, read early and heard late: in the end exactly
-/// those are kept that the Job may adopt.
+/// Pods created before or after their Job, changed or deleted meanwhile, relisted, read early and delivered late: in
+/// the end exactly those are kept that the Job may adopt.
 #[test]
 fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
     for seed in 0..5000 {
