@@ -101,7 +101,7 @@ impl InCluster {
 
     /// Reads it from the Lease of an election.
     ///
-    /// A failed read is reported in `told` and is no error, because the caller has more to show.
+    /// A failed read is part of the result and is no error, because the caller has more to show.
     pub async fn read(config: kube::Config, election: &LeaderElection) -> Self {
         let unknown = |error: kube::Error| Self::unseen(election, &live::in_full(&error));
         let time = Time::system();

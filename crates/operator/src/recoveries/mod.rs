@@ -1,5 +1,5 @@
-//! The registry of recoveries. Nothing outside of this folder knows one of them by name: the operator starts what is in
-//! here, `salvor manifests` grants the rights that are in here, `salvor explain` asks whoever is in here, and so on.
+//! The registry of recoveries. No code outside of this folder depends on a specific recovery: the operator starts those
+//! listed here, `salvor manifests` grants their permissions, `salvor explain` asks them, and so on.
 //!
 //! Each recovery has an `entry.rs` in its folder. `docs/architecture.md` says how to add one.
 
@@ -27,47 +27,42 @@ mod tests;
 pub(crate) mod webhooks;
 pub(crate) mod zombie;
 
-/// One recovery, as all the rest sees it.
+/// One recovery, as the rest of Salvor sees it.
 pub struct RecoveryEntry {
     /// Its name in flags, in the configuration file and in metrics.
     pub controller: Controller,
-    /// The feature gate that it needs besides.
+    /// The feature gate that it also needs.
     pub gate: Option<Gate>,
-    /// Says in words which of its settings are not at their defaults, such as `job is set`; nothing if all are.
+    /// Names the settings that are not at their defaults, such as `job is set`; `None` if all are.
     pub settings: fn(&Configuration) -> Option<String>,
-    /// The memory that it adds to the limit of a replica, in mebibytes: about three times its peak in docs/benchmarks*.md.
+    /// The memory that it adds to the limit of a replica, in mebibytes: about three times its peak in
+    /// docs/benchmarks*.md.
     pub memory: u32,
     /// The CustomResourceDefinitions that it needs, as YAML.
     pub definitions: &'static [&'static str],
-    /// The rights that it needs with this configuration, if it is switched on.
+    /// The permissions that it needs with this configuration, if it is enabled.
     pub(crate) rights: fn(&Configuration) -> Vec<Right>,
     /// The reporting component of its events.
     pub(crate) reporter: &'static str,
-    /// The kinds of objects about which it has a verdict.
+    /// The kinds of objects that it has verdicts on.
     pub(crate) explains: &'static [Explains],
     /// The metrics that only it has, in the order of the reference page.
     pub(crate) metrics: &'static [Description],
-    /// Its admission webhooks, if it has any.
     pub(crate) webhooks: Option<Webhooks>,
-    /// Registers these metrics, and returns what starts the recovery. Metrics are served also if it is switched off.
+    /// Registers these metrics, and returns what starts the recovery. Metrics are served even if it is disabled.
     pub(crate) prepare: fn(&Metrics) -> Start,
 }
 
-/// The admission webhooks of a recovery.
 pub(crate) struct Webhooks {
-    /// What the API server is told of them.
     pub(crate) declared: fn(&Configuration) -> Vec<Webhook>,
-    /// The same with those who answer.
     pub(crate) handlers: fn(&Configuration, &Office) -> Vec<Registration>,
 }
 
-/// Starts a recovery.
 pub(crate) type Start = Box<dyn FnOnce(&mut Running, &Configuration)>;
 
-/// Why a recovery is switched off.
+/// Why a recovery is disabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Off {
-    /// Its feature gate is off.
     Gate(Gate),
     /// The list of controllers leaves it out.
     Controllers,
@@ -85,7 +80,7 @@ impl fmt::Display for Off {
 }
 
 impl RecoveryEntry {
-    /// Why it does not run with this configuration; nothing if it does.
+    /// Why it does not run with this configuration; `None` if it does.
     pub fn off(&self, configuration: &Configuration) -> Option<Off> {
         match self.gate.filter(|gate| !configuration.feature_gates.enabled(*gate)) {
             Some(gate) => Some(Off::Gate(gate)),
@@ -93,18 +88,16 @@ impl RecoveryEntry {
         }
     }
 
-    /// The rights that it needs with this configuration; none if it is switched off.
+    /// The permissions that it needs with this configuration; empty if it is disabled.
     pub fn rights(&self, configuration: &Configuration) -> Vec<Right> {
         if self.off(configuration).is_some() { Vec::new() } else { (self.rights)(configuration) }
     }
 
-    /// The name of its section in the configuration file.
     pub fn section(&self) -> &'static str {
         section_name(self.controller)
     }
 }
 
-/// The entry of a recovery.
 pub(crate) fn entry(controller: Controller) -> &'static RecoveryEntry {
     match controller {
         Controller::Zombie => &zombie::ENTRY,
@@ -115,7 +108,6 @@ pub(crate) fn entry(controller: Controller) -> &'static RecoveryEntry {
     }
 }
 
-/// Every recovery there is.
 pub fn recoveries() -> impl Iterator<Item = &'static RecoveryEntry> {
     Controller::ALL.iter().map(|controller| entry(*controller))
 }

@@ -1,7 +1,8 @@
 //! The repair recovery: all nodes, the policies that select them, and the NodeClaims and Machines behind them.
 //!
-//! A policy is a subject, and so is every node. The policy gives turns by writing them down; a node that has its turn is acted on.
-//! Whatever changes on a node wakes it and its policy, and the nodes whose repair is held: nothing is polled.
+//! A policy is a subject, and so is every node. The policy grants turns by recording them in its status; only a node
+//! with a turn is repaired. Any change on a node requeues it, its policy, and the nodes whose repair is blocked:
+//! nothing is polled.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -59,18 +60,17 @@ mod wire;
 
 pub(super) use entry::ENTRY;
 
-/// A write that the server refused is tried again after this time.
+/// Delay before a refused write is retried.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
-/// The same of a server that failed.
+/// Delay before a write is retried that failed with a server error.
 const FAILED_FOR: SignedDuration = SignedDuration::from_secs(15);
-/// A server that gives no answer so many times in a row is told on the node.
+/// After this many consecutive requests without an answer, the node reports it.
 const SILENT_TIMES: u32 = 2;
-/// So much of the server's words on it is passed on.
+/// Limit on the part of the server's message that is passed on.
 const LONGEST_WORDS: usize = 400;
 /// The versions in which Cluster API serves Machines, the newest first.
 const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
-/// A change from the watches and reads.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "policies are few")]
 pub(crate) enum News {
@@ -78,9 +78,9 @@ pub(crate) enum News {
     Policy(OfKind<Policy>),
     Pool(OfKind<SeenPool>),
     Claim(OfKind<SeenOwner>),
-    /// Of the version with this number.
+    /// With the index of its version in `MACHINE_VERSIONS`.
     Machine(usize, OfKind<SeenOwner>),
-    /// Of the watch with this number of the pods of a node.
+    /// From the watch of a node's pods with this number.
     Pod {
         node: NodeName,
         number: u64,
@@ -91,23 +91,22 @@ pub(crate) enum News {
         pod: WorkKey,
         copies: Copies,
     },
-    /// The pods of a node were counted, as far as they could be.
+    /// The pods of a node were counted, as far as possible.
     Pods {
         node: NodeName,
         pods: u32,
     },
 }
 
-/// The nodes, and all that repairs them.
 #[derive(Debug)]
 pub(crate) struct Repairs {
     settings: Arc<Settings>,
     reader: Arc<Reader>,
     enabled: bool,
-    /// True if a node counts as having its turn as soon as it is due: nothing is written down in a dry run.
+    /// True if a node counts as having its turn as soon as it is due, because a dry run records no turns.
     plans: bool,
     metrics: RepairMetrics,
-    /// Each for itself: the leaves of such a map are half empty.
+    /// Boxed, because the leaves of such a map are half empty.
     nodes: BTreeMap<NodeName, Box<NodeView>>,
     /// Names by UID.
     uids: BTreeMap<Uid, NodeName>,
@@ -117,26 +116,26 @@ pub(crate) struct Repairs {
     pools: Store<SeenPool>,
     claims: Owners,
     machines: [Owners; 2],
-    /// The policy that counts for each node.
+    /// The policy that applies to each node.
     assigned: BTreeMap<NodeName, Key>,
     members: BTreeMap<Key, BTreeSet<NodeName>>,
-    /// Nodes that a policy selects and for which an older one counts, with its name.
+    /// Nodes that a policy selects but that belong to an older policy, with its name.
     overlaps: BTreeMap<Key, BTreeMap<NodeName, Arc<str>>>,
-    /// NodeClaims and Machines that went before they became nodes: their pool, and when that was seen.
+    /// NodeClaims and Machines that were deleted before they became nodes: their pool, and when that was seen.
     lost_launches: Vec<(Arc<str>, Timestamp)>,
     refused: BTreeMap<Uid, Refusal>,
-    /// How often in a row the server gave no answer to what ends a node.
+    /// Consecutive disruptive requests for each node that the server did not answer.
     silent: BTreeMap<Uid, u32>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
     residents: Residents,
     works: WorkReads<WorkKey>,
-    /// True if pods are freed whose node and machine are gone: the eviction recovery is switched on.
+    /// True if pods of nodes that are gone with their machine are force deleted: the eviction recovery is enabled.
     frees: bool,
-    /// The brake's last word on nodes.
+    /// The brake's last block of each node.
     braked: BTreeMap<Uid, Held>,
     cache: Mutex<Cache>,
-    /// Changes with everything that a survey rests on.
+    /// Incremented with every change that a survey depends on.
     generation: u64,
     declared: Option<bool>,
 }
@@ -176,7 +175,7 @@ impl Repairs {
     }
 }
 
-/// A kind whose objects are watched wherever it is served.
+/// A kind that is watched in all namespaces, if it is served.
 fn target(group: &str, version: &str, kind: &str) -> KindTarget {
     KindTarget {
         versions: Versions::Named,
@@ -196,7 +195,7 @@ impl Recovery for Repairs {
     type Inquiry = Inquiry;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
-        // The old version of Machines is watched only where there is no new one.
+        // The old version of Machines is watched only where the new one is not served.
         let old_machines = self.machines[0].is_not_served();
         let drained = self.drained();
         let pods_change = self.residents.watch(drained);
@@ -283,7 +282,7 @@ impl Recovery for Repairs {
                     if is_empty(left_now) == is_empty(left) {
                         woken.insert(Subject::Node(node));
                     } else {
-                        // A node that is empty holds up nobody any more.
+                        // An empty node blocks no other node any more.
                         woken.extend(self.concerned(&node));
                     }
                 }
@@ -309,7 +308,7 @@ impl Recovery for Repairs {
     }
 
     fn subjects(&self) -> Vec<Subject> {
-        // Something of ours may be on a node that no policy selects any more.
+        // A node that no policy selects any more may still have our annotations or conditions.
         let is_ours = |node: &NodeView| {
             node.has_traces() || self.assigned.contains_key(&node.node.name) || self.is_kept(node)
         };
@@ -321,7 +320,7 @@ impl Recovery for Repairs {
 
     fn held(&mut self, subject: &Subject, by: &Held, _: Timestamp) -> bool {
         let Subject::Node(name) = subject else { return false };
-        // Nothing is written during a pause, and a policy's limits are told by the rules.
+        // Nothing is written during a pause, and the rules report a policy's own limits.
         if matches!(by, Held::Paused { .. } | Held::RepairPolicy(_)) {
             return false;
         }
@@ -383,7 +382,7 @@ impl Recovery for Repairs {
             }
         };
         let Some(node) = self.nodes.get(name).filter(|_| step.is_disruptive()) else { return after };
-        // Judged again, which says so on the node; and tried again later.
+        // Decided again, which reports the refusal on the node; retried later.
         let words = &refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)];
         let wait = if refusal.code >= 500 { FAILED_FOR } else { REFUSED_FOR };
         let refused = Refusal {
@@ -397,13 +396,13 @@ impl Recovery for Repairs {
 }
 
 impl Repairs {
-    /// True if it may be the Node of a machine that has registered again after we deleted its Node.
+    /// True if it may be the Node of a machine that registered again after we deleted its Node.
     fn is_kept(&self, node: &NodeView) -> bool {
         let mut kept = self.policies.values().flat_map(|policy| &policy.status.deleted_nodes);
         kept.any(|kept| kept.is_of(node, kept.at))
     }
 
-    /// A server that gave no answer to what ends a node, twice in a row, is an error that the node tells.
+    /// Two consecutive requests without an answer are an error that the node reports.
     fn unanswered(
         &mut self,
         name: &NodeName,

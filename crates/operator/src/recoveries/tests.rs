@@ -1,4 +1,4 @@
-//! The registry is whole: what one part of Salvor knows of a recovery, all parts do.
+//! The registry is complete: every part of Salvor knows every recovery.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ use salvor_recovery::{eviction::EvictionPolicy, job::JobPolicy, zombie::ZombiePo
 use super::*;
 use crate::rights::Verb;
 
-/// A configuration in which exactly this recovery is on.
+/// A configuration that enables exactly this recovery.
 fn only(entry: &RecoveryEntry) -> Configuration {
     let gates = entry.gate.map_or(String::new(), |gate| format!("featureGates: {{{gate}: true}}\n"));
     configuration(&format!("{gates}controllers: [{}]\n", entry.controller))
@@ -65,7 +65,7 @@ fn every_controller_has_an_entry_with_rights_verdicts_and_a_documented_section()
     }
 }
 
-/// The rules know by themselves when their recovery is off; the registry must not think otherwise.
+/// The rules know themselves when their recovery is disabled; the registry must agree.
 #[test]
 fn a_recovery_is_off_here_exactly_when_its_rules_say_so() {
     let lists =
@@ -97,7 +97,7 @@ fn why_a_recovery_is_off_is_told_as_it_was_always_told() {
     assert_eq!(off(open), None);
 }
 
-/// The page says what to touch, so what it says must be there; and five files are the limit that the registry is for.
+/// The page lists the files to touch, so they must exist; five files are the limit that the registry guarantees.
 #[test]
 fn the_files_that_a_new_recovery_touches_are_there_and_few() {
     let page = file("docs/architecture.md");
@@ -111,7 +111,7 @@ fn the_files_that_a_new_recovery_touches_are_there_and_few() {
     for path in files {
         assert!(!file(path).is_empty(), "{path}");
     }
-    // A field that is added there is added here, and then to the page.
+    // A new field must be added here, and then to the page.
     let RecoveryEntry {
         controller: _,
         gate: _,

@@ -1,4 +1,4 @@
-//! Zombie recovery: terminating pods with consent, and all nodes. Either kind wakes the pods it concerns.
+//! Zombie recovery: terminating pods with consent, and all nodes. A change of either requeues the affected pods.
 
 mod entry;
 mod explain;
@@ -49,12 +49,11 @@ use crate::{
     wire::read,
 };
 
-/// Only bound pods: no kubelet, no zombie.
+/// Only bound pods: an unbound pod has no kubelet, so it cannot be a zombie.
 fn bound_pods() -> Target {
     Target::fields("pods", "/api/v1/pods", "spec.nodeName!=")
 }
 
-/// An object that zombie recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {
     /// Shared, because the engine keeps it in several places, and there may be thousands.
@@ -79,10 +78,8 @@ impl Subject {
     }
 }
 
-/// Why a pod or a node is judged as it is.
 pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
-/// A change of a pod or of a node, or what a node's Lease or a Job says.
 #[derive(Debug)]
 pub(crate) enum News {
     Pod(Change<SeenPod>),
@@ -91,7 +88,6 @@ pub(crate) enum News {
     Job { job: JobRef, sight: JobSight },
 }
 
-/// The pods that might be zombies, and the nodes.
 #[derive(Debug)]
 pub(crate) struct Zombies {
     policy: Arc<ZombiePolicy>,
@@ -99,21 +95,21 @@ pub(crate) struct Zombies {
     pods_of_node: BTreeMap<NodeName, BTreeSet<Uid>>,
     pods_of_job: BTreeMap<Uid, BTreeSet<Uid>>,
     jobs: Jobs,
-    /// Pods whose wait because of their Job has an event.
+    /// Pods for which an event about the wait for their Job is recorded.
     job_told: BTreeSet<Uid>,
-    /// Pods that nobody may recover.
+    /// Pods without consent.
     strangers: Strangers,
     nodes: BTreeMap<NodeName, NodeView>,
     looks: Looks<NodeView>,
-    /// The pulses of the kubelets of unreachable nodes.
+    /// The heartbeats of unreachable nodes' kubelets.
     pulses: Pulses,
     leases: Wanted,
     node_of_uid: BTreeMap<Uid, NodeName>,
     /// Subjects whose event is known to be recorded.
     announced: BTreeSet<Uid>,
-    /// Nodes whose event about their return without a reboot is known to be recorded.
+    /// Nodes whose event about a return without a reboot is known to be recorded.
     returns_told: BTreeSet<Uid>,
-    /// Pods of which it was told that their wait cannot be read, with what it was then.
+    /// Pods whose invalid wait was reported, with its value at that time.
     wait_told: BTreeMap<Uid, AskedWait>,
     /// True if the watches are declared: they do not change.
     declared: bool,
@@ -141,7 +137,7 @@ impl Zombies {
         }
     }
 
-    /// Takes a pod in; the subject that it is, or was, if any.
+    /// Applies a pod. Returns the subject that it is or was, if any.
     fn take_in(&mut self, pod: SeenPod, now: Timestamp) -> Option<Subject> {
         match pod {
             SeenPod::Consenting(pod) => {
@@ -149,7 +145,7 @@ impl Zombies {
                 Some(self.insert_pod(*pod, now))
             }
             SeenPod::Stranger(stranger) => {
-                // Its owner may have taken the consent back.
+                // Its owner may have withdrawn the consent.
                 let before = self.remove_pod(&stranger.uid);
                 self.strangers.insert(stranger);
                 before
@@ -159,7 +155,7 @@ impl Zombies {
 
     fn insert_pod(&mut self, mut pod: PodView, now: Timestamp) -> Subject {
         pod.announced = self.announced.contains(&pod.pod.uid);
-        // A dry run tells nothing, and must not wait for that.
+        // A dry run records no events, and must not wait for them.
         pod.wait_told = self.policy.dry_run || self.wait_told.get(&pod.pod.uid) == Some(&pod.consent.wait);
         if self.policy.lost_pods == LostPods::Count {
             pod.job = None;
@@ -184,7 +180,7 @@ impl Zombies {
         subject
     }
 
-    /// Has a node's Lease read as long as its kubelet is in question and reading it may tell something new.
+    /// Requests that a node's Lease is read while its kubelet is in question and a read may reveal something new.
     fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.unreachable.is_some());
         let concerns = |node: &&NodeView| {
@@ -199,7 +195,7 @@ impl Zombies {
         let before = self.pulses.of(&view.node);
         let pulse = self.pulses.note(&view.node, lease.or(view.heartbeat), now);
         self.see_to_lease(name, now);
-        // A dead node's Lease does not change, and a living one's concerns its pods only when that was not known.
+        // A dead node's Lease does not change, and a live one affects its pods only if that was unknown.
         let was_known = before.lease != Lease::Unread;
         if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
             return Vec::new();
@@ -227,7 +223,7 @@ impl Zombies {
         Some(Subject::pod(&pod.pod))
     }
 
-    /// A pod is gone, or is another Job's.
+    /// A pod is gone, or belongs to another Job.
     fn leave_job(&mut self, pod: &Uid, job: &Uid) {
         let Some(pods) = self.pods_of_job.get_mut(job) else { return };
         pods.remove(pod);
@@ -269,13 +265,13 @@ impl Zombies {
         uids.filter_map(|uid| self.pods.get(uid)).map(|p| Subject::pod(&p.pod)).collect()
     }
 
-    /// A node with the pulse of its kubelet.
+    /// A node with the heartbeat of its kubelet.
     fn node_of(&self, pod: &PodView) -> Option<NodeView> {
         let node = pod.node_name.as_ref().and_then(|name| self.nodes.get(name))?;
         Some(NodeView { pulse: self.pulses.of(&node.node), ..node.clone() })
     }
 
-    /// A pod with all that is known of its Job, if that matters now.
+    /// A pod with everything that is known of its Job, if that matters now.
     fn in_its_family(&self, pod: &PodView, node: Option<&NodeView>, now: Timestamp) -> PodView {
         let mut pod = pod.clone();
         let due = node.is_some_and(|node| is_due(&pod, node, &self.policy, now));
@@ -286,7 +282,7 @@ impl Zombies {
         pod
     }
 
-    /// The pods of a Job that are being deleted and may be recovered, and how far they are.
+    /// The terminating pods of a Job that may be recovered, and their stage.
     fn family(&self, job: &Uid, now: Timestamp) -> Vec<Relative> {
         let mut nodes: BTreeMap<&NodeName, Option<NodeView>> = BTreeMap::new();
         let pods = self.pods_of_job.get(job).into_iter().flatten().filter_map(|uid| self.pods.get(uid));
@@ -311,7 +307,7 @@ impl Zombies {
         family
     }
 
-    /// Has the Job of a pod read if the verdict on the pod asks for that.
+    /// Requests that the Job of a pod is read if the verdict on the pod needs it.
     fn see_to_job(&self, pod: &PodView, why: &PodWhy, now: Timestamp) {
         let Some(of) = &pod.job else { return };
         let waits = matches!(why, PodWhy::JobWouldFail { .. } | PodWhy::JobUnreadable { .. });
@@ -379,7 +375,7 @@ impl Recovery for Zombies {
                 self.announced.remove(&uid);
                 self.returns_told.remove(&uid);
                 let Some(name) = self.node_of_uid.remove(&uid) else { return Vec::new() };
-                // The name may belong to a newer node already.
+                // The name may already belong to a newer node.
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
                     self.pulses.forget(&name);
@@ -486,7 +482,6 @@ impl Recovery for Zombies {
 }
 
 impl Zombies {
-    /// A step was carried out.
     fn done(&mut self, subject: &Subject, action: &Step, answer: &Written, now: Timestamp) -> View {
         if let (Step::RaiseBackoffLimit { job, .. }, Written::Object(answer)) = (action, answer) {
             self.jobs.written(job, answer, now);
@@ -544,11 +539,10 @@ impl Zombies {
     }
 }
 
-/// A live question about a pod or a node.
 #[derive(Debug)]
 pub(crate) struct Inquiry {
     subject: Subject,
-    /// The pod as it was judged.
+    /// The pod as it was decided.
     pod: Option<PodView>,
     announced: bool,
     return_told: bool,
@@ -591,7 +585,7 @@ impl LiveInquiry for Inquiry {
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
-                // That was told before anything is done, or need not be.
+                // That event was recorded before any write, or is not needed.
                 pod.wait_told = true;
                 let node = match &pod.node_name {
                     Some(name) => self.looks.at(name, sight, self.node(client, name, now)).await?,
@@ -617,19 +611,17 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-/// Reads a pod live.
 async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
     let text = live::get(client, &path).await?;
     text.map(|text| parse_pod(&text)).transpose()
 }
 
-/// Reads a pod from the API's text.
 fn parse_pod(text: &str) -> kube::Result<PodView> {
     Ok(read::<PodWire>(text)?.view())
 }
 
-/// Reads a node live, for somebody who has not watched it; without its Lease.
+/// Reads a node live, without its Lease, for a caller that has not watched it.
 async fn node_at_first_sight(
     client: &Client,
     name: &NodeName,
@@ -639,18 +631,18 @@ async fn node_at_first_sight(
     text.map(|text| see_at_first_sight(&text, now)).transpose()
 }
 
-/// Reads a node from the API's text, for somebody who has not watched it; without its Lease.
+/// Decodes a node, without its Lease, for a caller that has not watched it.
 fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
     Ok(SeenNode::from(&read::<NodeWire>(text)?).view_at_first_sight(now))
 }
 
-/// The pulse that a node's Lease shows without having been watched.
+/// The heartbeat that a node's Lease shows without having been watched.
 async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) -> kube::Result<Pulse> {
     let lease = live::node_lease(client, &node.node.name).await?;
     Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))
 }
 
-/// Reads a node live; `observed` is since when it was seen unreachable, for a taint that does not say.
+/// Reads a node live. `observed` is when it was first seen unreachable, for a taint without a time.
 async fn node(client: &Client, name: &NodeName, observed: Timestamp) -> kube::Result<Option<NodeView>> {
     let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
     text.map(|text| Ok(SeenNode::from(&read::<NodeWire>(&text)?).view(observed))).transpose()

@@ -1,4 +1,4 @@
-//! Steps that were carried out: what the server's answers show, and what is counted.
+//! Applies completed steps: what the server's answers show, and what is counted.
 
 use jiff::Timestamp;
 use salvor_recovery::{
@@ -15,7 +15,6 @@ use super::{
 use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
 
 impl Repairs {
-    /// A step was carried out.
     pub(super) fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
         if let Subject::Node(name) = subject
             && let Some(node) = self.nodes.get(name)
@@ -42,7 +41,7 @@ impl Repairs {
             | Step::Forget { .. } => {
                 let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
                 let node = Box::new(self.reader.node(&wire));
-                // A node whose end the watch has told before the answer came must not come back.
+                // If the watch reported its deletion before the answer arrived, the node must not come back.
                 if !self.uids.contains_key(&node.node.uid) {
                     return View::Lags;
                 }
@@ -85,7 +84,7 @@ impl Repairs {
                         self.residents.bury(node, owner, now);
                     }
                 }
-                // The watch brings it, and with it wakes the nodes that have their turn now.
+                // The watch delivers it, and thereby requeues the nodes that have their turn now.
                 View::Lags
             }
             Step::FailPod { .. } => {

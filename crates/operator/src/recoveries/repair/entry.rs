@@ -47,14 +47,14 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
     let mut rights = vec![
         Resource::of(GROUP, "noderepairpolicies").everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
-        // Of nodes that are due at the same time, the one with the fewest pods comes first; and the pods of a node that is drained, or
-        // was replaced, are watched.
+        // Among nodes that are due at the same time, the one with the fewest pods comes first. The pods of a node that
+        // is drained, or was replaced, are watched.
         Resource::PODS.everywhere(&Verb::READ),
         claims.clone().everywhere(&Verb::READ),
         pools.clone().everywhere(&Verb::READ),
         machines.clone().everywhere(&Verb::READ),
     ];
-    // Whether two of a pod may run decides whether a Node that nothing owns is deleted.
+    // Whether two copies of a pod may run decides whether a Node without an owner is deleted.
     rights.extend(work::rights());
     if configuration.dry_run {
         return rights;
@@ -64,7 +64,7 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         ClusterApiRepair::Delete => &[Verb::Delete],
     };
     if configuration.controllers.enabled(Controller::Eviction) {
-        // Pods are freed whose node and machine are gone.
+        // Pods whose node and machine are gone are force deleted.
         rights.extend([
             Resource::POD_STATUS.everywhere(&[Verb::Patch]),
             Resource::PODS.everywhere(&[Verb::Delete]),
@@ -74,11 +74,11 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         Resource::of("", "pods/eviction").everywhere(&[Verb::Create]),
         Resource::EVENTS.everywhere(&[Verb::Create]),
         Resource::of(GROUP, "noderepairpolicies/status").everywhere(&[Verb::Patch]),
-        // Conditions are written, a node is cordoned, and one that nothing else owns is deleted.
+        // To write conditions, cordon a node, and delete one that has no other owner.
         Resource::of("", "nodes/status").everywhere(&[Verb::Patch]),
         Resource::NODES.everywhere(&[Verb::Patch, Verb::Delete]),
         claims.everywhere(&[Verb::Patch, Verb::Delete]),
-        // The repairs under way of a NodePool without a NodeRepairPolicy are in an annotation of it.
+        // A NodePool without a NodeRepairPolicy stores its current repairs in an annotation.
         pools.everywhere(&[Verb::Patch]),
         machines.everywhere(on_machines),
     ]);

@@ -31,7 +31,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
             crate::wire::read(question.object).map_err(|error| question.cannot_read_it(error))?;
         let name = NodeName::from(asked.metadata.name.clone());
         let mut world = Repairs::new(&Arc::new(question.configuration.clone()), RepairMetrics::unread());
-        // What would have its turn now is told as such.
+        // A node that would get its turn now is reported as such.
         world.plans = true;
         let read = read_world(&mut world, question).await;
         read.map_err(|error| cannot_read("nodes, repair policies, NodeClaims and Machines", error))?;
@@ -46,7 +46,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     .boxed()
 }
 
-/// Reads all that the verdict on a node rests on.
+/// Reads everything that the verdict on a node depends on.
 async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Result<()> {
     let (client, now) = (question.client, question.time.server());
     let reader = world.reader.clone();
@@ -68,7 +68,7 @@ async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Resul
     Ok(())
 }
 
-/// Reads who is left on a node that is drained.
+/// Reads the pods that are left on a node that is being drained.
 async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName) -> kube::Result<()> {
     if !world.drained().contains(name) {
         return Ok(());
@@ -84,7 +84,7 @@ async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName
     Ok(())
 }
 
-/// All objects of a kind; none if it is not served.
+/// All objects of a kind; `None` if it is not served.
 async fn list<W: DeserializeOwned, T>(
     client: &Client,
     path: &str,

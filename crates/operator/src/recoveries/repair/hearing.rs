@@ -1,4 +1,4 @@
-//! News of nodes, policies, NodePools, NodeClaims and Machines: what is kept of them, and whom they concern.
+//! Applies changes of nodes, policies, NodePools, NodeClaims and Machines, and finds the subjects to requeue.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -40,13 +40,13 @@ impl Repairs {
                 if !told.replaces(revision, before.resource_version.revision()) {
                     return woken;
                 }
-                // Heartbeats concern nobody.
+                // A heartbeat requeues nothing.
                 before.resource_version.clone_from(&node.resource_version);
                 if *before == node {
                     return woken;
                 }
                 relabelled = before.labels != node.labels;
-                // Several maps have these texts: they are not kept a second time.
+                // Share these texts with the other maps instead of keeping a second copy.
                 node.node.clone_from(&before.node);
                 if !relabelled {
                     node.labels.clone_from(&before.labels);
@@ -73,8 +73,8 @@ impl Repairs {
         woken
     }
 
-    /// True if a node that is known has changed only by what we told on it. That concerns nobody else: otherwise a thousand nodes
-    /// that are told something would each have the whole policy judged anew.
+    /// True if a known node has changed only by our own reports on it. That affects no other subject: otherwise a
+    /// thousand reports would each decide the whole policy again.
     fn is_only_told(&self, name: &NodeName, node: &NodeView, now: Timestamp) -> bool {
         let Some(before) = self.node(name).filter(|before| before.is_same_but_for_us(node)) else {
             return false;
@@ -141,7 +141,7 @@ impl Repairs {
     }
 
     pub(super) fn hear_policies(&mut self, news: OfKind<Policy>) -> BTreeSet<Subject> {
-        // The echo of our own write wakes those whom it concerns.
+        // Even the watch event of our own write requeues the affected subjects.
         let told = match &news {
             OfKind::Change(Change::Applied(policy)) => Some(key_of(policy)),
             OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
@@ -171,7 +171,7 @@ impl Repairs {
         let Turn { before, changed, gone, all } = self.pools.hear(news);
         let after: Vec<&SeenPool> = changed.iter().filter_map(|uid| self.pools.get(uid)).collect();
         let generation = |pool: &SeenPool| pool.policy.as_ref().map(|policy| policy.generation);
-        // Karpenter writes the status of a NodePool often, which concerns nobody.
+        // Karpenter often writes the status of a NodePool, which requeues nothing.
         let same_spec = |after: &&SeenPool| {
             before.iter().any(|it| it.view == after.view && generation(it) == generation(after))
         };
@@ -190,7 +190,7 @@ impl Repairs {
         self.selected_anew(told.as_ref(), is_same)
     }
 
-    /// Policies have changed; those whom that concerns.
+    /// Policies have changed. Returns the subjects to requeue.
     fn selected_anew(&mut self, told: Option<&Key>, same_spec: bool) -> BTreeSet<Subject> {
         self.generation += 1;
         if same_spec {
@@ -228,7 +228,7 @@ impl Repairs {
         woken
     }
 
-    /// Policies with nodes in the pools of what changed: a new machine may end a hold.
+    /// Policies with nodes in the pools of changed owners: a new machine may end a block.
     fn keys_in_pools(&self, turn: &Turn<SeenOwner>) -> BTreeSet<Key> {
         let changed = turn.changed.iter().filter_map(|uid| self.claims.get(uid));
         let pools: BTreeSet<&str> = turn.before.iter().chain(changed).map(|it| &*it.pool).collect();
@@ -266,7 +266,8 @@ impl Repairs {
         woken
     }
 
-    /// Those whom it concerns that a Machine of these pools came up, or went before it did: it may end a hold.
+    /// The subjects to requeue when a Machine of these pools came up, or was deleted before it did: that may end a
+    /// block.
     fn concerned_in_machine_pools(&self, pools: &BTreeSet<Arc<str>>) -> BTreeSet<Subject> {
         if pools.is_empty() {
             return BTreeSet::new();
@@ -289,7 +290,7 @@ impl Repairs {
         self.keys().into_iter().filter(concerned).collect()
     }
 
-    /// A NodeClaim or Machine that went before its machine became a node is a launch that failed.
+    /// A NodeClaim or Machine that was deleted before its machine became a node is a failed launch.
     fn note_lost(&mut self, turn: &Turn<SeenOwner>, now: Timestamp) {
         let frees = self.frees;
         for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.uid)) {

@@ -1,4 +1,4 @@
-//! Judgements of nodes, pods and policies by what was seen.
+//! Decisions about nodes, pods and policies from the view.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ impl Repairs {
         if new.is_not_served() { old } else { new }
     }
 
-    /// True if nothing is missing that would make a verdict another one.
+    /// True if everything that a verdict depends on is known.
     pub(super) fn is_known(&self) -> bool {
         let awaited = self.pools.is_awaited() || self.claims.is_awaited() || self.machines().is_awaited();
         self.nodes_listed && self.policies.is_settled() && !awaited
@@ -85,7 +85,7 @@ impl Repairs {
         Some(self.in_scene(node, now, |scene| decide_node(scene, &self.settings, now)))
     }
 
-    /// A node with all that its verdict rests on.
+    /// A node with everything that its verdict depends on.
     pub(super) fn in_scene<T>(
         &self,
         node: &NodeView,
@@ -110,7 +110,7 @@ impl Repairs {
         look(&Scene { member: self.member(node), policy, survey: survey.as_deref(), place, braked, kept })
     }
 
-    /// What stood on the Node of a machine that has registered again, as the last of those that remember it has it.
+    /// The latest record of the deleted Node of a machine that has registered again.
     pub(super) fn kept_of(&self, node: &NodeView, now: Timestamp) -> Option<KeptBy<'_>> {
         let all = self
             .policies
@@ -125,7 +125,7 @@ impl Repairs {
             (Some(grave), node) => {
                 let store = if grave.owner.kind == NODE_CLAIM { &self.claims } else { self.machines() };
                 let is_there = store.get(&grave.owner.uid).is_some();
-                // Of a kind that is not served, or cannot be read, nobody knows what is there.
+                // If the kind is not served or cannot be read, its objects are unknown.
                 let is_known = store.is_listed();
                 PodPlace::Replaced {
                     grave: grave.clone(),

@@ -1,4 +1,4 @@
-//! Second looks: the node, its owner and its policy are read live and judged once more.
+//! Second looks: the node, its owner and its policy are read live and decided once more.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,32 +30,30 @@ use crate::{
     wire::{Nothing, Object, read},
 };
 
-/// A live question about a node.
 #[derive(Debug, Default)]
 pub(crate) struct Inquiry {
-    /// The node as it was judged.
+    /// The node as it was decided.
     pub(super) node: Option<NodeRef>,
     pub(super) provider_id: String,
-    /// The policy that counts for it.
+    /// The policy that applies to it.
     pub(super) policy: Option<ObjectRef>,
-    /// The state of that policy, by the watches.
+    /// The survey of that policy, from the watches.
     pub(super) survey: Option<Arc<Survey>>,
-    /// The backend, by the watches.
+    /// The backend, from the watches.
     pub(super) backend: Option<Backend>,
-    /// Its NodePool, by the watches.
+    /// Its NodePool, from the watches.
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) reader: Arc<Reader>,
-    /// What the claims and Jobs of the node's pods say, which never changes.
+    /// The results for the claims and Jobs of the node's pods, which never change.
     pub(super) copies: BTreeMap<Uid, Copies>,
-    /// The pod that it is about, if it is about one.
+    /// The pod in question, if the look is about one.
     pub(super) pod: Option<PodQuestion>,
 }
 
-/// A live question about a pod.
 #[derive(Debug)]
 pub(crate) struct PodQuestion {
-    /// The pod as it was judged.
+    /// The pod as it was decided.
     pub(super) pod: PodView,
     /// Its node, if that was replaced.
     pub(super) grave: Option<Grave>,
@@ -101,7 +99,7 @@ impl LiveInquiry for Inquiry {
 }
 
 impl Inquiry {
-    /// The node as it is now, with all that its verdict rests on; none if it is not there any more.
+    /// The current node, with everything that its verdict depends on; `None` if it is gone.
     async fn in_scene<T>(
         &self,
         client: &Client,
@@ -138,7 +136,7 @@ impl Inquiry {
             (Backend::Missing(why), _) => Backend::Missing(why.clone()),
         };
         let policy = policy.filter(|policy| policy.selects(&node.labels));
-        // Whether the Node may be deleted depends on who is left.
+        // Whether the Node may be deleted depends on the pods that are left.
         let left = if counts_pods && node.unschedulable && backend == Backend::Node {
             Some(self.pods_left(client, &node).await?)
         } else {
@@ -163,7 +161,7 @@ impl Inquiry {
         Ok(Some(look(&scene, settings)))
     }
 
-    /// What is left of a machine, read live.
+    /// What is left of a replaced node and its machine, read live.
     async fn replaced(&self, client: &Client, grave: &Grave) -> kube::Result<PodPlace> {
         let node = format!("/api/v1/nodes/{}", grave.node.name);
         let owner = path(&grave.owner);
@@ -174,7 +172,7 @@ impl Inquiry {
         Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
     }
 
-    /// The pods that the drain of a node has left.
+    /// The pods left by the drain of a node.
     async fn pods_left(&self, client: &Client, node: &NodeView) -> kube::Result<Left> {
         let view = |wire| {
             let mut pod = self.reader.pod(wire);
@@ -218,7 +216,6 @@ pub(super) fn on_node(name: &NodeName) -> String {
     format!("&fieldSelector=spec.nodeName%3D{}", live::percent_encode(name.as_str()))
 }
 
-/// The path of an object.
 pub(super) fn path(object: &ObjectRef) -> String {
     let ObjectRef { kind, namespace, name, .. } = object;
     let namespace =

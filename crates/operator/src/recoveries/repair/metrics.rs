@@ -19,7 +19,7 @@ descriptions! { METRICS;
     SECONDS = "salvor_repair_seconds", "histogram", "", "Seconds from when a node became sick until its repair was over";
 }
 
-/// Causes that are shown also while they hold nobody.
+/// Causes that are shown even while they block nothing.
 const CAUSES: [&str; 17] = [
     "TooManyUnhealthy",
     "BudgetExhausted",
@@ -40,7 +40,7 @@ const CAUSES: [&str; 17] = [
     "Gradual",
 ];
 
-/// From a minute to a day: tolerations are most of it.
+/// Seconds, from half a minute to a day: most of it is tolerations.
 const BUCKETS: [f64; 10] = [30.0, 60.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -68,7 +68,7 @@ struct RepairedLabels {
     action: String,
 }
 
-/// The metrics of the repair recovery. Clones share them.
+/// Clones share them.
 #[derive(Clone, Debug)]
 pub(crate) struct RepairMetrics {
     nodes: Family<StateLabels, Gauge>,
@@ -79,7 +79,7 @@ pub(crate) struct RepairMetrics {
 }
 
 impl RepairMetrics {
-    /// Metrics that nobody reads.
+    /// Metrics that are not exported.
     pub(super) fn unread() -> Self {
         Self {
             nodes: Family::default(),
@@ -100,7 +100,6 @@ impl RepairMetrics {
         metrics
     }
 
-    /// Shows the state of a policy.
     pub(super) fn show(&self, policy: &str, survey: &Survey, repairing: usize) {
         let begun_and_held = survey.begun_and_held.len();
         let held = survey.held.values().sum::<usize>() + begun_and_held;
@@ -129,7 +128,6 @@ impl RepairMetrics {
         }
     }
 
-    /// A policy is gone.
     pub(super) fn forget(&self, policy: &str) {
         for state in ["healthy", "waiting", "vetoed", "blocked", "repairing"] {
             self.nodes.remove(&StateLabels { policy: policy.to_owned(), state });

@@ -34,18 +34,19 @@ pub(crate) struct SeenOwner {
     kind: OwnerKind,
     name: Box<str>,
     pub(super) resource_version: ResourceVersion,
-    /// What nodes call it: the providerID of a NodeClaim, or namespace and name of a Machine. Empty if it has none yet.
+    /// How nodes refer to it: the providerID of a NodeClaim, or namespace and name of a Machine. Empty if it has none
+    /// yet.
     pub(super) called: Arc<str>,
-    /// The name of its node; empty if it does not say.
+    /// The name of its node; empty if unknown.
     pub(super) node: NodeName,
-    /// The NodePool or MachineDeployment that makes its replacement; empty if it has none.
+    /// The NodePool or MachineDeployment that creates its replacement; empty if it has none.
     pub(super) pool: Arc<str>,
     pub(super) created: Option<Timestamp>,
     /// True if its machine has become a node.
     pub(super) is_up: bool,
     remediated: bool,
     initialized: Option<bool>,
-    /// Most have none.
+    /// Boxed, because most have none.
     marks: Option<Box<Marks>>,
 }
 
@@ -55,14 +56,13 @@ enum OwnerKind {
     Machine(Box<Home>),
 }
 
-/// Where a Machine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Home {
     version: &'static str,
     namespace: String,
 }
 
-/// What decides something, and most have not.
+/// Fields that affect decisions and that most owners lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Marks {
     termination: Option<String>,
@@ -80,17 +80,15 @@ impl Marks {
 }
 
 impl SeenOwner {
-    /// True if a NodeClaim stands for this node. Two Node objects may have one providerID, after a rename.
+    /// True if a NodeClaim belongs to this node. After a rename, two Node objects may have the same providerID.
     pub(super) fn is_of(&self, node: &NodeView) -> bool {
         *self.called == *node.provider_id && (self.node.is_empty() || self.node == node.node.name)
     }
 
-    /// Since when it is being deleted.
     pub(super) fn deleting(&self) -> Option<Timestamp> {
         self.marks.as_ref()?.deleting
     }
 
-    /// The object.
     pub(super) fn object(&self) -> ObjectRef {
         let (kind, namespace) = match &self.kind {
             OwnerKind::NodeClaim => (NODE_CLAIM.clone(), None),
@@ -99,7 +97,6 @@ impl SeenOwner {
         ObjectRef { uid: self.uid.clone(), kind, namespace, name: self.name.to_string() }
     }
 
-    /// It as the rules see it.
     pub(super) fn view(&self) -> OwnerView {
         let Marks { termination, termination_before, veto, do_not_repair, karpenter_do_not_repair, deleting } =
             self.marks.as_deref().cloned().unwrap_or_default();
@@ -118,7 +115,7 @@ impl SeenOwner {
         }
     }
 
-    /// True if nothing differs but the revision: Karpenter writes the time of the last pod event on every NodeClaim.
+    /// True if only the resourceVersion differs: Karpenter writes the time of the last pod event to every NodeClaim.
     fn says_the_same_as(&self, other: &Self) -> bool {
         Self { resource_version: other.resource_version.clone(), ..self.clone() } == *other
     }
@@ -138,7 +135,7 @@ impl Kept for SeenOwner {
 #[derive(Debug)]
 pub(super) struct Owners {
     all: Store<SeenOwner>,
-    /// UIDs by what nodes call them.
+    /// UIDs by how nodes refer to them.
     called: BTreeSet<(Arc<str>, Uid)>,
 }
 
@@ -155,14 +152,14 @@ impl Owners {
         Self { all: Store::new(), called: BTreeSet::new() }
     }
 
-    /// Those that a node calls so.
+    /// The owners that nodes refer to by this name.
     pub(super) fn called(&self, name: &str) -> impl Iterator<Item = &SeenOwner> {
         let from = (Arc::from(name), Uid::default());
         let theirs = self.called.range(from.clone()..).take_while(move |(called, _)| *called == from.0);
         theirs.filter_map(|(_, uid)| self.all.get(uid))
     }
 
-    /// Takes in news. Those that say nothing new are no change.
+    /// Applies a change. One that differs only in the resourceVersion counts as none.
     pub(super) fn hear(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
         let says_nothing = match &news {
             OfKind::Change(Change::Applied(owner)) => {
@@ -180,7 +177,7 @@ impl Owners {
         turn
     }
 
-    /// Takes in an answer to a write of ours.
+    /// Applies the answer to our own write.
     pub(super) fn take(&mut self, owner: SeenOwner) {
         let turn = self.all.take(owner, Told::Alone);
         self.index(&turn);
@@ -207,7 +204,6 @@ impl Owners {
 
 type Annotations = BTreeMap<String, String>;
 
-/// All NodeClaims.
 pub(super) struct Claims(pub(super) Arc<Reader>);
 
 pub(super) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
@@ -231,7 +227,6 @@ impl Project for Claims {
     }
 }
 
-/// All Machines, in a version.
 pub(super) struct Machines(pub(super) &'static str, pub(super) Arc<Reader>);
 
 pub(super) type MachineWire = Object<Nothing, MachineStatus, Annotations>;
@@ -257,7 +252,6 @@ impl Project for Machines {
     }
 }
 
-/// Cluster API's Machines in a version.
 const fn machine_kind(version: &'static str) -> Kind {
     Kind::known("cluster.x-k8s.io", version, "Machine", "machines")
 }
@@ -270,7 +264,6 @@ pub(super) fn machine_name(namespace: &str, name: &str) -> String {
 const MACHINE_POOLS: [&str; 2] = ["cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"];
 
 impl Reader {
-    /// A NodeClaim.
     pub(super) fn claim(&self, ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner {
         let holds = |kind: &str| condition(&status.conditions, kind).map(|it| it.status == "True");
         let of = |key: &str| metadata.annotations.get(key).cloned();
@@ -288,7 +281,7 @@ impl Reader {
             remediated: false,
             initialized: holds("Initialized"),
             marks: marks.unless_none(),
-            // One that says nothing of it has nothing to do with launching.
+            // Without a `Registered` condition, a providerID counts as registered.
             is_up: holds("Registered").unwrap_or(!status.provider_id.is_empty()),
             called: status.provider_id.into(),
             node: status.node_name,
@@ -299,7 +292,6 @@ impl Reader {
         }
     }
 
-    /// A Machine.
     pub(super) fn machine(
         &self,
         MachineWire { metadata, status, .. }: MachineWire,

@@ -1,4 +1,4 @@
-//! The number of pods on nodes, counted only where it decides whose turn it is.
+//! Counts the pods on nodes, only where the count decides which node is repaired next.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ use crate::{
     wire::{Nothing, Object},
 };
 
-/// Pods that are not counted by then count as many: nobody waits for them.
+/// Timeout of a count. Without one, the node counts as having many pods, so that no node waits for it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counts, and the nodes whose pods are to be counted. Clones share them.
@@ -41,7 +41,7 @@ impl Counted {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pods of these nodes decide whose turn it is in a policy.
+    /// Requests the counts of these nodes, which decide the order of repairs in a policy.
     pub(super) fn want(&self, key: &Key, nodes: &BTreeSet<NodeName>) {
         let mut state = self.state();
         if nodes.is_empty() {
@@ -64,14 +64,14 @@ impl Counted {
         self.state().counts.remove(node);
     }
 
-    /// A node whose pods are wanted and not counted.
+    /// A node whose count is wanted and missing.
     fn next(&self) -> Option<NodeName> {
         let state = self.state();
         state.wanted.values().flatten().find(|node| !state.counts.contains_key(*node)).cloned()
     }
 }
 
-/// Counts what is wanted, one node after the other, until nobody listens any more.
+/// Counts the wanted nodes, one after the other, until the receiver is gone.
 pub(super) async fn count(client: Client, counted: Counted, news: Outbox<News>) {
     loop {
         let Some(node) = counted.next() else {

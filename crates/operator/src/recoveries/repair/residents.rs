@@ -1,4 +1,5 @@
-//! The pods of nodes that are drained, and of nodes that were replaced and are gone. Only these are watched, node by node.
+//! The pods of nodes that are drained, and of nodes that were replaced and are gone. Only these are watched, node by
+//! node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,18 +26,17 @@ use crate::{
 /// A pod whose claims and Job are read: its node, the number of the watch of that node's pods, and its UID.
 pub(crate) type WorkKey = (NodeName, u64, Uid);
 
-/// The watches of pods, for metrics.
+/// The name of the watches of pods in metrics.
 const PODS: &str = "pods";
-/// The pods of a node that is gone are left to Pod GC after this time.
+/// After this time, the pods of a node that is gone are left to the pod garbage collector.
 const GRAVE_LASTS: SignedDuration = SignedDuration::from_mins(2);
-/// So many nodes that are gone are looked after at once.
+/// Limit on gone nodes whose pods are handled at once.
 const MOST_GRAVES: usize = 100;
-/// An eviction that was refused is tried again after this time, then twice that, and so on.
+/// Backoff after a refused eviction. It doubles with each further refusal.
 const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
-/// The longest of these waits.
+/// Maximum of this backoff.
 const LAST_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// The pods of one node, as their watch tells them.
 #[derive(Debug)]
 struct Resident {
     /// The number of the watch.
@@ -52,14 +52,13 @@ struct Buried {
     since: Timestamp,
 }
 
-/// All that is known of such pods.
 #[derive(Debug, Default)]
 pub(super) struct Residents {
     nodes: BTreeMap<NodeName, Resident>,
     graves: BTreeMap<NodeName, Buried>,
-    /// NodeClaims and Machines of repairs that are gone, and since when, until their repair is over.
+    /// Deleted NodeClaims and Machines of repairs, and since when, until their repair is over.
     owners: BTreeMap<Uid, (ObjectRef, Timestamp)>,
-    /// Refused evictions, by the pod's UID, and how often.
+    /// Refused evictions and their number, by the pod's UID.
     refused: BTreeMap<Uid, (Refusal, u32)>,
     watches: u64,
 }
@@ -71,7 +70,7 @@ impl Residents {
         self.owners.insert(owner.uid.clone(), (owner.clone(), now));
     }
 
-    /// A repair is over. If we saw the end of its NodeClaim or Machine, its pods are freed.
+    /// A repair is over. If we saw the deletion of its NodeClaim or Machine, its pods are force deleted.
     pub(super) fn bury(&mut self, node: NodeRef, owner: &Uid, now: Timestamp) {
         let Some((owner, _)) = self.owners.remove(owner) else { return };
         if self.graves.len() < MOST_GRAVES {
@@ -80,12 +79,12 @@ impl Residents {
         }
     }
 
-    /// A node of this name is there: its kubelet decides about its pods.
+    /// A node of this name exists: its kubelet decides about its pods.
     pub(super) fn node_is_there(&mut self, name: &NodeName) {
         self.graves.remove(name);
     }
 
-    /// Forgets nodes that have been gone for long, or have no pods left.
+    /// Drops nodes that have been gone for long, or have no pods left.
     pub(super) fn expire(&mut self, now: Timestamp) {
         let nodes = &self.nodes;
         self.graves.retain(|name, buried| {
@@ -98,7 +97,7 @@ impl Residents {
         self.graves.get(name).map(|buried| &buried.grave)
     }
 
-    /// Watches the pods of these nodes, and of those that are gone; true if that is a change.
+    /// Watches the pods of these nodes, and of those that are gone. Returns true if that is a change.
     pub(super) fn watch(&mut self, drained: BTreeSet<NodeName>) -> bool {
         let mut wanted = drained;
         wanted.extend(self.graves.keys().cloned());
@@ -132,7 +131,7 @@ impl Residents {
         std::iter::once(Feed::group(PODS)).chain(watches)
     }
 
-    /// Takes in a change; the pods that it concerns.
+    /// Applies a change and returns the pods to requeue.
     pub(super) fn hear(&mut self, node: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(resident) = self.nodes.get_mut(node).filter(|it| it.number == number) else {
             return Vec::new();
@@ -164,7 +163,7 @@ impl Residents {
         }
     }
 
-    /// The pods that a drain has left and whose claims and Job decide whether two of them may run.
+    /// The pods left by a drain whose claims and Job decide whether two copies may run.
     pub(super) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
         let mut wanted = BTreeMap::new();
         for (node, resident) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
@@ -177,7 +176,7 @@ impl Residents {
         wanted
     }
 
-    /// Takes in what the claims and the Job of a pod say; true if that is news.
+    /// Applies the result for the claims and the Job of a pod. Returns true if it changed.
     pub(super) fn learn(&mut self, (node, number, uid): &WorkKey, copies: Copies) -> bool {
         let resident = self.nodes.get_mut(node).filter(|it| it.number == *number);
         let Some(pod) = resident.and_then(|it| it.pods.get_mut(uid)) else { return false };
@@ -186,13 +185,13 @@ impl Residents {
         is_news
     }
 
-    /// What the claims and Jobs of the pods of a node say.
+    /// The results for the claims and Jobs of the pods of a node.
     pub(super) fn copies(&self, node: &NodeName) -> BTreeMap<Uid, Copies> {
         let pods = self.nodes.get(node).into_iter().flat_map(|it| it.pods.values());
         pods.map(|pod| (pod.pod.uid.clone(), pod.work.copies.clone())).collect()
     }
 
-    /// Takes in all pods of a node that is not watched.
+    /// Sets all pods of a node that is not watched.
     pub(super) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
         self.watch(BTreeSet::from([node.clone()]));
         if let Some(resident) = self.nodes.get_mut(node) {
@@ -201,7 +200,7 @@ impl Residents {
         }
     }
 
-    /// Takes in the answer to our own write.
+    /// Applies the answer to our own write.
     pub(super) fn saw(&mut self, node: &NodeName, pod: PodView) {
         if let Some(known) = self.nodes.get_mut(node).and_then(|it| it.pods.get_mut(&pod.pod.uid)) {
             let copies = known.work.copies.clone();
@@ -218,7 +217,7 @@ impl Residents {
         self.nodes.iter().flat_map(|(node, it)| it.pods.values().map(|pod| pod_subject(node, pod)))
     }
 
-    /// The pods that the drain of a node has left, if they are known.
+    /// The pods left by the drain of a node, if they are known.
     pub(super) fn left(&self, node: &NodeName) -> Option<Left> {
         let resident = self.nodes.get(node).filter(|it| it.listed)?;
         Some(left_of(resident.pods.values()))
@@ -237,7 +236,7 @@ impl Residents {
     }
 }
 
-/// The pods among these that a drain has left, in the order of their names.
+/// Those of the pods that block a drain, in the order of their names.
 pub(super) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
     let mut pods: Vec<PodView> = pods.into_iter().filter(|pod| pod.holds_a_drain()).cloned().collect();
     pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
@@ -259,7 +258,6 @@ fn pod_subject(node: &NodeName, pod: &PodView) -> Subject {
     Subject::Pod(Box::new(PodSubject { node: node.clone(), pod: pod.pod.clone() }))
 }
 
-/// Every pod of a node.
 pub(super) struct Pods(Arc<Reader>);
 
 impl Project for Pods {
@@ -287,7 +285,6 @@ pub(super) struct PodStatus {
 }
 
 impl Reader {
-    /// A pod as this recovery keeps it.
     pub(super) fn pod(&self, PodWire { metadata, spec, status }: PodWire) -> PodView {
         let is_of_daemon_set = metadata
             .controller()

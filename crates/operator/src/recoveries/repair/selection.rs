@@ -1,4 +1,4 @@
-//! The policy that counts for each node, and those who are concerned when something changes.
+//! Finds the policy that applies to each node, and the subjects to requeue when something changes.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::packed::{packed, packed_set};
 
-/// The policy that counts for a node, and younger ones that select it too.
+/// The policy that applies to a node, and younger ones that select it too.
 struct Choice {
     key: Key,
     younger: Vec<Key>,
 }
 
 impl Choice {
-    /// Of policies in the order in which they count, those that select a node.
+    /// From the policies in order of precedence, those that select a node.
     fn of(policies: &[(Key, &Policy)], node: &NodeView) -> Option<Self> {
         let mut selecting =
             policies.iter().filter(|(_, policy)| policy.selects(&node.labels)).map(|(key, _)| key);
@@ -56,15 +56,14 @@ impl Repairs {
         self.policies.values().chain(self.pool_policies()).map(key_of).collect()
     }
 
-    /// The policies in the order in which they count: NodeRepairPolicies by age, then NodePools. One that cannot be read keeps the
-    /// nodes that it selects, and nothing is done to them: a younger one must not take them over because of a typing error.
+    /// The policies in order of precedence: NodeRepairPolicies by age, then NodePools. One that cannot be decoded keeps
+    /// the nodes that it selects, and nothing is done to them: a younger one must not take them over because of a typo.
     fn by_age(&self) -> Vec<(Key, &Policy)> {
         let mut policies: Vec<&Policy> = self.policies.values().collect();
         policies.sort_by_key(|policy| (policy.created, policy.object.name.clone()));
         policies.into_iter().chain(self.pool_policies()).map(|policy| (key_of(policy), policy)).collect()
     }
 
-    /// Finds the policy of a node.
     pub(super) fn assign(&mut self, name: &NodeName) {
         let choice = self.node(name).and_then(|node| Choice::of(&self.by_age(), node));
         self.unassign(name);
@@ -73,7 +72,6 @@ impl Repairs {
         }
     }
 
-    /// Finds the policy of every node.
     pub(super) fn assign_all(&mut self) {
         let policies = self.by_age();
         let chosen = |node: &NodeView| Some((node.node.name.clone(), Choice::of(&policies, node)?));
@@ -109,7 +107,8 @@ impl Repairs {
         self.overlaps.retain(|_, nodes| !nodes.is_empty());
     }
 
-    /// Everybody who is concerned when something changes around a node: the node, its policy, and the nodes whose repair is held.
+    /// The subjects to requeue when something changes around a node: the node, its policy, and the nodes whose repair
+    /// is blocked.
     pub(super) fn concerned(&self, name: &NodeName) -> BTreeSet<Subject> {
         let mut woken = BTreeSet::from([Subject::Node(name.clone())]);
         if let Some(key) = self.assigned.get(name) {
@@ -118,10 +117,11 @@ impl Repairs {
         woken
     }
 
-    /// A policy, the nodes that have their turn, those that are due and have none, and the pods that are looked after.
+    /// A policy, the nodes that have their turn, those that are due and have none, and the tracked pods.
     ///
-    /// Nodes that are due are woken once, until the policy is surveyed again: whichever of them is judged next has that done, so
-    /// until then all of them still wait for their judgement. A thousand changes at once wake a thousand nodes once each.
+    /// Due nodes are requeued once until the policy is surveyed again. The next of them to be decided triggers the
+    /// survey, so until then all of them are still queued. A thousand changes at once requeue a thousand nodes once
+    /// each.
     pub(super) fn concerned_by(&self, key: &Key) -> BTreeSet<Subject> {
         let mut woken = BTreeSet::from([Subject::Policy(key.clone())]);
         let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);

@@ -1,4 +1,4 @@
-//! The objects of a kind that may not be served, as its watch last told them.
+//! The objects of a kind that may not be served, as its watch last delivered them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,55 +11,49 @@ use crate::{
     watch::{Change, Moment},
 };
 
-/// So many objects are remembered that are gone, for answers that come after their end.
+/// Number of deleted UIDs to remember, for answers that arrive after the deletion.
 const GONE: usize = 1024;
 
-/// An object that is kept.
 pub(super) trait Kept {
     fn uid(&self) -> &Uid;
     fn revision(&self) -> Revision;
 }
 
-/// The objects of a kind, by UID.
 #[derive(Debug)]
 pub(super) struct Store<T> {
     state: State,
-    /// Each for itself: the leaves of such a map are half empty.
+    /// Boxed, because the leaves of such a map are half empty.
     objects: BTreeMap<Uid, Box<T>>,
     gone: VecDeque<Uid>,
-    /// True if it was ever listed.
     was_listed: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// No list is in yet.
+    /// Not listed yet.
     Awaited,
     /// All its objects are known.
     Listed,
     Lost(KindLost),
 }
 
-/// A change of one kind.
 #[derive(Debug)]
 pub(super) struct Turn<T> {
-    /// What is gone, or was replaced by a later state.
+    /// The states that were deleted or replaced.
     pub(super) before: Vec<T>,
-    /// UIDs of those that are new or changed.
+    /// UIDs of new or changed objects.
     pub(super) changed: BTreeSet<Uid>,
-    /// UIDs of those that are gone.
+    /// UIDs of deleted objects.
     pub(super) gone: BTreeSet<Uid>,
     /// True if everything may have changed.
     pub(super) all: bool,
 }
 
 impl<T> Turn<T> {
-    /// Nothing has changed.
     pub(super) fn nothing() -> Self {
         Self { before: Vec::new(), changed: BTreeSet::new(), gone: BTreeSet::new(), all: false }
     }
 
-    /// True if nothing has changed.
     pub(super) fn is_nothing(&self) -> bool {
         self.before.is_empty() && self.changed.is_empty() && self.gone.is_empty() && !self.all
     }
@@ -83,17 +77,16 @@ impl<T: Kept> Store<T> {
         matches!(&self.state, State::Listed)
     }
 
-    /// True if nothing was heard of it yet.
+    /// True if nothing has been received yet.
     pub(super) fn is_awaited(&self) -> bool {
         matches!(&self.state, State::Awaited)
     }
 
-    /// True if the server does not serve the kind.
     pub(super) fn is_not_served(&self) -> bool {
         matches!(&self.state, State::Lost(KindLost::NotServed))
     }
 
-    /// Why its objects are not known.
+    /// Why its objects are unknown.
     pub(super) fn unknown(&self) -> Option<String> {
         match &self.state {
             State::Listed | State::Lost(KindLost::NotServed) => None,
@@ -115,7 +108,7 @@ impl<T: Kept> Store<T> {
             OfKind::Served(_) => Turn::nothing(),
             OfKind::Lost(lost) => {
                 let lost = match lost {
-                    // What was served a moment ago may be again in a moment: its objects have not gone.
+                    // A kind that was just served may be served again in a moment: its objects still exist.
                     KindLost::Unserved if self.was_listed => KindLost::Failed(lost.to_string()),
                     KindLost::Unserved | KindLost::NotServed => KindLost::NotServed,
                     KindLost::Failed(_) => lost,
@@ -127,7 +120,7 @@ impl<T: Kept> Store<T> {
                 Turn { all: true, ..Turn::nothing() }
             }
             OfKind::Change(Change::Applied(object)) => {
-                // The watch knows best: an object that did not matter may matter again.
+                // The watch is authoritative: an object that was filtered out may matter again.
                 self.gone.retain(|gone| gone != object.uid());
                 self.take(object, Told::Alone)
             }
@@ -136,7 +129,7 @@ impl<T: Kept> Store<T> {
         }
     }
 
-    /// Takes in an object unless a later state of it is known, or its end.
+    /// Applies an object unless a later state or its deletion is known.
     pub(super) fn take(&mut self, object: T, told: Told) -> Turn<T> {
         let uid = object.uid().clone();
         let known = self.get(&uid).map(Kept::revision);
@@ -160,10 +153,11 @@ impl<T: Kept> Store<T> {
         Turn { gone, before, ..Turn::nothing() }
     }
 
-    /// Takes in a list of all objects. What is not in it is gone, unless it is known to be later than the list.
+    /// Applies a list of all objects. Objects that are not in it are gone, unless they are known to be later than the
+    /// list.
     fn list(&mut self, all: Vec<T>, moment: &Moment) -> Turn<T> {
         if moment.anew {
-            // What was seen in another history says nothing about this one.
+            // State from another history is not comparable with this one.
             self.objects.clear();
             self.gone.clear();
         }

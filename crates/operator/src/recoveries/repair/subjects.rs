@@ -1,4 +1,4 @@
-//! The objects that the repair recovery judges, and why.
+//! The objects that the repair recovery decides about, and the reasons.
 
 use std::{fmt, sync::Arc};
 
@@ -9,23 +9,20 @@ use salvor_recovery::{
     repair::{NodeWhy, PodWhy, Policy, PolicyWhy},
 };
 
-/// The policy or NodePool that counts for a node.
+/// The policy or NodePool that applies to a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Key {
-    /// A NodeRepairPolicy.
     Policy(Arc<str>),
     /// A NodePool with a block `spec.repair`.
     Pool(Arc<str>),
 }
 
-/// An object that the repair recovery judges.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
-    /// A node, by name.
     Node(NodeName),
-    /// A policy.
     Policy(Key),
-    /// A pod of a node that is drained, or was replaced. Boxed: there are few, and a node must not take up the room of one.
+    /// A pod of a node that is drained, or was replaced. Boxed: there are few, and a node must not take up the space of
+    /// one.
     Pod(Box<PodSubject>),
 }
 
@@ -47,7 +44,6 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why a node, a policy or a pod is judged as it is.
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
     Node(NodeWhy),
@@ -81,7 +77,6 @@ impl Reason for Why {
     }
 }
 
-/// The key of a policy.
 pub(super) fn key_of(policy: &Policy) -> Key {
     let name = policy.object.name.as_str().into();
     if policy.is_pool() { Key::Pool(name) } else { Key::Policy(name) }

@@ -1,4 +1,5 @@
-//! The states of policies: computed once for all news that came in meanwhile, and not for each judgement that rests on them.
+//! Surveys of policies: computed once for all changes that arrived meanwhile, and not for each decision that depends on
+//! them.
 
 use std::{
     collections::BTreeMap,
@@ -13,29 +14,29 @@ use salvor_recovery::{
 
 use super::{Repairs, owners::SeenOwner, subjects::Key};
 
-/// What was computed for a policy, and for how long it holds.
+/// The survey of a policy, and how long it is valid.
 #[derive(Debug)]
 struct Surveyed {
     generation: u64,
     at: Timestamp,
     survey: Arc<Survey>,
-    /// True if the nodes that are due by it were woken since.
+    /// True if the nodes that are due by it were requeued since.
     woken: bool,
 }
 
-/// What judging remembers.
+/// What decisions cache.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     surveys: BTreeMap<Key, Surveyed>,
-    /// Since when repairs, by the UID of their node, are not needed any more.
+    /// Since when repairs, by the UID of their node, are no longer needed.
     idle: BTreeMap<Uid, Timestamp>,
-    /// So many surveys were made.
+    /// The number of surveys computed.
     #[cfg(test)]
     pub(super) made: u64,
 }
 
 impl Cache {
-    /// The state of a policy, if it is still as it was computed.
+    /// The survey of a policy, if it is still valid.
     fn known(&self, key: &Key, generation: u64, now: Timestamp) -> Option<Arc<Survey>> {
         let known = self.surveys.get(key).filter(|known| {
             let is_over = known.survey.changes_at.is_some_and(|at| at <= now);
@@ -44,7 +45,7 @@ impl Cache {
         known.map(|known| known.survey.clone())
     }
 
-    /// The last state of a policy, unless those who are due by it were woken since.
+    /// The last survey of a policy, unless the nodes that are due by it were requeued since.
     pub(super) fn wake(&mut self, key: &Key) -> Option<Arc<Survey>> {
         let known = self.surveys.get_mut(key)?;
         (!std::mem::replace(&mut known.woken, true)).then(|| known.survey.clone())
@@ -56,7 +57,7 @@ impl Repairs {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pools that have trouble to get new machines, and when that changes by itself.
+    /// Pools that have trouble launching machines, and when that changes by itself.
     fn launches(&self, now: Timestamp) -> (BTreeMap<String, LaunchTrouble>, Option<Timestamp>) {
         let timeout = self.settings.launch_timeout;
         let (mut troubles, mut changes): (BTreeMap<String, LaunchTrouble>, Option<Timestamp>) =
@@ -86,7 +87,7 @@ impl Repairs {
         (troubles, changes)
     }
 
-    /// The state of a policy, which is computed anew if anything that it rests on has changed.
+    /// The survey of a policy, computed again if anything that it depends on has changed.
     pub(super) fn survey(&self, key: &Key, policy: &Policy, now: Timestamp) -> Arc<Survey> {
         let mut cache = self.cache();
         if let Some(known) = cache.known(key, self.generation, now) {
@@ -125,7 +126,7 @@ impl Repairs {
         survey
     }
 
-    /// True if neither the node nor the owner of a repair is there any more.
+    /// True if neither the node nor the owner of a repair exists any more.
     fn is_gone(&self, repair: &Repair) -> bool {
         let owner_is_gone = |owner: &Uid| {
             self.owner(owner).is_none() && self.claims.is_settled() && self.machines().is_settled()
@@ -140,7 +141,7 @@ impl Repairs {
         known.into_iter().find_map(|store| store.get(uid))
     }
 
-    /// True if the node of a repair is there, is not being deleted, and is not a node of the policy any more.
+    /// True if the node of a repair exists, is not being deleted, and no longer belongs to the policy.
     fn is_left_alone(&self, key: &Key, repair: &Repair) -> bool {
         let node = self.uids.get(&repair.uid).and_then(|name| self.nodes.get(name));
         node.is_some_and(|node| {

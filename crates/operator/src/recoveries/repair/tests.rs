@@ -39,7 +39,7 @@ fn claim(name: &str, provider: &str) -> SeenOwner {
     claim_with(name, provider, &json!({}))
 }
 
-/// The same with more metadata.
+/// As `claim`, with more metadata.
 fn claim_with(name: &str, provider: &str, metadata: &Value) -> SeenOwner {
     let mut claim = json!({
         "metadata": {"name": name, "uid": format!("claim-{name}"), "resourceVersion": "5", "labels": {"karpenter.sh/nodepool": "gpu"}},
@@ -80,7 +80,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Nodes, of which some are sick since the beginning, with a NodeClaim each, and these policies.
+    /// Nodes with a NodeClaim each, the first `bad` of them sick from the start, and these policies.
     fn new(nodes: usize, bad: usize, policies: Vec<Policy>) -> Self {
         let mut bench = Self { repairs: Repairs::new(&configuration(""), RepairMetrics::unread()) };
         let name = |number: usize| format!("n{number:04}");
@@ -161,7 +161,7 @@ fn heartbeats_wake_nobody_and_changes_wake_node_and_policy() {
     assert_eq!(bench.hear(News::Node(Change::Applied(old))), [], "what is older than what is known");
 }
 
-/// A thousand nodes are told something at once: that must not judge the policy a thousand times.
+/// A thousand nodes get a report at once: that must not decide the policy a thousand times.
 #[test]
 fn our_own_words_on_a_node_wake_nobody_else() {
     let mut bench = Bench::new(4, 2, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
@@ -182,7 +182,7 @@ fn our_own_words_on_a_node_wake_nobody_else() {
     assert!(Arc::ptr_eq(&first, &survey(&bench)), "all was surveyed anew");
     assert_eq!(bench.repairs.nodes[&NodeName::from("n0001")], told);
 
-    // A memory that means something else concerns all.
+    // A progress record with a different meaning requeues all.
     let mut other = told.clone();
     other.resource_version = "12".into();
     let clocks = &mut other.progress.as_mut().unwrap().sick;
@@ -282,7 +282,7 @@ fn a_dry_run_tells_what_would_be_done() {
     );
 }
 
-/// Ten thousand nodes, a thousand of them sick: all are judged from one survey.
+/// Ten thousand nodes, a thousand of them sick: all are decided from one survey.
 #[test]
 fn a_large_cluster_is_surveyed_once_and_not_for_each_node() {
     let bench = Bench::new(10_000, 1_000, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
@@ -305,7 +305,7 @@ fn pod_on(node: &str) -> (Subject, PodView) {
     (Subject::Pod(Box::new(PodSubject { node: node.into(), pod: view.pod.clone() })), view)
 }
 
-/// The repair of n0000, whose Node and NodeClaim are gone, is written down as over.
+/// The repair of n0000, whose Node and NodeClaim are gone, is recorded as over.
 fn over(frees: bool) -> Bench {
     let repair = json!({"node": "n0000", "uid": "uid-n0000", "owner": "claim-n0000", "since": at(300)});
     let status = json!({"repairs": [repair]});
@@ -335,7 +335,7 @@ fn the_pods_of_a_machine_that_is_gone_are_watched_and_freed_until_a_node_has_its
     assert_eq!(judgement.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
     let old = News::Pod { node: "n0000".into(), number: 0, change: Change::Gone("uid-work".into()) };
     assert_eq!(bench.hear(old), [], "another watch");
-    // NodeClaims that cannot be read may be there.
+    // NodeClaims that cannot be read may exist.
     bench.hear(News::Claim(OfKind::Lost(KindLost::NotServed)));
     assert_eq!(bench.judged(&subject, 402).report().reason, "MachineMayRun");
     let again = bench.view(&node("n0000", 30, false));
@@ -444,12 +444,12 @@ fn a_thousand_changes_at_once_wake_each_node_once_and_are_surveyed_once() {
         bench.judged(subject, 400);
     }
     assert_eq!(bench.repairs.cache().made, 2, "once for all that changed");
-    // From then on they may have to be woken again.
+    // From then on they may have to be requeued again.
     let healthy = bench.view(&node("n0000", 12, false));
     assert_eq!(nodes(&bench.hear(News::Node(Change::Applied(healthy)))), 2_000);
 }
 
-/// Karpenter writes on every NodeClaim when a pod comes or goes.
+/// Karpenter updates every NodeClaim when a pod comes or goes.
 #[test]
 fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known() {
     let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
@@ -461,7 +461,7 @@ fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known()
     assert_eq!(bench.repairs.cache().made, 1);
     let backend = bench.repairs.backend(bench.repairs.node(&"n0000".into()).unwrap());
     assert_eq!(backend.owner().unwrap().resource_version, "6");
-    // What differs concerns the node and its policy.
+    // A real difference requeues the node and its policy.
     let metadata = json!({"deletionTimestamp": at(400), "resourceVersion": "7"});
     let going = claim_with("n0000", "fake://n0000", &metadata);
     let woken = bench.hear(News::Claim(OfKind::Change(Change::Applied(going))));

@@ -1,4 +1,4 @@
-//! What is read of nodes, policies and NodePools.
+//! Decodes nodes, policies and NodePools.
 
 use jiff::Timestamp;
 use salvor_api::{Labels, config::Configuration, names::repair::annotations};
@@ -24,7 +24,7 @@ use crate::{
     wire::{Condition, Whole, node_ready},
 };
 
-/// Reads objects. What many of them have in common it keeps once.
+/// Decodes objects, and stores values that many of them share only once.
 #[derive(Debug)]
 pub(super) struct Reader {
     actors: NodeActors,
@@ -51,12 +51,11 @@ impl Reader {
         }
     }
 
-    /// A node as this recovery keeps it.
     pub(super) fn node(&self, wire: &NodeWire) -> NodeView {
         self.node_of(wire, wire.node())
     }
 
-    /// The same of a node whose name and UID are kept already.
+    /// As `node`, for a node whose name and UID are already kept.
     pub(super) fn node_of(&self, wire: &NodeWire, node: NodeRef) -> NodeView {
         let NodeWire { metadata, spec, status } = wire;
         let of = &metadata.annotations;
@@ -143,14 +142,12 @@ fn head_of(kind: &Kind, object: &Value, status: PolicyStatus) -> Option<Head> {
     })
 }
 
-/// A NodeRepairPolicy.
 pub(super) fn policy(object: &Value) -> Option<Policy> {
     let status = PolicyStatus::read(object.get("status"));
     let head = head_of(&NODE_REPAIR_POLICY, object, status)?;
     Some(Policy::read(head, object.get("spec").unwrap_or(&Value::Null)))
 }
 
-/// A NodePool.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenPool {
     pub(super) view: PoolView,
@@ -169,7 +166,7 @@ impl Kept for SeenPool {
     }
 }
 
-/// A NodePool, whether it has a block `spec.repair` or not.
+/// With or without a block `spec.repair`.
 pub(super) fn seen_pool(object: &Value) -> Option<SeenPool> {
     let annotation =
         |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str().map(str::to_owned);
@@ -182,7 +179,7 @@ pub(super) fn seen_pool(object: &Value) -> Option<SeenPool> {
     Some(SeenPool { view, resource_version, policy: pool(object) })
 }
 
-/// A NodePool with a block `spec.repair`.
+/// `None` for a NodePool without a block `spec.repair`.
 pub(super) fn pool(object: &Value) -> Option<Policy> {
     let repair = object.get("spec")?.get("repair").filter(|repair| repair.is_object())?;
     let kept =
@@ -201,7 +198,6 @@ impl Kept for Policy {
     }
 }
 
-/// All NodeRepairPolicies.
 pub(super) struct Policies;
 
 impl Project for Policies {
@@ -213,7 +209,6 @@ impl Project for Policies {
     }
 }
 
-/// All NodePools.
 pub(super) struct Pools;
 
 impl Project for Pools {

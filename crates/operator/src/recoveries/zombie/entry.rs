@@ -53,12 +53,12 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
     let mut rights = vec![
         Resource::PODS.everywhere(&Verb::READ),
         Resource::NODES.everywhere(&Verb::READ),
-        // A node is lost only if its Lease is silent, too.
+        // A node is lost only if its Lease is expired, too.
         node_leases(),
     ];
     let lost_pods = configuration.failure_recovery_policy.jobs.lost_pods;
     match lost_pods {
-        // Whether a Job would fail is read from the Job.
+        // The Job decides whether it would fail.
         LostPods::RaiseLimit | LostPods::Hold => rights.push(JOBS.everywhere(&[Verb::Get])),
         LostPods::Count => {}
     }

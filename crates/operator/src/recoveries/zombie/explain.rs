@@ -28,7 +28,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
             Some(node) => {
                 let read = node_at_first_sight(question.client, node, now()).await;
                 let mut view = read.map_err(|e| cannot_read(&format!("node {node}"), e))?;
-                // Only a lost node's kubelet is in question, and not everybody may read Leases.
+                // Only the kubelet of a lost node is in question, and not every user may read Leases.
                 if let Some(view) = view.as_mut().filter(|view| view.unreachable.is_some()) {
                     view.pulse = pulse(question, view).await?;
                 }
@@ -53,7 +53,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
     .boxed()
 }
 
-/// The other pods of the same Job, as far as they can be read: without them the pod is judged as the only one that is lost.
+/// The other pods of the same Job, as far as they can be read: without them the pod is decided as the only lost one.
 async fn family(question: &Question<'_>, of: &OfJob, policy: &ZombiePolicy) -> Vec<Relative> {
     let now = question.time.server();
     let path = format!("/api/v1/namespaces/{}/pods", of.job.namespace);

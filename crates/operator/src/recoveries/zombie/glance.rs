@@ -1,4 +1,5 @@
-//! What zombie recovery makes of a pod and its node that another reader has read: for `salvor why`, which has many of them at once.
+//! The decision of zombie recovery about a pod and node that another caller has read: for `salvor why`, which has many
+//! of them at once.
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,55 +15,49 @@ use salvor_recovery::{
 use super::{parse_pod, see_at_first_sight};
 use crate::{leader::brake_of, live, pause::paused};
 
-/// The objects that a verdict on a pod rests on, as JSON.
+/// The objects that a verdict on a pod depends on, as JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct PodInSight<'a> {
-    /// The pod.
     pub pod: &'a str,
-    /// Its Node, if there is one.
     pub node: Option<&'a str>,
     /// The Lease of that node's kubelet, if there is one.
     pub node_lease: Option<&'a str>,
-    /// The Lease of Salvor's election, if there is one: on it are the pause and the brake's memory.
+    /// The Lease of Salvor's election, if there is one: it carries the pause and the brake state.
     pub election: Option<&'a Lease>,
 }
 
-/// What zombie recovery makes of a pod, question by question: each can be asked whatever the one before it says.
+/// The results of zombie recovery for a pod. Each field is valid whatever the preceding ones say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glance {
-    /// Why its owner has not consented, in the words of `explain`; none if they have.
+    /// Why its owner has not consented, in the words of `explain`; `None` if they have.
     pub without_consent: Option<String>,
-    /// Why the recovery writes nothing at all; none if it would.
+    /// Why the recovery writes nothing at all; `None` if it would.
     pub off: Option<String>,
-    /// What it does with consent, switched on.
+    /// What it would do if it had consent and were enabled.
     pub next: Next,
     /// The same in the words of `explain`.
     pub message: String,
 }
 
-/// What zombie recovery does with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Nothing: it is not its business.
+    /// The pod does not concern it.
     Nothing,
-    /// It waits.
     Waits(Timestamp),
-    /// Something holds it back.
     Held {
-        /// Until when, if that is known.
+        /// If that is known.
         until: Option<Timestamp>,
-        /// Whether a person has stopped everything.
+        /// True if a user has paused Salvor.
         paused: bool,
-        /// Whether too many nodes are lost.
+        /// True if too many nodes are lost.
         outage: bool,
     },
-    /// It acts now.
     Acts,
-    /// All that its owner consented to is done.
+    /// Everything that its owner consented to is done.
     Done,
 }
 
-/// Why zombie recovery writes nothing at all with a configuration; none if it would.
+/// Why zombie recovery writes nothing at all with a configuration; `None` if it would.
 pub fn why_off(configuration: &Configuration) -> Option<String> {
     match (ZombiePolicy::new(configuration).disabled, configuration.dry_run) {
         (Some(Disabled::Gate), _) => Some("feature gate FailureRecoveryPolicy is off".to_owned()),
@@ -72,7 +67,7 @@ pub fn why_off(configuration: &Configuration) -> Option<String> {
     }
 }
 
-/// A node from the API's text, with the pulse that its Lease, or its heartbeat, shows at a glance.
+/// Decodes a node, with the heartbeat that its Lease, or its `Ready` condition, shows at a glance.
 fn see_with_pulse(node: &str, lease: Option<&str>, now: Timestamp) -> Result<NodeView, serde_json::Error> {
     let mut view = see_at_first_sight(node, now)
         .map_err(|error| -> serde_json::Error { serde::de::Error::custom(error) })?;
@@ -81,11 +76,11 @@ fn see_with_pulse(node: &str, lease: Option<&str>, now: Timestamp) -> Result<Nod
     Ok(view)
 }
 
-/// The pulse of a node's kubelet, in words; none if it is silent. It is judged as recoveries judge it, from the texts of
-/// its Node and of its Lease.
+/// The heartbeat of a node's kubelet, in words; `None` if it is silent. It is evaluated as recoveries do, from the
+/// texts of its Node and its Lease.
 ///
 /// # Errors
-/// If one of the objects cannot be made sense of.
+/// If one of the objects cannot be decoded.
 pub fn pulse_of_kubelet(
     node: &str,
     lease: Option<&str>,
@@ -95,10 +90,10 @@ pub fn pulse_of_kubelet(
     Ok(pulse.alive_until(now).map(|_| pulse.to_string()))
 }
 
-/// Judges a pod by the rules that act, from what was read.
+/// Decides about a pod by the rules that act, from objects that were already read.
 ///
 /// # Errors
-/// If one of the objects cannot be made sense of.
+/// If one of the objects cannot be decoded.
 pub fn glance(
     seen: PodInSight<'_>,
     configuration: &Configuration,

@@ -1,5 +1,5 @@
-//! The Jobs of pods that are about to be recovered. They are not watched: each is read when one of its pods is due, and with every
-//! second look, one read for all of its pods.
+//! The Jobs of pods that are about to be recovered. They are not watched: each is read when one of its pods is due, and
+//! with every second look, one read for all of its pods.
 
 use std::{
     collections::BTreeMap,
@@ -26,9 +26,9 @@ use crate::{
     wire::Object,
 };
 
-/// Reads under way at once.
+/// Limit on concurrent reads.
 const READS_AT_ONCE: usize = 8;
-/// A read that is not answered by then is made again when it is asked for again.
+/// Timeout of a read; it is repeated at the next request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What is known of Jobs, and which of them are to be read. Clones share it.
@@ -38,26 +38,25 @@ pub(super) struct Jobs(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     known: Mutex<BTreeMap<Uid, JobSight>>,
-    /// Since when each is asked for.
+    /// Since when each is requested.
     wanted: Mutex<BTreeMap<JobRef, Timestamp>>,
     asked: Notify,
     looks: Looks<JobSight, JobRef>,
 }
 
 impl Jobs {
-    /// What is known of a Job.
     pub(super) fn of(&self, job: &JobRef) -> JobSight {
         self.known().get(&job.uid).cloned().unwrap_or_default()
     }
 
-    /// Has a Job read, now and once.
+    /// Requests one read of a Job now.
     pub(super) fn want(&self, job: &JobRef, now: Timestamp) {
         if lock(&self.0.wanted).insert(job.clone(), now).is_none() {
             self.0.asked.notify_one();
         }
     }
 
-    /// Takes in what was read, unless something later is known.
+    /// Applies a read, unless a later state is known.
     pub(super) fn note(&self, job: &JobRef, sight: JobSight) {
         let mut known = self.known();
         let is_older = match (known.get(&job.uid), &sight) {
@@ -71,30 +70,29 @@ impl Jobs {
         }
     }
 
-    /// The same from a second look, of a Job that is still in question.
+    /// Applies a read of a second look, if the Job is still in question.
     pub(super) fn note_again(&self, job: &JobRef, sight: &JobSight) {
         if self.known().contains_key(&job.uid) {
             self.note(job, sight.clone());
         }
     }
 
-    /// Takes in the answer to our own write.
+    /// Applies the answer to our own write.
     pub(super) fn written(&self, job: &JobRef, answer: &str, now: Timestamp) {
         self.0.looks.forget(job);
         self.note(job, understood(job, answer, now));
     }
 
-    /// No pod of it is in question any more.
+    /// Drops a Job without pods in question.
     pub(super) fn forget(&self, job: &Uid) {
         self.known().remove(job);
     }
 
-    /// Nothing counts any more of what is known.
     pub(super) fn forget_all(&self) {
         self.known().clear();
     }
 
-    /// A Job, live: read now, or by another look of this moment.
+    /// The live Job: read now, or by another recent look.
     pub(super) async fn look(
         &self,
         client: &Client,
@@ -106,7 +104,7 @@ impl Jobs {
         Ok(self.0.looks.at(job, sight, read).await?.unwrap_or_default())
     }
 
-    /// Reads what is asked for until the engine is gone.
+    /// Reads the requested Jobs until the receiver is gone.
     pub(super) async fn read_on<News: Send + 'static>(
         self,
         client: Client,
@@ -121,7 +119,7 @@ impl Jobs {
                 let look = jobs.look(client, &job, asked, &mut sight);
                 let error = match tokio::time::timeout(TIMEOUT, look).await {
                     Ok(Ok(sight)) => {
-                        // If the engine is gone, the loop sees that.
+                        // If the receiver is gone, the loop notices that.
                         let _ = news.send(tell(job, sight)).await;
                         return;
                     }
@@ -148,14 +146,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads a Job live.
 pub(super) async fn read(client: &Client, job: &JobRef, now: Timestamp) -> kube::Result<JobSight> {
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name);
     let text = live::get_if_there(client, &path).await?;
     Ok(text.map_or(JobSight::Gone, |text| understood(job, &text, now)))
 }
 
-/// The same for the operator, which says that it may not read a Job. Every other error is tried again.
+/// For the operator, a forbidden read is a result to report. Every other error is retried.
 async fn read_if_allowed(client: &Client, job: &JobRef, now: Timestamp) -> kube::Result<JobSight> {
     match read(client, job, now).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
@@ -175,11 +172,11 @@ struct Annotations {
     raised: Option<String>,
 }
 
-/// What a Job says, if it is the one that is meant.
+/// Decodes a Job and checks that it is the expected one.
 fn understood(job: &JobRef, text: &str, now: Timestamp) -> JobSight {
     match serde_json::from_str::<JobWire>(text) {
         Err(error) => JobSight::Unreadable { error: error.to_string().into(), at: now },
-        // Another Job of the same name: the one that made the pod is gone.
+        // Another Job of the same name: the one that created the pod is gone.
         Ok(wire) if wire.metadata.uid != job.uid => JobSight::Gone,
         Ok(JobWire { metadata, mut spec, status }) => {
             spec.template = Template::default();

@@ -1,11 +1,10 @@
-//! Pods that are being deleted and whose owners have not consented: nothing is done about them, and they are counted while their
-//! node is lost. Nothing else is kept of them.
+//! Terminating pods without consent: nothing is done about them, but they are counted while their node is lost. Nothing
+//! else is kept of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvor_recovery::ids::{NodeName, Uid};
 
-/// A pod that is being deleted, without consent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stranger {
     pub(super) uid: Uid,
@@ -48,7 +47,6 @@ impl Strangers {
         }
     }
 
-    /// Forgets all but these.
     pub(super) fn retain(&mut self, present: &BTreeSet<Uid>) {
         let gone: Vec<Uid> = self.node_of.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
         for uid in gone {
@@ -56,7 +54,7 @@ impl Strangers {
         }
     }
 
-    /// A node is lost from now on, or is not, or is gone.
+    /// Records whether a node is lost; a deleted node is not.
     pub(super) fn see_node(&mut self, name: &NodeName, is_lost: bool) {
         let number = self.on_node.get(name).copied().unwrap_or(0);
         if is_lost {

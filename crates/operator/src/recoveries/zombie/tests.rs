@@ -1,4 +1,4 @@
-//! Whose Lease is read, what a second look sees, and what it costs.
+//! Which Leases are read, what a second look finds, and what it costs.
 
 use std::{
     sync::{
@@ -108,7 +108,7 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
     assert_eq!(wanted(&zombies), ["a"]);
     zombies.hear(of_lease(Some(-20)), at(22));
     assert_eq!(wanted(&zombies), [""; 0], "silent: before a write it is read anyway");
-    // A second look saw it move: it is followed again as soon as there is news.
+    // A second look saw it renewed: it is read again as soon as there is a change.
     let lasts = jiff::SignedDuration::from_secs(40);
     let node_a = zombies.nodes["a"].node.clone();
     zombies.pulses.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));
@@ -178,7 +178,7 @@ fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dr
     assert_eq!(judged(&dry, 1), "Wait GraceRunning until 60");
 }
 
-/// A server with one node, whose Lease is as the closure says.
+/// A server with one node, whose Lease the closure answers.
 fn server(
     ready: &'static str,
     tainted: bool,
@@ -199,7 +199,7 @@ fn lease(renewed: i64) -> Answer {
 }
 
 async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String> {
-    // A look holds for a second; each of these is another.
+    // A look is valid for a second; each of these is a new one.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let inquiry = zombies.inquiry(&subject(zombies), at(now));
     let judgement = inquiry.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
@@ -258,7 +258,7 @@ async fn a_kubelet_whose_clock_is_an_hour_off_is_known_by_its_lease_moving() {
     assert_eq!(judged(&zombies, 81), "Wait KubeletAlive until 120", "what a look saw is not forgotten");
     assert_eq!(look(&zombies, &api, 120).await.unwrap(), "Act Zombie", "silent since");
 
-    // Ahead, and dead: it is not waited for until its clock's time comes.
+    // Its clock is ahead, and it is dead: there is no wait until its clock's time comes.
     let zombies = lost();
     renewed.store(3_600, Ordering::SeqCst);
     assert_eq!(look(&zombies, &api, 60).await.unwrap(), "Wait KubeletAlive until 100");
@@ -330,7 +330,7 @@ async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
     assert_eq!(wanted(&missed), Vec::<&str>::new(), "the control plane has watched it for ten minutes");
 
     let api = FakeApi::new(move |asked| match asked.path.as_str() {
-        // It reports, that it is not ready, while its taint is still the old one.
+        // It reports that it is not ready, while its taint is still the old one.
         "/api/v1/nodes/a" => Answer::Json(200, beating(55, "False")),
         _ => Answer::Refused(404, "there is none"),
     });

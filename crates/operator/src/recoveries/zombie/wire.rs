@@ -1,4 +1,4 @@
-//! The kept fields of pods and nodes, and how they are read.
+//! The kept fields of pods and nodes, and how they are decoded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -31,15 +31,14 @@ use crate::{
     wire::{Condition, ContainerStatus, Object, bad_exits, condition, node_ready},
 };
 
-/// Keeps a pod only while it is being deleted: all others cost nothing. Of one that nobody may recover little is kept.
+/// Keeps a pod only while it is being deleted: all others cost nothing. Little is kept of a pod without consent.
 pub(super) struct DeletedPods(pub(super) Arc<ZombiePolicy>);
 
-/// A pod that is being deleted.
 #[derive(Clone, Debug)]
 pub(crate) enum SeenPod {
     /// It may be recovered.
     Consenting(Box<PodView>),
-    /// It may not.
+    /// It has no consent.
     Stranger(Stranger),
 }
 
@@ -62,7 +61,7 @@ impl Project for DeletedPods {
         if self.0.consent(&pod.consent, &pod.labels).is_some() {
             return Some(SeenPod::Consenting(Box::new(pod)));
         }
-        // One that has ended waits for a finalizer, and not for its node.
+        // A terminated pod waits for a finalizer, and not for its node.
         let node = pod.node_name.filter(|_| !pod.phase.is_terminal())?;
         Some(SeenPod::Stranger(Stranger { uid: pod.pod.uid, node }))
     }
@@ -130,7 +129,7 @@ impl PodWire {
     }
 }
 
-/// A node as it was seen; since when it is unreachable may depend on when it was first seen so.
+/// A node as read. Since when it is unreachable may depend on when that was first seen.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
@@ -140,7 +139,7 @@ pub(crate) struct SeenNode {
     ready: Ready,
     boot_id: Box<str>,
     heartbeat: Option<Timestamp>,
-    /// Since when its kubelet is not heard of.
+    /// Since when its kubelet is silent.
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
     out_of_service_mark: Option<OutOfServiceMark>,
@@ -181,8 +180,8 @@ impl From<&NodeWire> for SeenNode {
 }
 
 impl SeenNode {
-    /// As it looks to somebody who has not watched it: a taint that does not say since when counts from when the kubelet was
-    /// last heard of, if that is known.
+    /// The view of a caller that has not watched the node: a taint without a time counts from the kubelet's last sign
+    /// of life, if that is known.
     pub(super) fn view_at_first_sight(self, now: Timestamp) -> NodeView {
         let observed = self.silent_since.unwrap_or(now);
         self.view(observed)

@@ -127,7 +127,7 @@ fn long_labels_are_not_kept() {
     assert_eq!(pod.selected, salvor_recovery::job::Selected::Yes, "nobody is asked, nothing is kept");
 }
 
-/// A tenth of the numbers, which is enough to tell linear from quadratic.
+/// A tenth of the numbers, which is enough to distinguish linear from quadratic.
 #[test]
 fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     let (jobs_there, pods_there) = (900, 4500);
