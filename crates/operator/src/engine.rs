@@ -113,7 +113,7 @@ pub(crate) struct Engine<R: Recovery> {
     sweep_at: usize,
     /// Version of the pause switch that was applied last.
     pause_heeded: u64,
-    /// The pause annotation at that version.
+    /// The pause as it was last reported.
     paused: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Evicts a node by hand: surveys its pods and volumes, checks that its kubelet is silent, sets the taint, and reports
 //! progress.
 //!
-//! Only the taint, and an annotation on request, is written here. The operator does the rest, regardless of who set the
-//! taint.
+//! Only the taint and, on request, an annotation are written here. The operator does the rest, regardless of who set
+//! the taint.
 
 use std::collections::{BTreeMap, BTreeSet};
 
