@@ -1,4 +1,4 @@
-//! Which recoveries run, in the list form of kube-controller-manager's `--controllers`.
+//! The list of enabled recoveries, in the form of kube-controller-manager's `--controllers`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,20 +12,20 @@ pub enum Controller {
     Zombie,
     /// Jobs that Salvor runs in place of the built-in Job controller.
     Job,
-    /// Nodes that are down for sure, and are to be evicted now.
+    /// Nodes that are certainly down and must be evicted.
     Eviction,
-    /// Workloads that are wrapped in an AppWrapper.
+    /// Workloads in an AppWrapper.
     AppWrapper,
-    /// Nodes that have been sick for too long, and are to be replaced.
+    /// Nodes that have been sick for too long and must be replaced.
     Repair,
 }
 
 impl Controller {
-    /// Every recovery there is.
+    /// All recoveries.
     pub const ALL: &'static [Self] =
         &[Self::Zombie, Self::Job, Self::Eviction, Self::AppWrapper, Self::Repair];
 
-    /// Whether `*` switches it on. One that needs a CRD, and far-reaching rights, runs only where it is named.
+    /// Whether `*` switches it on. A recovery that needs a CRD and far-reaching rights runs only where it is named.
     pub const fn is_on_by_default(self) -> bool {
         match self {
             Self::Zombie | Self::Job | Self::Eviction => true,
@@ -51,14 +51,14 @@ impl fmt::Display for Controller {
     }
 }
 
-/// An entry of the list names no recovery.
+/// An entry of the list that is not a recovery.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown controller {entry:?}: known are \"*\" (all that are on by default) and {}; a leading \"-\" switches one off",
     known()
 )]
 pub struct UnknownController {
-    /// The entry as it was written.
+    /// The entry as written.
     pub entry: String,
 }
 
@@ -67,7 +67,8 @@ fn known() -> String {
     names.join(", ")
 }
 
-/// `*` switches all on that are on by default, `name` one on, `-name` one off; of several entries for one name the first counts.
+/// `*` switches on all recoveries that are on by default, `name` switches one on, `-name` switches one off. The first
+/// entry for a name wins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ControllerList(Vec<String>);
@@ -79,12 +80,12 @@ impl Default for ControllerList {
 }
 
 impl ControllerList {
-    /// A list of entries as they were written; see [`Self::unknown`].
+    /// A list of entries, unchecked; see [`Self::unknown`].
     pub fn new(entries: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self(entries.into_iter().map(Into::into).collect())
     }
 
-    /// True if a recovery is to run.
+    /// Whether a recovery is enabled.
     pub fn enabled(&self, controller: Controller) -> bool {
         let name = controller.name();
         self.0
@@ -96,7 +97,7 @@ impl ControllerList {
             .unwrap_or_else(|| controller.is_on_by_default() && self.0.iter().any(|entry| entry == "*"))
     }
 
-    /// The entries that name no recovery, with their positions.
+    /// The entries that are not recoveries, with their positions.
     pub fn unknown(&self) -> impl Iterator<Item = (usize, UnknownController)> {
         self.0.iter().enumerate().filter_map(|(index, entry)| {
             let name = entry.strip_prefix('-').unwrap_or(entry);
@@ -106,7 +107,7 @@ impl ControllerList {
     }
 }
 
-/// Reads the form of the `--controllers` flag: entries separated by commas.
+/// Parses the form of the `--controllers` flag: entries separated by commas.
 impl FromStr for ControllerList {
     type Err = UnknownController;
 

@@ -1,4 +1,4 @@
-//! Feature gates: what an administrator switches on by name, as in Kubernetes.
+//! Feature gates, as in Kubernetes: features that an administrator switches on or off by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The maturity of a gated feature, which decides its default in later releases.
+/// The maturity of a gated feature, which decides its default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// May change or go away; off by default.
+    /// May change or be removed. Off by default.
     Alpha,
-    /// Done; on by default.
+    /// Stable. On by default.
     Stable,
 }
 
@@ -29,15 +29,15 @@ impl fmt::Display for Stage {
 pub enum Gate {
     /// Zombie recovery: pods stuck terminating on an unreachable node (KEP-6757).
     FailureRecoveryPolicy,
-    /// Jobs may ask for pods to be replaced only once they have failed, and count terminating pods (KEP-3939).
+    /// Jobs may replace pods only once they have failed, and count terminating pods (KEP-3939).
     JobPodReplacementPolicy,
 }
 
 impl Gate {
-    /// Every gate there is.
+    /// All gates.
     pub const ALL: &'static [Self] = &[Self::FailureRecoveryPolicy, Self::JobPodReplacementPolicy];
 
-    /// The gate's name in flags and in the configuration file.
+    /// The name of the gate in flags and in the configuration file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FailureRecoveryPolicy => "FailureRecoveryPolicy",
@@ -45,7 +45,7 @@ impl Gate {
         }
     }
 
-    /// True if the gate is on when nobody mentions it.
+    /// The default of the gate.
     pub const fn default_enabled(self) -> bool {
         match self {
             Self::FailureRecoveryPolicy => false,
@@ -80,19 +80,19 @@ impl FromStr for Gate {
     }
 }
 
-/// Why a list of feature gates was refused.
+/// Why a list of feature gates is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseFeatureGatesError {
-    /// No such gate.
+    /// The gate does not exist.
     #[error("unknown feature gate {name:?}: known are {}", known_gates())]
     Unknown {
-        /// The name as it was written.
+        /// The name as written.
         name: String,
     },
     /// An entry is not `Name=true` or `Name=false`.
     #[error("feature gate {entry:?} must be written as Name=true or Name=false")]
     Malformed {
-        /// The entry as it was written.
+        /// The entry as written.
         entry: String,
     },
 }
@@ -105,23 +105,23 @@ fn known_gates() -> String {
         .join(", ")
 }
 
-/// The gates that someone switched; every other gate has its default.
+/// The gates that are set explicitly. All others have their default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FeatureGates(BTreeMap<Gate, bool>);
 
 impl FeatureGates {
-    /// True if a gate is on.
+    /// Whether a gate is on.
     pub fn enabled(&self, gate: Gate) -> bool {
         self.0.get(&gate).copied().unwrap_or(gate.default_enabled())
     }
 
-    /// Switches one gate.
+    /// Switches a gate on or off.
     pub fn set(&mut self, gate: Gate, enabled: bool) {
         self.0.insert(gate, enabled);
     }
 
-    /// Lets `stronger` have the last word on every gate that it mentions: a flag over the file.
+    /// Applies all gates of `stronger` on top, for example flags over the file.
     #[must_use]
     pub fn overridden_by(mut self, stronger: &Self) -> Self {
         self.0.extend(stronger.0.iter().map(|(gate, enabled)| (*gate, *enabled)));
@@ -129,7 +129,7 @@ impl FeatureGates {
     }
 }
 
-/// Reads the form of the `--feature-gates` flag: `A=true,B=false`.
+/// Parses the form of the `--feature-gates` flag: `A=true,B=false`.
 impl FromStr for FeatureGates {
     type Err = ParseFeatureGatesError;
 

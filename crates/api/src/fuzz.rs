@@ -1,4 +1,4 @@
-//! Runs property tests: the same cases every time, or as many random ones as `PROPTEST_CASES` asks for.
+//! Runs property tests with the same cases every time, or with as many random cases as `PROPTEST_CASES` says.
 
 use proptest::test_runner::{Config, RngSeed};
 

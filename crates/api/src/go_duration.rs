@@ -1,4 +1,4 @@
-//! Durations as Go writes them, the form in which every Kubernetes configuration states a time.
+//! Durations in the format of Go, which every Kubernetes configuration uses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,46 +16,46 @@ const HOUR: u64 = 60 * MINUTE;
 /// One more than the largest `i64`: the magnitude of the most negative duration.
 const MAGNITUDE_LIMIT: u64 = 1 << 63;
 
-/// A span of time in nanoseconds that reads and prints exactly as Go's `time.Duration` does.
+/// A duration in nanoseconds that parses and prints exactly like Go's `time.Duration`.
 ///
-/// `"1m30s"`, `"500ms"`, `"-1.5h"` and `"0"` are understood; `5` without a unit is not.
+/// It accepts `"1m30s"`, `"500ms"`, `"-1.5h"` and `"0"`, but not `5` without a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GoDuration(i64);
 
 impl GoDuration {
-    /// No time at all; prints as `0s`.
+    /// Zero; prints as `0s`.
     pub const ZERO: Self = Self(0);
-    /// The longest span, about 292 years.
+    /// The longest duration, about 292 years.
     pub const MAX: Self = Self(i64::MAX);
-    /// The most negative span.
+    /// The most negative duration.
     pub const MIN: Self = Self(i64::MIN);
 
-    /// A span of so many nanoseconds.
+    /// A duration from nanoseconds.
     pub const fn from_nanos(nanos: i64) -> Self {
         Self(nanos)
     }
 
-    /// A span of so many seconds; every `u32` fits.
+    /// A duration from seconds. Every `u32` fits.
     pub const fn from_secs(seconds: u32) -> Self {
         Self(seconds as i64 * SECOND as i64)
     }
 
-    /// The span in nanoseconds.
+    /// The duration in nanoseconds.
     pub const fn as_nanos(self) -> i64 {
         self.0
     }
 
-    /// True if the span points into the past.
+    /// Whether the duration is less than zero.
     pub const fn is_negative(self) -> bool {
         self.0 < 0
     }
 
-    /// True if the span is empty.
+    /// Whether the duration is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// The span as the standard library's duration, which cannot be negative: a negative span gives zero.
+    /// The duration as the standard library's type. A negative duration becomes zero.
     pub const fn to_std(self) -> std::time::Duration {
         std::time::Duration::from_nanos(if self.0 < 0 { 0 } else { self.0 as u64 })
     }
@@ -70,27 +70,27 @@ impl From<GoDuration> for SignedDuration {
 /// Why a text is not a Go duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseGoDurationError {
-    /// The text has no number where one must be.
+    /// The text lacks a number.
     #[error("{text:?} is not a duration: write numbers with units, for example \"1m30s\" or \"500ms\"")]
     Invalid {
         /// The whole text.
         text: String,
     },
-    /// A number stands without its unit.
+    /// A number lacks its unit.
     #[error("{text:?} lacks a unit after a number: use one of ns, us, ms, s, m, h, for example \"30s\"")]
     MissingUnit {
         /// The whole text.
         text: String,
     },
-    /// A number is followed by something that is no unit.
+    /// A number has an unknown unit.
     #[error("{text:?} has the unknown unit {unit:?}: use one of ns, us, ms, s, m, h")]
     UnknownUnit {
         /// The whole text.
         text: String,
-        /// The text in the place of a unit.
+        /// The unknown unit.
         unit: String,
     },
-    /// The span does not fit in 64 bits of nanoseconds.
+    /// The duration does not fit into 64 bits of nanoseconds.
     #[error("{text:?} is too long: a duration is at most about 292 years (2562047h47m16s)")]
     Overflow {
         /// The whole text.
@@ -142,7 +142,7 @@ impl FromStr for GoDuration {
     }
 }
 
-/// Splits `"12.5m3s"` into `("12", "5", "m3s")`; either part of the number may be empty, not both.
+/// Splits `"12.5m3s"` into `("12", "5", "m3s")`. One part of the number may be empty, but not both.
 fn split_number(text: &str) -> Option<(&str, &str, &str)> {
     let (whole, rest) = split_digits(text);
     let (fraction, rest) = match rest.strip_prefix('.') {
@@ -164,7 +164,7 @@ fn split_unit(text: &str) -> (&str, &str) {
 fn unit_length(name: &str) -> Option<u64> {
     Some(match name {
         "ns" => NANOSECOND,
-        // Both the micro sign and the Greek letter mu are in use.
+        // Both the micro sign and the Greek letter mu are common.
         "us" | "\u{b5}s" | "\u{3bc}s" => MICROSECOND,
         "ms" => MILLISECOND,
         "s" => SECOND,
@@ -179,8 +179,8 @@ fn whole_units(digits: &str, unit: u64) -> Option<u64> {
     number.checked_mul(unit).filter(|nanos| *nanos <= MAGNITUDE_LIMIT)
 }
 
-/// The fraction's length, in floating point and with the same loss of excess digits as Go has,
-/// so that every text means the same number of nanoseconds to both.
+/// The length of the fraction. Uses floating point and drops excess digits exactly as Go does, so that every text means
+/// the same number of nanoseconds to both.
 fn fraction_of(digits: &str, unit: u64) -> u64 {
     let mut value: u64 = 0;
     let mut scale: f64 = 1.0;
@@ -223,7 +223,7 @@ impl fmt::Display for GoDuration {
     }
 }
 
-/// `nanos` in units, with as many decimals as are needed.
+/// `nanos` in units, with as many decimals as needed.
 fn decimal(nanos: u64, unit: u64) -> String {
     let (whole, part) = (nanos / unit, nanos % unit);
     if part == 0 {

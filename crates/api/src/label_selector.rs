@@ -1,4 +1,4 @@
-//! Label selectors as in Kubernetes' `metav1.LabelSelector`.
+//! Label selectors, as Kubernetes' `metav1.LabelSelector`.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::labels::Labelled;
 
-/// Chooses objects by their labels; all requirements must hold.
+/// Selects objects by their labels. All requirements must match.
 ///
-/// An empty selector matches everything, as in Kubernetes. Where that would be dangerous the configuration refuses it.
+/// As in Kubernetes, an empty selector matches everything. The configuration refuses it where that is dangerous.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels that must be there with exactly these values.
+    /// Labels that must be present with exactly these values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
     /// Further requirements.
@@ -36,17 +36,17 @@ pub struct Requirement {
 /// The operator of a requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operator {
-    /// The label is there with one of the values.
+    /// The label is present with one of the values.
     In,
-    /// The label is absent, or there with none of the values.
+    /// The label is absent, or present with none of the values.
     NotIn,
-    /// The label is there.
+    /// The label is present.
     Exists,
     /// The label is absent.
     DoesNotExist,
 }
 
-/// Where in a selector a defect is.
+/// The position of a defect in a selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectorField {
     /// `matchLabels[key]`.
@@ -59,28 +59,28 @@ pub enum SelectorField {
     Value(usize, usize),
 }
 
-/// Something in a selector that Kubernetes would refuse.
+/// A defect of a selector that Kubernetes refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorDefect {
-    /// Where it is.
+    /// The position of the defect.
     pub field: SelectorField,
     /// The value and the correct form.
     pub message: String,
 }
 
 impl LabelSelector {
-    /// True if the labels fulfil every requirement.
+    /// Whether the labels match every requirement.
     pub fn matches(&self, labels: &impl Labelled) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.label(key) == Some(value.as_str()))
             && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
     }
 
-    /// True if the selector has no requirement and so matches everything.
+    /// Whether the selector has no requirements and therefore matches everything.
     pub fn is_empty(&self) -> bool {
         self.match_labels.is_empty() && self.match_expressions.is_empty()
     }
 
-    /// True if a match proves that somebody put a label there: some requirement needs one to be present.
+    /// Whether a match proves that a label was set: at least one requirement needs a label to be present.
     pub fn demands_a_label(&self) -> bool {
         !self.match_labels.is_empty()
             || self
@@ -89,7 +89,7 @@ impl LabelSelector {
                 .any(|requirement| matches!(requirement.operator, Operator::In | Operator::Exists))
     }
 
-    /// Everything in the selector that Kubernetes would refuse.
+    /// Everything in the selector that Kubernetes refuses.
     pub fn defects(&self) -> Vec<SelectorDefect> {
         let mut found = Vec::new();
         let mut note = |field, message| found.push(SelectorDefect { field, message });
@@ -156,7 +156,7 @@ pub(crate) fn key_defect(key: &str) -> Option<String> {
     })
 }
 
-/// A defect of a label value. The value of a taint follows the same rules.
+/// The defect of a label value, if it has one. Values of taints follow the same rules.
 pub fn value_defect(value: &str) -> Option<String> {
     (!is_label_text(value)).then(|| {
         format!(
@@ -175,7 +175,7 @@ fn is_label_text(text: &str) -> bool {
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
 }
 
-/// True if this can be the name of an object, such as a node.
+/// Whether the text is a valid object name, for example of a node.
 pub fn is_dns_subdomain(text: &str) -> bool {
     let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= MAX_PREFIX

@@ -1,4 +1,4 @@
-//! An object's labels.
+//! The labels of an object.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use serde::{
     de::{DeserializeSeed, MapAccess, Visitor},
 };
 
-/// Labels in one piece of text: an operator holds those of tens of thousands of objects, and asks them rarely.
+/// Labels in a single string. The operator keeps those of tens of thousands of objects and rarely reads them.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Labels(Box<str>);
 
-/// Labels, in whatever form they are kept.
+/// Read access to labels, however they are stored.
 pub trait Labelled {
     /// The value of this label.
     fn label(&self, key: &str) -> Option<&str>;
@@ -23,7 +23,7 @@ impl Labelled for Labels {
     }
 }
 
-/// Neither occurs in a key or in a value.
+/// Neither character occurs in a key or a value.
 const BETWEEN: char = '=';
 const END: char = '\n';
 
@@ -33,7 +33,7 @@ impl Labels {
         self.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
     }
 
-    /// Keys and values.
+    /// All keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.split_terminator(END).filter_map(|label| label.split_once(BETWEEN))
     }
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Pairs {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Labels, M::Error> {
-        // As long as those of a Job's pod.
+        // The labels of a Job's pod fit into this.
         let mut text = String::with_capacity(320);
         while map.next_key_seed(Append { text: &mut text, then: BETWEEN })?.is_some() {
             map.next_value_seed(Append { text: &mut text, then: END })?;
@@ -87,7 +87,7 @@ impl<'de> Visitor<'de> for Pairs {
     }
 }
 
-/// Reads a string to the end of another.
+/// Appends a string and a separator to an existing text.
 struct Append<'a> {
     text: &'a mut String,
     then: char,

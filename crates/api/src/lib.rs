@@ -1,6 +1,7 @@
-//! The names and formats that users of Salvor write and read: configuration file, annotations, taints, conditions, durations.
+//! The names and formats that users of Salvor write and read: configuration file, annotations, taints, conditions,
+//! durations.
 //!
-//! Nothing in here talks to a cluster, and nothing in here panics on what a user wrote.
+//! This crate never accesses a cluster, and never panics on user input.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! The section `appwrapper`: CodeFlare's keys as its users have them, and a few of Salvor's own.
+//! The section `appwrapper`: CodeFlare's keys, unchanged for its users, and a few of Salvor's own.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,36 +15,35 @@ use super::{Configuration, Section, TaintEffect};
 use crate::label_selector::{is_dns_subdomain, key_defect, value_defect};
 use crate::{GoDuration, names};
 
-/// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
 
-/// The field that is switched off by null.
+/// Null switches this field off.
 pub(super) const AUTOPILOT: &str = "appwrapper.autopilot";
 
 /// How AppWrappers are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AppWrapperSettings {
-    /// Whether a user must be allowed to create what an AppWrapper of theirs wraps.
+    /// Whether a user needs the right to create the components that their AppWrapper wraps.
     #[serde(rename = "userRBACAdmissionCheck")]
     pub user_rbac_admission_check: bool,
-    /// The scheduler of pods that name none; empty leaves them as they are.
+    /// The scheduler of pods that name none. Empty leaves them unchanged.
     pub scheduler_name: String,
-    /// The queue of AppWrappers that name none; empty leaves them as they are.
+    /// The queue of AppWrappers that name none. Empty leaves them unchanged.
     pub default_queue_name: String,
-    /// Read, and without effect.
+    /// Accepted and ignored.
     pub slack_queue_name: String,
-    /// What health checks of nodes mean.
+    /// How health checks of nodes affect workloads.
     pub autopilot: AutopilotSettings,
     /// Timers and limits.
     pub fault_tolerance: FaultTolerance,
     /// The kinds that may be wrapped, as [`WrappedKind`] reads them.
     pub wrapped_kinds: Vec<String>,
-    /// Those of them that may be wrapped although no webhook asks what the user may do.
+    /// The wrapped kinds that are accepted even where no webhook checks the user's rights.
     pub wrapped_kinds_without_webhooks: Vec<String>,
-    /// Whether a workload is reset that has pods on an unreachable node.
+    /// Whether a workload with pods on an unreachable node is reset.
     pub reset_when_node_unreachable: bool,
-    /// Whether a workload is reset that has pods on a node that is force evicted.
+    /// Whether a workload with pods on a force-evicted node is reset.
     pub reset_when_node_force_evicted: bool,
     /// Whether resets because of lost nodes count against the retry limit.
     pub count_lost_nodes: bool,
@@ -71,7 +70,7 @@ impl Default for AppWrapperSettings {
     }
 }
 
-/// The kinds for which the manifests of CodeFlare's controller grant rights.
+/// The kinds that the manifests of CodeFlare's controller grant rights for.
 const WRAPPED_KINDS: [&str; 11] = [
     "Pod",
     "Service",
@@ -86,17 +85,17 @@ const WRAPPED_KINDS: [&str; 11] = [
     "JobSet.jobset.x-k8s.io",
 ];
 
-/// What health checks of nodes mean.
+/// How health checks of nodes affect workloads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AutopilotSettings {
-    /// Whether pods are kept away from nodes whose resources are sick.
+    /// Whether pods avoid nodes with sick resources.
     pub inject_anti_affinities: bool,
-    /// Whether workloads are reset that use sick resources.
+    /// Whether workloads that use sick resources are reset.
     pub monitor_nodes: bool,
-    /// The weight of the wish to be elsewhere.
+    /// The weight of the preferred anti-affinity.
     pub prefer_no_schedule_weight: u32,
-    /// By resource, the labels that a sick node has, and what each means.
+    /// By resource: the labels of a sick node, and the effect of each.
     #[serde(deserialize_with = "over_the_default_taints")]
     pub resource_taints: BTreeMap<String, Vec<ResourceTaint>>,
 }
@@ -126,7 +125,8 @@ fn default_taints() -> BTreeMap<String, Vec<ResourceTaint>> {
     BTreeMap::from([("nvidia.com/gpu".into(), taints)])
 }
 
-/// CodeFlare's controller decodes its file over its defaults, so that a resource which is not named keeps its taints.
+/// CodeFlare's controller decodes its file over its defaults, so a resource that the file does not name keeps its
+/// taints.
 fn over_the_default_taints<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, Vec<ResourceTaint>>, D::Error> {
@@ -135,7 +135,7 @@ fn over_the_default_taints<'de, D: Deserializer<'de>>(
     Ok(taints)
 }
 
-/// A label by which a node says that a resource of it is sick, in the form of a taint.
+/// A node label that marks a resource of the node as sick, in the form of a taint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ResourceTaint {
@@ -144,29 +144,29 @@ pub struct ResourceTaint {
     /// The label's value.
     #[serde(default)]
     pub value: String,
-    /// What it means for pods that use the resource.
+    /// Its effect on pods that use the resource.
     pub effect: TaintEffect,
 }
 
-/// Timers and limits of AppWrappers. Annotations of an AppWrapper can change all but the ceilings.
+/// Timers and limits of AppWrappers. Annotations of an AppWrapper can change all of them except the ceilings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FaultTolerance {
-    /// How long pods may take until all exist.
+    /// How long it may take until all pods exist.
     pub admission_grace_period: GoDuration,
-    /// How long pods may take until all run.
+    /// How long it may take until all pods run.
     pub warmup_grace_period: GoDuration,
-    /// How long an unhealthy workload may take to heal itself.
+    /// How long an unhealthy workload may take to recover by itself.
     pub failure_grace_period: GoDuration,
     /// The pause between deletion and creation in a reset.
     pub reset_pause: GoDuration,
-    /// How many resets there may be.
+    /// The maximum number of resets.
     pub retry_limit: u32,
     /// How long deletion may take before it is forced.
     pub deletion_grace_period: GoDuration,
-    /// The longest of all these.
+    /// The maximum of all these durations.
     pub grace_period_ceiling: GoDuration,
-    /// The longest time that the components of a workload are kept after it succeeded.
+    /// The maximum time that the components of a succeeded workload are kept.
     #[serde(rename = "successTTLCeiling")]
     pub success_ttl_ceiling: GoDuration,
 }
@@ -186,31 +186,31 @@ impl Default for FaultTolerance {
     }
 }
 
-/// A kind that may be wrapped: `Kind.group`, or `Kind` alone for the core group. A plural that is not the usual one is
-/// written behind a colon, as in `Gateway.gateway.networking.k8s.io:gateways`.
+/// A kind that may be wrapped: `Kind.group`, or `Kind` alone for the core group. An irregular plural follows after a
+/// colon, as in `Gateway.gateway.networking.k8s.io:gateways`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WrappedKind {
-    /// Its API group; empty for the core group.
+    /// The API group. Empty for the core group.
     pub group: String,
-    /// Its kind.
+    /// The kind, for example `Job`.
     pub kind: String,
-    /// Its resource, as paths and rights have it.
+    /// The resource name, as in paths and RBAC rules.
     pub plural: String,
 }
 
 impl WrappedKind {
-    /// A kind with the usual plural.
+    /// A kind with a regular plural.
     pub fn new(group: &str, kind: &str) -> Self {
         Self { group: group.into(), kind: kind.into(), plural: usual_plural(kind) }
     }
 
-    /// Whether an object of this group and kind is meant, in whatever version.
+    /// Whether this is the group and kind, in any version.
     pub fn is(&self, group: &str, kind: &str) -> bool {
         self.group == group && self.kind == kind
     }
 }
 
-/// Kubernetes' own guess, but for a vowel before the y.
+/// Kubernetes' own rule, except for a vowel before the y.
 fn usual_plural(kind: &str) -> String {
     let name = kind.to_ascii_lowercase();
     let stem = name.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));
@@ -236,7 +236,7 @@ impl fmt::Display for WrappedKind {
     }
 }
 
-/// A text that names no kind.
+/// A text that is not a kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is not a kind: write Kind.group without a version (Kind alone for the core group), for example Job.batch, and \
@@ -452,12 +452,12 @@ fn check(Configuration { appwrapper, .. }: &Configuration, found: &mut Found) {
 }
 
 impl AppWrapperSettings {
-    /// The kinds that may be wrapped. Entries that are not kinds were refused when the file was read.
+    /// The kinds that may be wrapped. Parsing the file already refused invalid entries.
     pub fn kinds(&self) -> Vec<WrappedKind> {
         self.wrapped_kinds.iter().filter_map(|entry| entry.parse().ok()).collect()
     }
 
-    /// The kinds that may be wrapped where no webhook asks what the user may do.
+    /// The kinds that may be wrapped where no webhook checks the user's rights.
     pub fn kinds_without_webhooks(&self) -> Vec<WrappedKind> {
         self.wrapped_kinds_without_webhooks.iter().filter_map(|entry| entry.parse().ok()).collect()
     }
@@ -511,11 +511,11 @@ impl AppWrapperSettings {
     }
 }
 
-/// Why a kind is never wrapped, whatever the administrator says.
+/// Why a kind can never be wrapped, whatever the configuration says.
 fn never_wrapped(kind: &WrappedKind) -> Option<&'static str> {
     match kind.group.as_str() {
         names::appwrapper::GROUP => Some("AppWrappers are not nested"),
-        // Kubernetes lets nobody grant rights that they do not have themselves. The one who asks would be Salvor.
+        // Kubernetes only lets subjects grant rights that they have. Here Salvor would be that subject, not the user.
         "rbac.authorization.k8s.io" => Some("users could give themselves the rights that Salvor has"),
         "admissionregistration.k8s.io" => Some("users could see and change the requests of everybody"),
         _ => None,

@@ -1,4 +1,4 @@
-//! The section `atMostOne`: work of which two copies must never run, whichever recovery acts.
+//! The section `atMostOne`: workloads that must never run twice, whichever recovery acts.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,15 +10,15 @@ use super::problem::Path;
 use super::validate::Found;
 use crate::label_selector::is_dns_subdomain;
 
-/// Work of which two copies must never run.
+/// Workloads that must never run twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AtMostOne {
-    /// Kinds of owners of whose pods two must never run, as `Kind.group`.
+    /// Kinds of owners, as `Kind.group`, whose pods must never run twice.
     pub owners: Vec<String>,
 }
 
-/// Kinds that give each of their pods an identity and make the pods themselves: two pods of one identity break them.
+/// Kinds that create their pods themselves and give each an identity. Two pods with the same identity break them.
 const OWNERS: [&str; 6] = [
     "StatefulSet.apps",
     "StatefulSet.apps.kruise.io",
@@ -35,7 +35,7 @@ impl Default for AtMostOne {
 }
 
 impl Configuration {
-    /// The kinds of owners of whose pods two must never run: from `atMostOne.owners`, or from its former place.
+    /// The kinds of owners whose pods must never run twice: from `atMostOne.owners`, or from its former place.
     pub fn at_most_one_owners(&self) -> &[String] {
         self.eviction.at_most_one_owners.as_ref().unwrap_or(&self.at_most_one.owners)
     }

@@ -1,4 +1,4 @@
-//! A YAML document in which every value knows its line.
+//! A YAML document that records the line of every value.
 
 use std::fmt;
 
@@ -7,7 +7,6 @@ use serde_saphyr::Spanned;
 
 use super::problem::{ConfigError, Path, Problem, Segment};
 
-/// A value and the line on which it begins.
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) line: u32,
@@ -32,9 +31,9 @@ pub(super) struct Entry {
     pub(super) value: Located,
 }
 
-/// Reads one YAML document; an empty one is an empty map.
+/// Reads one YAML document. An empty one is an empty map.
 pub(super) fn read(text: &str) -> Result<Located, ConfigError> {
-    // `y`, `on` and the like are strings, as a reader would think.
+    // `y`, `on` and the like are strings, as readers expect.
     let options = serde_saphyr::options! { strict_booleans: true };
     serde_saphyr::from_str_with_options::<Located>(text, options).map_err(|error| {
         let mut problem = Problem::new(Path::default(), format!("not YAML: {}", summary(&error)));
@@ -43,7 +42,7 @@ pub(super) fn read(text: &str) -> Result<Located, ConfigError> {
     })
 }
 
-/// The error's own words, without its excerpt of the file.
+/// The message of the error, without its excerpt of the file.
 fn summary(error: &serde_saphyr::Error) -> String {
     error.without_snippet().to_string().lines().next().unwrap_or_default().to_owned()
 }
@@ -53,7 +52,7 @@ fn known_line<N: TryInto<u32>>(line: N) -> Option<u32> {
 }
 
 impl Located {
-    /// The line of a field, or of the nearest thing around it that is in the document.
+    /// The line of a field, or of the nearest parent that is in the document.
     pub(super) fn line_of(&self, path: &Path) -> Option<u32> {
         let mut line = self.line;
         let mut at = self;
@@ -75,7 +74,7 @@ impl Located {
     }
 }
 
-/// The value as an error message shows it, on one line and never very long.
+/// The value as error messages show it: on one line and cut if it is long.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LONGEST_SHOWN: usize = 80;

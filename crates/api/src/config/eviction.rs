@@ -11,19 +11,18 @@ use super::{Configuration, Section};
 use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, names};
 
-/// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section =
     Section { fields: FIELDS, examples: &[("eviction.triggers", EXAMPLE_TRIGGERS)], check };
 
-/// The settings of the eviction of nodes that are down.
+/// The settings of the eviction recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct EvictionSettings {
-    /// Taints of others that ask for an eviction too.
+    /// Taints of other controllers that also trigger an eviction.
     pub triggers: Vec<EvictionTrigger>,
     /// When Salvor's own taint is removed.
     pub remove_taint: RemoveTaint,
-    /// A volume that is not detached after this time is reported.
+    /// A volume that is still attached after this time is reported.
     pub detach_warning_after: GoDuration,
     /// The former place of `atMostOne.owners`.
     pub at_most_one_owners: Option<Vec<String>>,
@@ -40,39 +39,39 @@ impl Default for EvictionSettings {
     }
 }
 
-/// A taint of others that asks for an eviction.
+/// A taint of another controller that triggers an eviction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct EvictionTrigger {
-    /// Its key.
+    /// The key of the taint.
     pub key: String,
-    /// Its value, if only that one counts.
+    /// The value of the taint. Any value matches if this is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Its effect, if only that one counts.
+    /// The effect of the taint. Any effect matches if this is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<TaintEffect>,
-    /// True if it proves that the machine is off, so that pods may be replaced of which two must never run.
+    /// Whether the taint proves that the machine is off, so that pods that must never run twice may be replaced.
     #[serde(default)]
     pub proof: bool,
 }
 
-/// The effects that a taint can have.
+/// The effect of a taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TaintEffect {
-    /// New pods stay away.
+    /// The scheduler places no new pods on the node.
     NoSchedule,
-    /// New pods stay away if they can.
+    /// The scheduler avoids the node for new pods.
     PreferNoSchedule,
     /// Running pods are evicted.
     NoExecute,
 }
 
 impl TaintEffect {
-    /// All of them.
+    /// All effects.
     pub const ALL: [Self; 3] = [Self::NoSchedule, Self::PreferNoSchedule, Self::NoExecute];
 
-    /// As the API writes it.
+    /// The effect as the Kubernetes API spells it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NoSchedule => names::taints::NO_SCHEDULE,
@@ -82,15 +81,15 @@ impl TaintEffect {
     }
 }
 
-/// When the taint of a finished eviction is removed.
+/// When Salvor removes its taint after an eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RemoveTaint {
-    /// When the node is Ready with a fresh Lease again and, if volumes were released, in another boot.
+    /// When the node is Ready with a fresh Lease again and, if volumes were released, has rebooted.
     #[default]
     BootChanged,
     /// When the node is Ready with a fresh Lease again.
     WhenReady,
-    /// As soon as pods and volumes are gone.
+    /// As soon as the pods and volumes are gone.
     WhenEvicted,
 }
 

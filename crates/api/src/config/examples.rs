@@ -1,6 +1,5 @@
-//! Examples of settings, as they stand in a file.
+//! Examples of settings, as a configuration file contains them.
 
-/// An example of every kind of rule, as it stands in a file.
 pub(super) const EXAMPLE_RULES: &str = "\
 rules:
 - terminatePod:

@@ -1,6 +1,8 @@
-//! The table of fields: the one source of what a file may contain, of its reference page and of its documented defaults.
+//! The table of fields. It defines what a file may contain, and generates the reference page and the documented
+//! defaults.
 //!
-//! The reader refuses a field that is not in here, and a test compares the table with the types, so neither can drift.
+//! The parser refuses a field that is not in the table, and a test compares the table with the types, so they cannot
+//! drift apart.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -12,7 +14,7 @@ use crate::{Controller, Gate, names};
 /// One field of the configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Where it is; `[]` stands for every entry of a list.
+    /// The path of the field, with `[]` for every entry of a list.
     pub path: &'static str,
     /// The accepted values.
     pub kind: Kind,
@@ -27,7 +29,7 @@ pub struct Field {
 pub enum Kind {
     /// `true` or `false`.
     Bool,
-    /// A whole number between the two.
+    /// A whole number in this range, inclusive.
     Integer(u32, u32),
     /// A string that is not empty.
     Text,
@@ -35,7 +37,7 @@ pub enum Kind {
     TextOrNothing,
     /// A Go duration.
     Duration,
-    /// A Go duration, or a number of nanoseconds, as CodeFlare's configuration has them.
+    /// A Go duration, or a number of nanoseconds as in CodeFlare's configuration.
     DurationOrNanoseconds,
     /// An IP address and port.
     Address,
@@ -53,7 +55,7 @@ pub enum Kind {
     TaintMap,
     /// An object whose fields are in the table.
     Object,
-    /// An object of which exactly one field is set.
+    /// An object with exactly one field.
     OneOf,
     /// A list whose entries are in the table.
     List,
@@ -64,11 +66,11 @@ pub enum Kind {
 pub enum Presence {
     /// This value, as YAML.
     Default(&'static str),
-    /// Nothing: the field must be set.
+    /// There is no default: the field must be set.
     Required,
-    /// The field may be left out, and then has no effect.
+    /// There is no default: the field may be omitted and then has no effect.
     Optional,
-    /// The fields inside speak for themselves.
+    /// The nested fields have defaults of their own.
     Parent,
 }
 
@@ -88,7 +90,6 @@ pub static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
     FIRST.iter().chain(at_most_one::FIELDS).chain(of_recoveries).chain(LAST).copied().collect()
 });
 
-/// The rows before the sections of the recoveries.
 const FIRST: &[Field] = &[
     field(
         "apiVersion",
@@ -248,7 +249,6 @@ const FIRST: &[Field] = &[
     ),
 ];
 
-/// The rows after the sections of the recoveries.
 const LAST: &[Field] = &[
     field(
         "brake",
@@ -295,7 +295,7 @@ const LAST: &[Field] = &[
     ),
 ];
 
-/// The fields of a label selector, wherever one stands.
+/// The fields of every label selector.
 pub(super) const SELECTOR_FIELDS: &[Field] = &[
     field("matchLabels", TextMap, Optional, "Labels that must be there with exactly these values."),
     field("matchExpressions", List, Optional, "Further requirements; all must hold."),
@@ -316,7 +316,7 @@ pub(super) const SELECTOR_FIELDS: &[Field] = &[
     ),
 ];
 
-/// The fields of a taint, wherever a list of them stands in a map.
+/// The fields of every taint in a map of lists.
 pub(super) const TAINT_FIELDS: &[Field] = &[
     field("key", Text, Required, "The label's key."),
     field("value", TextOrNothing, Default("\"\""), "The label's value."),
@@ -328,7 +328,7 @@ pub(super) const TAINT_FIELDS: &[Field] = &[
     ),
 ];
 
-/// An example of what a list of the file may hold, as it stands there.
+/// An example of what a list of the file may contain.
 pub(super) fn example(list: &str) -> Option<&'static str> {
     let examples = Controller::ALL.iter().flat_map(|controller| section_of(*controller).examples);
     examples.copied().find_map(|(path, example)| (path == list).then_some(example))
@@ -423,7 +423,7 @@ fn line(page: &mut String, text: std::fmt::Arguments<'_>) {
     writeln!(page, "{text}").expect("writing to a string does not fail");
 }
 
-/// A complete file that says what the defaults say, with every field explained.
+/// A complete file with all defaults and the description of every field.
 pub fn defaults_yaml() -> String {
     let mut file = String::new();
     for field in FIELDS.iter().filter(|field| !field.in_a_list()) {
@@ -450,16 +450,16 @@ pub fn defaults_yaml() -> String {
     file
 }
 
-/// A terminal's.
+/// Fits a terminal.
 const WIDTH: usize = 100;
 
-/// A list such as `[a, b]` with a line for each entry.
+/// A list such as `[a, b]`, with one line per entry.
 fn block(list: &str, indent: &str) -> String {
     let entries = list.trim_matches(['[', ']']).split(", ");
     entries.map(|entry| format!("\n{indent}- {entry}")).collect()
 }
 
-/// A map such as `{a: [{..}, {..}]}` with a line for each taint.
+/// A map such as `{a: [{..}, {..}]}`, with one line per taint.
 fn taint_block(map: &str, indent: &str) -> String {
     let inner = map.trim_start_matches('{').trim_end_matches("]}");
     let (resource, taints) = inner.split_once(": [").unwrap_or((inner, ""));
@@ -468,7 +468,7 @@ fn taint_block(map: &str, indent: &str) -> String {
     format!("\n{indent}  {resource}:{taints}")
 }
 
-/// Breaks the text into comment lines that fit a terminal.
+/// Wraps the text into comment lines.
 fn comment(file: &mut String, indent: &str, text: &str) {
     let mut row = format!("{indent}#");
     for word in text.split_whitespace() {

@@ -10,40 +10,39 @@ use super::validate::Found;
 use super::{Configuration, Section};
 use crate::GoDuration;
 
-/// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
 
 /// The settings of the Job controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct JobSettings {
-    /// True if Jobs are taken too that the built-in controller would run.
+    /// Whether Salvor also takes Jobs that the built-in controller would run.
     pub unmanaged_jobs: bool,
-    /// True if finished Jobs are deleted after their time to live.
+    /// Whether finished Jobs are deleted after their TTL.
     pub delete_finished_jobs: bool,
-    /// Jobs that are worked on at once.
+    /// The number of Jobs that are reconciled in parallel.
     pub concurrent_jobs: u32,
-    /// Ended pods that are written down at once before their finalizers go.
+    /// The maximum number of ended pods that one status write records before their finalizers are removed.
     pub max_uncounted_pods: u32,
-    /// Pods created or deleted in one go.
+    /// The maximum number of pods that are created or deleted in one batch.
     pub max_pods_at_once: u32,
-    /// The least time between two status writes that only move counters.
+    /// The minimum time between two status writes that only change counters.
     pub batch_period: GoDuration,
-    /// The wait after the first failure of a pod.
+    /// The backoff after the first failure of a pod.
     pub backoff_base: GoDuration,
-    /// The longest wait after a failure of a pod.
+    /// The maximum backoff after a failure of a pod.
     pub backoff_max: GoDuration,
-    /// The count of pods that failed because they were disrupted.
+    /// How pods that failed because of a disruption count.
     pub disrupted_pods: DisruptedPods,
 }
 
-/// The count of pods that failed with the condition `DisruptionTarget=True`, where no rule of a podFailurePolicy says otherwise.
+/// How pods that failed with the condition `DisruptionTarget=True` count, where no rule of a podFailurePolicy matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DisruptedPods {
-    /// They do not count, and are replaced at once.
+    /// They do not count and are replaced without backoff.
     #[default]
     Ignore,
-    /// They count as any failure.
+    /// They count like any other failure.
     Count,
 }
 

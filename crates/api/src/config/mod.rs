@@ -1,7 +1,7 @@
 //! The configuration file, `config.salvor.dev/v1alpha1` `Configuration`.
 //!
-//! [`parse`] reads it: every field against the table in [`fields`](FIELDS), then the values against each other.
-//! Everything that is wrong is reported at once, each problem with its field, its line and what would be right.
+//! [`parse`] checks every field against the table in [`fields`](FIELDS), and then the values against each other. It
+//! reports all problems together, each with its field, its line and a correct form.
 
 mod appwrapper;
 mod at_most_one;
@@ -38,17 +38,16 @@ use self::validate::Found;
 use crate::label_selector::is_dns_subdomain;
 use crate::{Controller, ControllerList, FeatureGates, GoDuration, names};
 
-/// A recovery's own section of the file.
 struct Section {
-    /// Its rows in the table of fields; the first is the section itself.
+    /// Its rows in the table of fields. The first row is the section itself.
     fields: &'static [Field],
-    /// For each list in it, outside of other lists, an example as it stands in a file.
+    /// An example for each list of the section that is not inside another list.
     examples: &'static [(&'static str, &'static str)],
-    /// Notes the values in it that cannot work.
+    /// Records values of the section that cannot work.
     check: fn(&Configuration, &mut Found),
 }
 
-/// The section of each recovery. The order in the file is that of [`Controller::ALL`].
+/// The section of each recovery. The file has them in the order of [`Controller::ALL`].
 const fn section_of(controller: Controller) -> &'static Section {
     match controller {
         Controller::Zombie => &zombie::SECTION,
@@ -64,18 +63,18 @@ pub const fn section_name(controller: Controller) -> &'static str {
     section_of(controller).fields[0].path
 }
 
-/// Reads a configuration file's text.
+/// Parses the text of a configuration file.
 ///
 /// # Errors
-/// All problems that were found. Errors of YAML syntax stop the reading, so they come alone; errors in a field's form
-/// may hide errors between fields.
+/// All problems that were found. A YAML syntax error stops the parser, so it is reported alone. A malformed field may
+/// hide contradictions between fields.
 pub fn parse(text: &str) -> Result<Configuration, ConfigError> {
     let document = document::read(text)?;
     let (value, mut problems) = schema::check(&document);
     let typed = serde_json::from_value::<Configuration>(value);
     if let Ok(configuration) = &typed {
         let mut contradictions = configuration.problems();
-        // A value that was refused is missing in the typed configuration: what is said about its surroundings may be wrong.
+        // A refused value is missing in the typed configuration, so contradictions around it may be wrong.
         contradictions.retain(|found| !problems.iter().any(|refused| found.path.leads_to(&refused.path)));
         problems.extend(contradictions);
     }
@@ -84,13 +83,13 @@ pub fn parse(text: &str) -> Result<Configuration, ConfigError> {
     }
     match typed {
         Ok(configuration) if problems.is_empty() => Ok(configuration),
-        // The schema is stricter than the types, so this is a gap in the schema; still the user's file is refused, not us.
+        // The schema is stricter than the types, so this is a gap in the schema. Refuse the file instead of panicking.
         Err(error) if problems.is_empty() => Err(ConfigError::whole_file(error.to_string())),
         _ => Err(ConfigError { problems }),
     }
 }
 
-/// Everything that an administrator can set.
+/// All settings of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Configuration {
@@ -98,39 +97,39 @@ pub struct Configuration {
     pub api_version: String,
     /// The kind of this file.
     pub kind: String,
-    /// Features switched on or off.
+    /// Features that are switched on or off.
     pub feature_gates: FeatureGates,
     /// Which recoveries run.
     pub controllers: ControllerList,
-    /// True in a dry run: Salvor judges and reports, but writes to no object that it judges.
+    /// Whether this is a dry run: Salvor decides and reports, but does not write to the objects it decides about.
     pub dry_run: bool,
-    /// The settings of the leader election.
+    /// The leader election.
     pub leader_election: LeaderElection,
-    /// Where metrics and health are served.
+    /// The address of metrics and health checks.
     pub bind: SocketAddr,
-    /// The page that shows the cluster.
+    /// The web page that shows the cluster.
     pub page: PageSettings,
-    /// The admission webhooks of recoveries that have some.
+    /// The admission webhooks.
     pub webhooks: WebhookSettings,
-    /// The form of log lines.
+    /// The format of log lines.
     pub log_format: LogFormat,
-    /// The limits of parallel work.
+    /// The limits of parallel writes.
     pub concurrency: Concurrency,
-    /// The limits of the age of a view of the cluster.
+    /// How old the view of the cluster may be.
     pub staleness: Staleness,
-    /// Work of which two copies must never run.
+    /// Workloads that must never run twice.
     pub at_most_one: AtMostOne,
     /// The rules of zombie recovery.
     pub failure_recovery_policy: FailureRecoveryPolicy,
     /// The settings of the Job controller.
     pub job: JobSettings,
-    /// The settings of the eviction of nodes that are down.
+    /// The settings of the eviction recovery.
     pub eviction: EvictionSettings,
-    /// How AppWrappers are run.
+    /// The settings of AppWrappers.
     pub appwrapper: AppWrapperSettings,
-    /// The settings of the repair of sick nodes.
+    /// The settings of node repair.
     pub repair: RepairSettings,
-    /// What holds all recoveries back when too much fails at once.
+    /// The brake: the limits that block all recoveries when too much fails at once.
     pub brake: BrakeLimits,
 }
 
@@ -160,21 +159,21 @@ impl Default for Configuration {
     }
 }
 
-/// The settings of the leader election.
+/// The leader election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LeaderElection {
-    /// True if replicas elect a leader.
+    /// Whether replicas elect a leader.
     pub enabled: bool,
-    /// The Lease's name.
+    /// The name of the Lease.
     pub lease_name: String,
-    /// The Lease's namespace.
+    /// The namespace of the Lease.
     pub lease_namespace: String,
-    /// The lease expires this long after its last renewal.
+    /// The Lease expires this long after its last renewal.
     pub lease_duration: GoDuration,
-    /// The leader gives up if it cannot renew for this long.
+    /// The leader stops if it cannot renew for this long.
     pub renew_deadline: GoDuration,
-    /// The pause between two tries.
+    /// The time between two attempts.
     pub retry_period: GoDuration,
 }
 
@@ -191,13 +190,13 @@ impl Default for LeaderElection {
     }
 }
 
-/// The page that shows the cluster.
+/// The web page that shows the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PageSettings {
-    /// True if it is served at all.
+    /// Whether the page is served.
     pub enabled: bool,
-    /// Where.
+    /// The address of the page.
     pub bind: SocketAddr,
 }
 
@@ -207,17 +206,17 @@ impl Default for PageSettings {
     }
 }
 
-/// The admission webhooks of recoveries that have some.
+/// The admission webhooks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct WebhookSettings {
-    /// True if they are served at all.
+    /// Whether webhooks are served.
     pub enabled: bool,
-    /// Where.
+    /// The address of the webhooks.
     pub bind: SocketAddr,
-    /// The URL under which the API server reaches this process, if not through a Service.
+    /// The URL that the API server uses to reach this process, if not through a Service.
     pub url: Option<String>,
-    /// A folder with certificates of the administrator's.
+    /// A folder with the administrator's own certificates.
     pub cert_dir: Option<String>,
 }
 
@@ -233,12 +232,12 @@ impl Default for WebhookSettings {
 }
 
 impl WebhookSettings {
-    /// The host name or IP address in `url`, without the brackets of an IPv6 address. Nothing if `url` is not set, or is not
-    /// of the form `https://HOST:PORT`.
+    /// The host name or IP address in `url`, without the brackets of an IPv6 address. `None` if `url` is not set or
+    /// does not have the form `https://HOST:PORT`.
     pub fn url_host(&self) -> Option<&str> {
         let authority = self.url.as_deref()?.strip_prefix("https://")?;
         let (host, port) = authority.rsplit_once(':')?;
-        // `parse` alone would take a leading plus sign.
+        // `parse` alone would accept a leading plus sign.
         let is_port =
             port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
         let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
@@ -249,21 +248,21 @@ impl WebhookSettings {
     }
 }
 
-/// The form of log lines.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people.
+    /// For people to read.
     Text,
-    /// For machines, one object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// The limits of parallel work.
+/// The limits of parallel writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Concurrency {
-    /// Writes in flight at the same time: of what recovers, and as many of Jobs.
+    /// The maximum number of writes in flight: this many for recoveries, and as many again for Jobs.
     pub writes: u32,
 }
 
@@ -273,13 +272,13 @@ impl Default for Concurrency {
     }
 }
 
-/// The limits of the age of a view of the cluster.
+/// How old the view of the cluster may be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Staleness {
-    /// A watch silent for longer makes `/readyz` fail.
+    /// If a watch is silent for longer, `/readyz` fails.
     pub ready_limit: GoDuration,
-    /// A watch silent for longer allows no irreversible action.
+    /// If a watch is silent for longer, no irreversible action is allowed.
     pub irreversible_action_limit: GoDuration,
 }
 
@@ -295,13 +294,14 @@ impl Default for Staleness {
 pub struct BrakeLimits {
     /// At most this many pods are recovered in any minute; 0 sets no limit.
     pub max_pods_per_minute: u32,
-    /// At most this many evictions of nodes begin in any minute; 0 sets no limit.
+    /// At most this many evictions of nodes start in any minute; 0 sets no limit.
     pub max_nodes_per_minute: u32,
     /// Nothing is recovered while more than this share of nodes is unreachable; 0 sets no limit.
     pub max_unreachable_percent: u8,
-    /// After that, nothing is recovered until the number of unreachable nodes has not fallen for so long; 0 does not wait.
+    /// Afterwards, nothing is recovered until the number of unreachable nodes has not fallen for this long; 0 does not
+    /// wait.
     pub settle_period: GoDuration,
-    /// Nodes count that are Ready, or were within this time; 0 counts every node.
+    /// Only nodes that were Ready within this time count; 0 counts every node.
     pub count_nodes_ready_within: GoDuration,
 }
 

@@ -1,4 +1,4 @@
-//! Problems of a configuration, with their places.
+//! Problems of a configuration, with their position.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ pub enum Segment {
     Field(String),
     /// An entry of a list.
     Index(usize),
-    /// A key of a free map, such as a label.
+    /// A key of a map with free keys, such as a label.
     Key(String),
 }
 
-/// The way to a field, for example `failureRecoveryPolicy.rules[0].terminatePod`.
+/// The path to a field, for example `failureRecoveryPolicy.rules[0].terminatePod`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path(Vec<Segment>);
 
 impl Path {
-    /// The path of a field that is reached through fields only, written with dots.
+    /// Parses a dotted path that has no list entries.
     pub(crate) fn of(dotted: &str) -> Self {
         dotted.split('.').fold(Self::default(), |path, name| path.field(name))
     }
@@ -39,7 +39,7 @@ impl Path {
         Self(self.0.iter().cloned().chain([segment]).collect())
     }
 
-    /// True if `other` is this field or inside it.
+    /// Whether `other` is this field or inside it.
     pub(crate) fn leads_to(&self, other: &Self) -> bool {
         other.0.starts_with(&self.0)
     }
@@ -64,14 +64,14 @@ impl fmt::Display for Path {
     }
 }
 
-/// One thing that is wrong: where, what stands there, and what would be right.
+/// One problem: its field, its value, and a correct form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The field; empty if the file as a whole is meant.
+    /// The field. Empty if the problem concerns the whole file.
     pub path: Path,
     /// The line in the file, if the configuration came from one.
     pub line: Option<u32>,
-    /// The value and what would be right.
+    /// The value and a correct form.
     pub message: String,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A configuration that cannot be used, with everything that is wrong with it, in the order of the file's fields.
+/// All problems of an unusable configuration, in the order of the file's fields.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", lines(.problems))]
 pub struct ConfigError {

@@ -1,4 +1,4 @@
-//! The section `repair`: how sick nodes are repaired, as far as no NodeRepairPolicy says it.
+//! The section `repair`: defaults for the repair of sick nodes where no NodeRepairPolicy applies.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,32 +10,32 @@ use super::validate::Found;
 use super::{Configuration, Section};
 use crate::GoDuration;
 
-/// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
 
-/// The settings of the repair of sick nodes.
+/// The settings of node repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RepairSettings {
-    /// Whose default conditions and tolerations count.
+    /// The provider whose default conditions and tolerations apply.
     pub provider: RepairProvider,
-    /// A condition's clock is reset only after it was healthy for this long.
+    /// The toleration of a condition restarts only after the condition was healthy for this long.
     pub healthy_after: GoDuration,
-    /// A repair that is not over, or could not begin, after this time does not hold up others any more.
+    /// A repair that has not finished or started after this time no longer blocks others.
     pub stuck_after: GoDuration,
-    /// A new machine that has not registered after this time holds up repairs of its pool.
+    /// A new machine that has not registered after this time blocks repairs of its pool.
     pub launch_timeout: GoDuration,
-    /// Repairs in a zone are held when at least this share of its nodes is sick; 0 sets no limit.
+    /// Repairs in a zone are blocked when at least this share of its nodes is sick; 0 sets no limit.
     pub zone_sick_percent: u8,
-    /// The same of a pool, for nodes that have the same condition.
+    /// Repairs in a pool are blocked when at least this share of its nodes has the same condition; 0 sets no limit.
     pub pool_sick_percent: u8,
-    /// A node is held for its zone or pool, or because too many are sick, for at most this time after its toleration; 0 sets no limit.
+    /// A zone, a pool or too many sick nodes block the repair of a node for at most this time after its toleration; 0
+    /// sets no limit.
     pub outage_timeout: GoDuration,
-    /// A hold ends only when no node has healed for this long.
+    /// A block ends only after no node has recovered for this long.
     pub settle_after: GoDuration,
-    /// Where replacements did not help, one node is tried again after this time; 0 goes on without a pause.
+    /// If replacements did not help, the repair of one node is retried after this time; 0 retries without a pause.
     pub retry_after: GoDuration,
-    /// How a Machine of Cluster API is repaired.
+    /// How a Cluster API Machine is repaired.
     #[serde(rename = "clusterAPI")]
     pub cluster_api: ClusterApiRepair,
 }
@@ -57,11 +57,11 @@ impl Default for RepairSettings {
     }
 }
 
-/// The provider of nodes, whose default conditions and tolerations count.
+/// The provider of nodes, whose default conditions and tolerations apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum RepairProvider {
-    /// Told from each node's `spec.providerID`.
+    /// Taken from each node's `spec.providerID`.
     #[default]
     Auto,
     #[serde(rename = "AWS")]
@@ -73,14 +73,14 @@ pub enum RepairProvider {
     #[serde(rename = "OCI")]
     Oci,
     Kwok,
-    /// No provider: only conditions that a policy names count.
+    /// No provider: only the conditions that a policy names count.
     None,
 }
 
-/// The repair of a Machine of Cluster API.
+/// How a Cluster API Machine is repaired.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ClusterApiRepair {
-    /// An annotation asks its owner to replace it.
+    /// An annotation asks the owner of the Machine to replace it.
     #[default]
     Remediate,
     /// The Machine is deleted.

@@ -10,7 +10,7 @@ use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS, TAINT_FIELDS
 use super::problem::{Path, Problem};
 use crate::{Gate, GoDuration};
 
-/// The part of the document that fits the table, and the problems of the rest.
+/// Returns the part of the document that matches the table, and the problems of the rest.
 pub(super) fn check(document: &Located) -> (Json, Vec<Problem>) {
     let mut check = Check { problems: Vec::new() };
     let root = Place { table: &FIELDS, prefix: String::new(), path: Path::default() };
@@ -32,10 +32,10 @@ struct Check {
     problems: Vec<Problem>,
 }
 
-/// Where in the document we are, and which rows of which table are about it.
+/// The current position in the document, and the table rows that apply to it.
 struct Place {
     table: &'static [Field],
-    /// The path within the table, `[]` for list entries.
+    /// The path within the table, with `[]` for list entries.
     prefix: String,
     path: Path,
 }
@@ -88,10 +88,10 @@ impl Check {
         Json::Object(object)
     }
 
-    /// The value if it is good, nothing if it is null or was reported.
+    /// The value if it is valid. `None` if it is null or was reported.
     fn value(&mut self, value: &Value, kind: Kind, place: &Place) -> Option<Json> {
         match (kind, value) {
-            // As in CodeFlare's configuration, where it switches Autopilot off.
+            // As in CodeFlare's configuration, where null switches Autopilot off.
             (Kind::Object, Value::Null) if place.prefix == AUTOPILOT => {
                 return Some(json!({"injectAntiAffinities": false, "monitorNodes": false}));
             }
@@ -171,7 +171,7 @@ impl Check {
             if matches!(item.value, Value::Null) {
                 self.problem(&place.path, "is empty: remove it or fill it in");
             }
-            // A bad entry keeps its place, so that the indices of the others stay true.
+            // An invalid entry keeps its place, so that the indices of the others stay correct.
             self.value(&item.value, kind, &place).unwrap_or_default()
         });
         Json::Array(items.collect())
@@ -190,7 +190,7 @@ impl Check {
         Json::Object(texts.collect())
     }
 
-    /// Unlike the text of a field, an entry may be empty: a label's value can be.
+    /// Unlike the text of a field, an entry may be empty: the value of a label can be.
     fn text(&mut self, value: &Value, path: &Path) -> Option<Json> {
         if let Value::Text(text) = value {
             return Some(Json::String(text.clone()));

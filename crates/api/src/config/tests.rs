@@ -12,7 +12,7 @@ fn with(rest: &str) -> String {
     format!("{HEADER}{rest}")
 }
 
-/// The problems of a file that follows the two lines of the header.
+/// The problems of a file. The header is added in front.
 fn problems(rest: &str) -> Vec<String> {
     match parse(&with(rest)) {
         Ok(configuration) => panic!("accepted: {configuration:?}"),
@@ -392,7 +392,7 @@ appwrapper:
     };
     assert_eq!(*settings, expected);
     assert_eq!(settings.autopilot.prefer_no_schedule_weight, 7);
-    // As upstream, which decodes over its defaults.
+    // CodeFlare's controller decodes the file over its defaults.
     let resources: Vec<_> = settings.autopilot.resource_taints.keys().cloned().collect();
     assert_eq!(resources, ["amd.com/gpu", "nvidia.com/gpu"]);
     assert_eq!(settings.autopilot.resource_taints["amd.com/gpu"][1].value, "");
@@ -400,7 +400,7 @@ appwrapper:
     assert_eq!(again, configuration);
 }
 
-/// A key without a value is null in YAML. Elsewhere that is a field that is not set.
+/// A key without a value is null in YAML. For other fields, null means that the field is not set.
 #[test]
 fn autopilot_that_is_null_is_off_as_in_codeflares_configuration() {
     for (text, on) in [
@@ -516,7 +516,7 @@ fn contradictions_between_the_timers_of_appwrappers_are_refused() {
     }
 }
 
-/// Every path of a serialized configuration, `[]` for list entries, without what is inside free maps and selectors.
+/// Every path of a serialized configuration, with `[]` for list entries. Free maps and selectors are not entered.
 fn paths(value: &Json, prefix: &str, into: &mut BTreeSet<String>) {
     let kind = FIELDS.iter().find(|field| field.path == prefix).map(|field| field.kind);
     match value {
@@ -660,7 +660,7 @@ proptest! {
     }
 }
 
-/// The lines that set a field, and those around it, to a value. Entries of lists are in the table too.
+/// The lines that set a field and its parents to a value. Entries of lists are in the table too.
 fn with_value(path: &str, value: &str) -> String {
     let mut lines = String::new();
     let mut indent = 0;
@@ -687,7 +687,8 @@ fn with_value(path: &str, value: &str) -> String {
     lines
 }
 
-/// Whatever stands in a field: it is taken, or refused by the name of the field (or of one inside it, or around it), with its line.
+/// Any value of a field is either accepted or refused with the name of the field (or of one inside or around it) and
+/// its line.
 #[test]
 fn every_field_takes_a_bad_value_or_refuses_it_by_name() {
     let huge = format!("\"{}\"", "x".repeat(100_000));

@@ -1,20 +1,20 @@
-//! Values that are well formed but cannot work together.
+//! Checks values that are well formed but cannot work together.
 
 use super::problem::{ConfigError, Path, Problem};
 use super::{Configuration, LeaderElection, WebhookSettings, at_most_one, section_of};
 use crate::{Controller, GoDuration, LabelSelector, SelectorField, names};
 
-/// client-go spreads its retries by this factor, and a leader must fit at least one retry into its deadline.
+/// client-go spreads its retries by this factor. At least one retry of the leader must fit into its deadline.
 const RETRY_JITTER_TENTHS: i128 = 12;
 
-/// The longest name of a Lease or namespace.
+/// The maximum length of the name of a Lease or namespace.
 const LONGEST_NAME: usize = 253;
 
 impl Configuration {
-    /// Checks the values against each other, for a configuration that flags have changed after it was read.
+    /// Checks the values against each other, for a configuration that flags changed after it was parsed.
     ///
     /// # Errors
-    /// Everything that cannot work.
+    /// All contradictions.
     pub fn validate(&self) -> Result<(), ConfigError> {
         ConfigError::unless_empty(self.problems())
     }
@@ -48,7 +48,6 @@ impl Configuration {
     }
 }
 
-/// The problems that were found so far.
 pub(super) struct Found(Vec<Problem>);
 
 impl Found {
@@ -80,7 +79,7 @@ impl Found {
         self.positive("leaderElection.renewDeadline", renew_deadline);
         self.positive("leaderElection.retryPeriod", retry_period);
         if lease_duration.as_nanos() % 1_000_000_000 != 0 {
-            // A Lease holds whole seconds: others would see less than we count on.
+            // A Lease stores whole seconds, so other replicas would see less than this one relies on.
             let message = format!("{lease_duration} must be whole seconds, such as 15s");
             self.note(Path::of("leaderElection.leaseDuration"), message);
         }
@@ -108,7 +107,8 @@ impl Found {
         }
     }
 
-    /// Names of Leases and namespaces are DNS names; the API server has the last word, this is for typing errors.
+    /// Names of Leases and namespaces are DNS names. The API server decides in the end; this check catches typing
+    /// errors.
     fn object_name(&mut self, path: &str, name: &str) {
         let edge =
             |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());

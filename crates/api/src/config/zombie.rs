@@ -11,7 +11,6 @@ use super::validate::Found;
 use super::{Configuration, Section};
 use crate::{GoDuration, LabelSelector};
 
-/// The section, as the rest of the configuration sees it.
 pub(super) const SECTION: Section =
     Section { fields: FIELDS, examples: &[("failureRecoveryPolicy.rules", EXAMPLE_RULES)], check };
 
@@ -19,13 +18,13 @@ pub(super) const SECTION: Section =
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FailureRecoveryPolicy {
-    /// A node must have been unreachable for this long before anything on it is recovered.
+    /// How long a node must have been unreachable before anything on it is recovered.
     pub minimum_unreachable_duration: GoDuration,
     /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
     /// The settings for pods of Jobs.
     pub jobs: PodsOfJobs,
-    /// Rules for pods and nodes without annotation; the first that matches counts.
+    /// Rules for pods and nodes without annotations. The first match applies.
     pub rules: Vec<FailureRecoveryRule>,
 }
 
@@ -33,14 +32,14 @@ pub struct FailureRecoveryPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AnnotatedPods {
-    /// The wait between the end of a pod's own grace period and its recovery, if it asks for none itself.
+    /// The wait between the end of a pod's own grace period and its recovery, for pods that do not set one.
     pub forceful_termination_grace_period: GoDuration,
-    /// The shortest wait that a pod may ask for.
+    /// The shortest wait that a pod may set.
     pub minimum_forceful_termination_grace_period: GoDuration,
 }
 
 impl Default for AnnotatedPods {
-    /// The minute of KEP-6757.
+    /// One minute, as in KEP-6757.
     fn default() -> Self {
         Self {
             forceful_termination_grace_period: GoDuration::from_secs(60),
@@ -53,19 +52,19 @@ impl Default for AnnotatedPods {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct PodsOfJobs {
-    /// The treatment of a Job that would fail because of its lost pods.
+    /// What happens to a Job that would fail because of its lost pods.
     pub lost_pods: LostPods,
 }
 
-/// The treatment of a Job that would fail because its lost pods become `Failed`.
+/// What happens to a Job that would fail because its lost pods become `Failed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LostPods {
-    /// Its `backoffLimit` is raised first, by the number of pods that are given up.
+    /// Salvor first raises the `backoffLimit` by the number of pods that it gives up.
     #[default]
     RaiseLimit,
-    /// They count, and the Job fails.
+    /// The pods count, and the Job fails.
     Count,
-    /// Its pods wait.
+    /// The pods are not recovered.
     Hold,
 }
 
@@ -83,11 +82,11 @@ pub enum FailureRecoveryRule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TerminatePod {
-    /// Which pods.
+    /// The pods that the rule applies to.
     pub pod_label_selector: LabelSelector,
     /// The wait between the end of a pod's own grace period and its recovery.
     pub forceful_termination_grace_period: GoDuration,
-    /// The action.
+    /// What happens to the pods.
     #[serde(default)]
     pub action: TerminateAction,
 }
@@ -95,10 +94,10 @@ pub struct TerminatePod {
 /// The action on a stuck pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TerminateAction {
-    /// The pod becomes `Failed`.
+    /// Salvor marks the pod `Failed`.
     #[default]
     Fail,
-    /// The pod becomes `Failed` and is then force deleted.
+    /// Salvor marks the pod `Failed` and then force deletes it.
     FailAndDelete,
 }
 
@@ -106,9 +105,9 @@ pub enum TerminateAction {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaintNodeOutOfService {
-    /// Which nodes.
+    /// The nodes that the rule applies to.
     pub node_selector: LabelSelector,
-    /// A node must have been unreachable for this long.
+    /// How long a node must have been unreachable.
     pub unreachable_node_timeout: GoDuration,
 }
 
