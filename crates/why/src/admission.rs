@@ -1,4 +1,4 @@
-//! Pods that the API server refuses: what it said is on the owner, or in an event about it.
+//! Pods that the API server refuses. The refusal is in a condition of the owner, or in an event about it.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -11,13 +11,12 @@ use crate::{
     kinds::{Kind, MUTATING, VALIDATING},
 };
 
-/// What the API server said, and when.
 pub(crate) struct Refusal {
     pub(crate) message: String,
     pub(crate) at: Option<Timestamp>,
 }
 
-/// When an event was last told.
+/// When an event was last observed. Events may record this in any of several fields.
 pub(crate) fn told_at(event: &Value) -> Option<Timestamp> {
     [
         "/series/lastObservedTime",
@@ -31,9 +30,9 @@ pub(crate) fn told_at(event: &Value) -> Option<Timestamp> {
 }
 
 impl Rules<'_> {
-    /// The last refusal of a pod of this owner.
+    /// The most recent refusal of a pod of this owner.
     pub(crate) fn refusal(&self, owner: &Value) -> Option<Refusal> {
-        // Sets write it down; it outlives the events.
+        // ReplicaSets and the like record the refusal as a condition, which outlives the events.
         if let Some(failure) = holds(owner, "ReplicaFailure") {
             return Some(Refusal { message: text(failure, "/message").to_owned(), at: since(failure) });
         }
@@ -42,7 +41,7 @@ impl Rules<'_> {
         Some(Refusal { message: text(event, "/message").to_owned(), at: told_at(event) })
     }
 
-    /// Who refused a pod.
+    /// Finds the quota, policy or webhook that refused a pod.
     pub(crate) fn refused(&self, kind: &Kind, owner: &Value, refusal: &Refusal) -> Finding {
         let message = &refusal.message;
         let me = named(&kind.kind, owner);
@@ -78,7 +77,6 @@ impl Rules<'_> {
         ))
     }
 
-    /// The configuration in which a webhook is.
     fn configuration_of(&self, webhook: &str) -> Option<Object> {
         [&VALIDATING, &MUTATING].into_iter().find_map(|kind| {
             let all = self.world.list(kind, "", "", "")?;
@@ -90,7 +88,6 @@ impl Rules<'_> {
     }
 }
 
-/// The text between two others.
 pub(crate) fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {
     let (_, rest) = text.split_once(start)?;
     rest.split_once(end).map(|(between, _)| between)

@@ -1,4 +1,4 @@
-//! Everything that does not come back, by root cause.
+//! All workloads that do not recover, grouped by root cause.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::{
     world::World,
 };
 
-/// The kinds of workloads that are looked at. One that another of them owns is told as part of its owner.
+/// The kinds of workloads to diagnose. An object that another of these owns is reported as part of its owner.
 pub(crate) static ROOTS: [&Kind; 10] = [
     &APP_WRAPPER,
     &JOB_SET,
@@ -32,7 +32,8 @@ pub(crate) static ROOTS: [&Kind; 10] = [
     &POD,
 ];
 
-/// All workloads that something is missing of, by root cause and object. What is wanted besides is noted in the world.
+/// Groups all workloads with missing pods by root cause and object. Objects that the rules still need are recorded in
+/// the world.
 pub fn everything(world: &mut World, judge: &Judge) -> Overview {
     let mut groups: Vec<(Finding, Vec<Waiting>)> = Vec::new();
     let mut known: HashMap<(Code, Object), usize> = HashMap::new();
@@ -82,7 +83,7 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
     Overview { groups, not_seen: Vec::new() }
 }
 
-/// A workload that something is missing of; none if nothing is, or if it is told as part of another.
+/// Diagnoses one workload. Returns `None` if nothing is missing, or if it is reported as part of its owner.
 fn look(rules: &Rules<'_>, kind: &Kind, at: usize) -> Option<(Waiting, Diagnosis)> {
     let object = rules.world.at(kind, at)?;
     if is_part_of_another(object) || (*kind == POD && !stands_for_itself(object)) {
@@ -94,7 +95,7 @@ fn look(rules: &Rules<'_>, kind: &Kind, at: usize) -> Option<(Waiting, Diagnosis
     Some((Waiting { kind, namespace, name, missing }, diagnosis))
 }
 
-/// Whether another object that is looked at runs this one.
+/// Whether another diagnosed object owns this one.
 fn is_part_of_another(object: &Value) -> bool {
     if !text(object, "/owner").is_empty() {
         return true;
@@ -105,7 +106,8 @@ fn is_part_of_another(object: &Value) -> bool {
         .any(|owner| is_true(owner, "/controller") && (known(owner) || text(owner, "/kind").is_empty()))
 }
 
-/// A pod that nobody runs, or somebody whom nobody here knows; one that has failed is history.
+/// Whether a pod is reported on its own: it has no owner, or its owner is of a kind that is not diagnosed. A failed pod
+/// is history.
 fn stands_for_itself(pod: &Value) -> bool {
     if has_ended(pod) && !is_terminating(pod) {
         return false;

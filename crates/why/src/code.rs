@@ -2,81 +2,71 @@
 
 use serde::Serialize;
 
-/// A root cause. Their order is that of an answer: what stays broken until somebody acts comes before what ends by itself.
+/// A root cause. Answers list causes in this order: causes that need a person come before causes that resolve by
+/// themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub enum Code {
-    /// An AppWrapper has given up.
+    /// An AppWrapper failed for good.
     WorkloadFailed,
-    /// A Job has given up after too many failures.
+    /// A Job failed after too many pod failures.
     BackoffLimitExceeded,
-    /// A Job ran for too long.
+    /// A Job exceeded its active deadline.
     DeadlineExceeded,
-    /// A Job has failed for another reason.
     JobFailed,
-    /// A pod has failed, and nobody replaces it.
+    /// A pod failed, and nothing replaces it.
     PodFailed,
-    /// A pod is on a node that is gone, and nobody here may act on it.
+    /// A pod is on a lost node, and Salvor may not act on it.
     NodeLost,
-    /// The same, and no replica of Salvor leads.
+    /// A pod is on a lost node, and no replica of Salvor leads.
     NobodyLeads,
-    /// The same, and the pod's owner has not consented.
+    /// A pod is on a lost node, and its owner has not consented.
     NotOptedIn,
-    /// The same, and the recovery is switched off.
+    /// A pod is on a lost node, and the recovery is switched off.
     RecoveryOff,
-    /// The same, and the brake or a pause holds the recovery back.
+    /// A pod is on a lost node, and the brake or a pause blocks the recovery.
     BrakeHolds,
-    /// A node is sick, and its repair is held back.
+    /// A node is sick, and its repair is blocked.
     RepairBlocked,
-    /// A node is not Ready by its own kubelet's word.
+    /// A node is not Ready, as its own kubelet reports.
     NodeSick,
-    /// A volume is attached to another node.
     VolumeAttachedElsewhere,
-    /// A pod has ended, and a finalizer holds it.
+    /// A pod has ended, and a finalizer blocks its deletion.
     FinalizerHolds,
-    /// Nobody runs the Job.
+    /// No controller acts on the Job.
     ControllerAbsent,
-    /// A pod needs a ConfigMap or Secret that is not there.
     ConfigMissing,
-    /// An image cannot be pulled.
     ImagePullFailed,
-    /// A container cannot be started, for another reason that the kubelet tells.
+    /// A container cannot be started, for any other reason that the kubelet reports.
     StartFailed,
-    /// A container ends again and again.
+    /// A container exits again and again.
     CrashLooping,
     /// A container runs and is not ready.
     NotReady,
-    /// A claim has no volume.
+    /// A PersistentVolumeClaim has no volume.
     VolumeUnbound,
-    /// A quota has no room for a pod.
     QuotaExceeded,
-    /// A policy or webhook refuses the pod.
     AdmissionRefused,
-    /// No node takes the pod.
+    /// No node accepts the pod.
     Unschedulable,
-    /// Kueue took the workload's quota back.
+    /// Kueue preempted the workload and took its quota back.
     KueuePreempted,
-    /// Kueue has not admitted the workload.
     KueueNotAdmitted,
-    /// Its owner has suspended it.
     Suspended,
-    /// A disruption budget keeps a pod on a cordoned node.
+    /// A PodDisruptionBudget keeps a pod on a cordoned node.
     DisruptionBudget,
-    /// The wait before a recovery is running.
+    /// The grace period before a recovery is running.
     GraceRunning,
-    /// A pod is still ending.
+    /// A pod is still terminating.
     AwaitingTermination,
-    /// A Job waits before it replaces a failed pod.
     BackoffRunning,
-    /// An AppWrapper is being reset.
     WorkloadResetting,
-    /// A container is still being started.
     Starting,
-    /// Nobody can tell from here.
+    /// The cause cannot be determined from what this reader may read.
     Unknown,
 }
 
 impl Code {
-    /// All of them, worst first.
+    /// All codes, worst first.
     pub const ALL: [Self; 34] = [
         Self::WorkloadFailed,
         Self::BackoffLimitExceeded,
@@ -114,7 +104,6 @@ impl Code {
         Self::Unknown,
     ];
 
-    /// Its name, as in JSON.
     pub fn name(self) -> String {
         format!("{self:?}")
     }

@@ -1,4 +1,4 @@
-//! From findings to an answer.
+//! Merges findings into an answer.
 
 use std::fmt::Display;
 
@@ -14,29 +14,29 @@ use crate::{
     world::{Seen, World},
 };
 
-/// So many remedies fit on a screen.
+/// As many as fit on a screen.
 const MOST_REMEDIES: usize = 6;
-/// So many root causes are told.
 const MOST_CAUSES: usize = 50;
 
-/// What the owner of a pod would have to consent to.
+/// What the owner of a pod has to consent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Consent {
-    /// The pod is called Failed: that is enough for a Job to replace it.
+    /// Salvor marks the pod Failed. That is enough for a Job to replace it.
     Terminate,
-    /// And then deleted: only that frees its name, or a parent that waits for it.
+    /// Salvor marks the pod Failed and deletes it. Only that frees its name, or unblocks a parent that waits for the
+    /// deletion.
     Delete,
 }
 
-/// A root cause and the way to it.
+/// A root cause and the chain of objects that leads to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) cause: RootCause,
-    /// Down to the cause's object, which is last.
+    /// Ends with the object of the cause.
     pub(crate) path: Vec<Link>,
-    /// The pods that wait for it.
+    /// The pods that wait for this cause.
     pub(crate) pods: Vec<Object>,
-    /// What their owners have not consented to, where that is the cause.
+    /// The pods whose owners have not consented, and to what, where that is the cause.
     pub(crate) lacking: Vec<(Object, Consent)>,
     pub(crate) remedies: Vec<Remedy>,
 }
@@ -69,18 +69,17 @@ impl Finding {
         self
     }
 
-    /// A remedy that is no command.
     pub(crate) fn advice(self, text: impl Into<String>) -> Self {
         self.remedy(Remedy::text(text))
     }
 
-    /// One more object above.
+    /// Adds an object to the top of the chain.
     pub(crate) fn under(mut self, object: Object, says: impl Into<String>) -> Self {
         self.path.insert(0, Link { object, says: says.into() });
         self
     }
 
-    /// The same with what was asked about as its object: where nobody can tell, no other object is to blame.
+    /// Moves the finding to the requested object: an unknown cause must not blame another object.
     fn told_of(mut self, about: &Object) -> Self {
         if self.cause.object != *about {
             let looked_at = format!("{} {}", self.cause.object.kind, self.cause.object.name);
@@ -97,28 +96,27 @@ impl Finding {
     }
 }
 
-/// Of what others wrote, so much is told.
+/// In characters. Longer text of other programs is cut.
 const LONGEST: usize = 600;
 
-/// Text that others wrote, on one line: anybody may write an event, and a terminal obeys what it is shown.
+/// Text of other programs, on one line without control characters. Anyone may write an event, and a terminal executes
+/// escape sequences.
 fn clean(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
     if text.chars().nth(LONGEST).is_some() { plain + "…" } else { plain }
 }
 
-/// What is missing of an object, and why.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Diagnosis {
     pub(crate) missing: Missing,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// What is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Missing {
     #[default]
     Nothing,
-    /// So many of so many pods; with 0 of them, nothing.
+    /// With `missing` 0, nothing is missing.
     Pods {
         missing: usize,
         of: usize,
@@ -135,7 +133,6 @@ impl Missing {
         }
     }
 
-    /// The same together with that of another object.
     pub(crate) fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::Nothing, other) | (other, Self::Nothing) => other,
@@ -156,13 +153,13 @@ impl Diagnosis {
         Self { missing: Missing::Phrase(phrase.to_string()), findings }
     }
 
-    /// The same with one more object above.
+    /// Adds an object to the top of every finding's chain.
     pub(crate) fn under(mut self, object: &Object, says: &str) -> Self {
         self.findings = self.findings.into_iter().map(|f| f.under(object.clone(), says)).collect();
         self
     }
 
-    /// Findings in the order of the answer, one for each code and object.
+    /// One finding for each code and object, in the order of the answer.
     pub(crate) fn merged(self, about: &Object) -> Vec<Finding> {
         if self.missing.told().is_none() {
             return Vec::new();
@@ -196,7 +193,7 @@ impl Diagnosis {
                 }
             }
         }
-        // What is certain comes before what nobody can tell.
+        // Known causes hide unknown ones.
         if merged.iter().any(|finding| finding.cause.code != Code::Unknown) {
             merged.retain(|finding| finding.cause.code != Code::Unknown);
         }
@@ -206,14 +203,12 @@ impl Diagnosis {
     }
 }
 
-/// The rules, with what they look at.
 pub(crate) struct Rules<'w> {
     pub(crate) world: &'w World,
     pub(crate) judge: &'w Judge,
 }
 
 impl Rules<'_> {
-    /// What is missing of an object of any kind.
     pub(crate) fn diagnose(&self, kind: &Kind, object: &Value) -> Diagnosis {
         if *kind == POD {
             self.asked_pod(object)
@@ -238,21 +233,21 @@ impl Rules<'_> {
         }
     }
 
-    /// The remedies of a finding, with those that depend on all the pods that wait.
+    /// The remedies of a finding, with those that depend on all its pods.
     pub(crate) fn remedies(&self, finding: &Finding) -> Vec<Remedy> {
         let mut remedies = finding.remedies.clone();
         remedies.extend(self.remedies_on_node(finding));
         for remedy in &mut remedies {
-            // Names of images and the like are of others.
+            // Texts may contain names that other people chose, such as images.
             remedy.text = clean(&remedy.text);
         }
-        // What may make work run twice never comes first.
+        // A remedy that may make work run twice never comes first.
         remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
         remedies
     }
 }
 
-/// Why an object does not come back; none if it is not there, or was not read yet.
+/// Diagnoses an object. Returns `None` if the object does not exist or was not read yet.
 pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &str) -> Option<Answer> {
     let Seen::Here(object) = world.get(kind, namespace_, name_) else { return None };
     let rules = Rules { world, judge };
@@ -273,7 +268,7 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
             .remedy(Remedy::command("Look at all that is known of it", look));
         findings.push(unknown);
     }
-    // Those of the worst cause have room, whatever they risk; the order comes after that.
+    // Cut before sorting: remedies of the worst cause take the places first, even those that may make work run twice.
     let mut remedies: Vec<Remedy> = Vec::new();
     for remedy in findings.iter().flat_map(|finding| rules.remedies(finding)) {
         if remedies.len() < MOST_REMEDIES && !remedies.contains(&remedy) {

@@ -1,4 +1,4 @@
-//! Jobs, and what makes Jobs.
+//! Jobs, and the kinds that create Jobs.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{
@@ -22,9 +22,9 @@ use crate::{
     words::counted,
 };
 
-/// A controller that lives has written something by then.
+/// A running controller has written a status by then.
 const ABSENT_AFTER: SignedDuration = SignedDuration::from_secs(30);
-/// The first wait of the built-in controller before it replaces a failed pod; each one is twice as long as the one before.
+/// The first backoff of the built-in controller before it replaces a failed pod. Each further one is twice as long.
 const BACKOFF: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(600);
 
@@ -52,7 +52,7 @@ impl Rules<'_> {
         let seen = self.world.owned(&POD, namespace(job), uid(job), &labels);
         let unseen = seen.is_none();
         let pods = seen.unwrap_or_default();
-        // A work queue that is nearly done makes no more pods: those that are left should end.
+        // A work queue with a success creates no more pods. The remaining ones only have to end.
         let left = || pods.iter().filter(|pod| !has_ended(pod)).count();
         let (queue_ends, of) = (of.is_none(), of.unwrap_or_else(left));
         let ready = pods.iter().filter(|pod| self.runs(pod)).count();
@@ -86,7 +86,7 @@ impl Rules<'_> {
         diagnosis.under_owner(&me)
     }
 
-    /// A Job that names a controller which has written nothing.
+    /// A Job with a `managedBy` whose controller has not written anything.
     fn nobody_runs(&self, job: &Value) -> Option<Finding> {
         let by = text(job, "/spec/managedBy");
         if by.is_empty() || by == names::BUILT_IN_CONTROLLER {
@@ -125,10 +125,10 @@ impl Rules<'_> {
         )))
     }
 
-    /// Somebody has suspended it: Kueue, or its owner.
+    /// A suspended object: suspended by Kueue, by its owner or by a person.
     pub(crate) fn suspended(&self, kind: &Kind, resource: &str, object: &Value) -> Finding {
         let me = named(&kind.kind, object);
-        // Kueue may look after a workload that names no queue.
+        // Kueue may manage a workload that names no queue.
         if *kind != CRON_JOB
             && let Some(finding) = self.not_admitted(object)
         {
@@ -156,7 +156,7 @@ impl Rules<'_> {
         ))
     }
 
-    /// Whoever made a Job suspends it: who lets the Job alone run again is overruled.
+    /// The owner of a Job suspends it. Resuming the Job alone does not help, because the owner suspends it again.
     fn suspended_above(&self, object: &Value) -> Option<Finding> {
         let owner = controller(object).filter(|owner| !["CronJob", "Job"].contains(&text(owner, "/kind")))?;
         let (group, _) = text(owner, "/apiVersion").split_once('/').unwrap_or(("", ""));
@@ -165,12 +165,12 @@ impl Rules<'_> {
         is_true(above, "/spec/suspend").then(|| self.suspended(&kind, &kind.kind.to_lowercase(), above))
     }
 
-    /// The number of failures of a failed Job, if all of them that can be seen were disruptions.
+    /// The number of failures of a failed Job, if all that are still visible were disruptions.
     pub(crate) fn disruptions(&self, job: &Value, failed: &Value) -> Option<usize> {
         let labels = selector(job.pointer("/spec/selector/matchLabels"));
         let pods = self.world.owned(&POD, namespace(job), uid(job), &labels)?;
         let end = since(holds(job, "FailureTarget").unwrap_or(failed));
-        // What is deleted because the Job has failed is no reason for that.
+        // Pods that are deleted because the Job failed are not the reason for the failure.
         let ended_with_it = |pod: &&Value| {
             let deleted = time(pod, "/metadata/deletionTimestamp").filter(|_| !is_disrupted(pod));
             deleted.is_some_and(|at| end.is_none_or(|end| at >= end))
@@ -180,14 +180,14 @@ impl Rules<'_> {
         (!failures.is_empty() && failures.iter().all(|pod| is_disrupted(pod))).then_some(failures.len())
     }
 
-    /// True if Salvor runs a Job and makes another pod at once in place of a disrupted one.
+    /// Whether Salvor runs the Job and replaces disrupted pods without backoff.
     fn spares_disrupted(&self, job: &Value) -> bool {
         text(job, "/spec/managedBy") == names::CONTROLLER_NAME
             && matches!(self.judge.presence(self.world), Presence::Here(installed)
                 if installed.configuration.job.disrupted_pods == DisruptedPods::Ignore)
     }
 
-    /// A Job that waits before it replaces a failed pod.
+    /// A Job that backs off before it replaces a failed pod.
     pub(crate) fn backoff(&self, job: &Value, pods: &[&Value]) -> Option<Finding> {
         let succeeded = pods.iter().filter(|pod| text(pod, "/status/phase") == "Succeeded");
         let last_success = succeeded.filter_map(|pod| ended_at(pod)).max();
@@ -283,8 +283,8 @@ impl Rules<'_> {
     }
 }
 
-/// Pods that should run now: as many as may run at once, or as are left to do. None for a work queue of which one pod
-/// has ended well: no more are made.
+/// The number of pods that should run now: the parallelism, or what is left to do if that is less. `None` for a work
+/// queue with a success, because it creates no more pods.
 fn should_run(job: &Value, given_up: usize) -> Option<usize> {
     let count = |path| number(job, path).map(|count| usize::try_from(count).unwrap_or(0));
     let parallelism = count("/spec/parallelism").unwrap_or(1);
@@ -298,7 +298,7 @@ fn should_run(job: &Value, given_up: usize) -> Option<usize> {
     }
 }
 
-/// The number of indexes that have failed for good, as a Job with `backoffLimitPerIndex` tells them: `1,3-5`.
+/// The number of indexes that failed for good. A Job with `backoffLimitPerIndex` reports them as `1,3-5`.
 fn failed_indexes(job: &Value) -> usize {
     let told = text(job, "/status/failedIndexes").split(',').filter(|part| !part.is_empty());
     let count = told.filter_map(|part| {
@@ -309,7 +309,6 @@ fn failed_indexes(job: &Value) -> usize {
     count.fold(0, usize::saturating_add)
 }
 
-/// The pods that a template of some kind asks for.
 pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
     let count = |path, default| usize::try_from(number(template, path).unwrap_or(default)).unwrap_or(0);
     match kind {
@@ -324,12 +323,11 @@ pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
     }
 }
 
-/// True if a pod was disrupted from outside.
 fn is_disrupted(pod: &Value) -> bool {
     holds(pod, DISRUPTION_TARGET).is_some()
 }
 
-/// A Job that has failed. `disruptions` is the number of its failures, if all of them were disruptions.
+/// A failed Job. `disruptions` is the number of its failures, if all of them were disruptions.
 pub(crate) fn failed_job(job: &Value, failed: &Value, disruptions: Option<usize>) -> Finding {
     let reason = text(failed, "/reason");
     let code = match reason {
@@ -374,7 +372,6 @@ pub(crate) fn failed_job(job: &Value, failed: &Value, disruptions: Option<usize>
     )
 }
 
-/// When a pod's last container ended.
 fn ended_at(pod: &Value) -> Option<Timestamp> {
     let ends = list(pod, "/status/containerStatuses")
         .iter()
@@ -382,27 +379,26 @@ fn ended_at(pod: &Value) -> Option<Timestamp> {
     ends.max()
         .or_else(|| crate::json::condition(pod, "Ready").and_then(since))
         .or_else(|| time(pod, "/metadata/deletionTimestamp"))
-        // As the built-in controller does with a pod of which nobody says when it ended.
+        // The built-in controller does the same for a pod without a finish time.
         .or_else(|| time(pod, "/metadata/creationTimestamp"))
 }
 
-/// The pods of an owner that should be there and are not, by what they do.
 pub(crate) struct Sorted<'a> {
     pub(crate) active: Vec<&'a Value>,
-    /// On their way out, and not ended yet.
+    /// Terminating, and not ended yet.
     pub(crate) ending: Vec<&'a Value>,
 }
 
 pub(crate) fn sort<'a>(kind: &Kind, pods: &[&'a Value]) -> Sorted<'a> {
     let active = pods.iter().filter(|pod| is_active(pod) || is_true(pod, "/healthy")).copied().collect();
-    // A Job replaces a pod that has ended, whatever holds it. Others need its name.
+    // A Job replaces a pod as soon as it has ended, even while it is terminating. Other owners need its name.
     let ending =
         pods.iter().filter(|pod| is_terminating(pod) && (*kind != JOB || !has_ended(pod))).copied().collect();
     Sorted { active, ending }
 }
 
 impl Diagnosis {
-    /// The same below an owner, unless the cause lies in the owner itself.
+    /// Adds the owner to the top of the chain, unless the owner itself is the cause.
     pub(crate) fn under_owner(mut self, owner: &Object) -> Self {
         let says =
             self.missing.told().map_or_else(|| "waits".to_owned(), |missing| format!("misses {missing}"));

@@ -1,11 +1,11 @@
-//! Reading of objects whose kinds are known only at run time.
+//! Accessors for objects whose kinds are known only at run time.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::answer::Object;
 
-/// The text at a path, empty if there is none.
+/// Empty if there is no text at the path.
 pub(crate) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or("")
 }
@@ -38,12 +38,11 @@ pub(crate) fn uid(object: &Value) -> &str {
     text(object, "/metadata/uid")
 }
 
-/// The object's name as an answer gives it.
 pub(crate) fn named(kind: &str, object: &Value) -> Object {
     Object::of(kind, namespace(object), name(object))
 }
 
-/// An entry of a map with keys of any form, such as labels and annotations.
+/// An entry of labels or annotations. Their keys may contain slashes, which a JSON pointer would split.
 pub(crate) fn entry<'a>(object: &'a Value, map: &str, key: &str) -> Option<&'a str> {
     object.pointer(map)?.get(key)?.as_str()
 }
@@ -52,7 +51,6 @@ pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
     list(object, "/status/conditions").iter().find(|condition| text(condition, "/type") == kind)
 }
 
-/// The condition, if it is True.
 pub(crate) fn holds<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     condition(object, kind).filter(|condition| text(condition, "/status") == "True")
 }
@@ -61,12 +59,11 @@ pub(crate) fn since(condition: &Value) -> Option<Timestamp> {
     time(condition, "/lastTransitionTime")
 }
 
-/// The owner that runs the object, if it has one.
 pub(crate) fn controller(object: &Value) -> Option<&Value> {
     list(object, "/metadata/ownerReferences").iter().find(|owner| is_true(owner, "/controller"))
 }
 
-/// The name of the Job that runs a pod, if one does. Of a pod among many only that is kept of its owner.
+/// The name of the Job that owns a pod. A pod that `slim` shortened keeps only this name of its owner.
 pub(crate) fn job_of(pod: &Value) -> Option<&str> {
     let owner = || controller(pod).filter(|owner| text(owner, "/kind") == "Job");
     let kept = Some(text(pod, "/job")).filter(|job| !job.is_empty());
@@ -81,7 +78,7 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     !text(object, "/metadata/deletionTimestamp").is_empty()
 }
 
-/// When a pod's deletion was asked for: its deletionTimestamp is the end of its grace.
+/// When the deletion was requested: the deletionTimestamp is the end of the grace period.
 pub(crate) fn deletion_asked(pod: &Value) -> Option<Timestamp> {
     let grace = number(pod, "/metadata/deletionGracePeriodSeconds").unwrap_or(0);
     time(pod, "/metadata/deletionTimestamp")?.checked_sub(SignedDuration::from_secs(grace)).ok()
@@ -91,18 +88,18 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// Runs, answers, and is not on its way out.
+/// Running, Ready and not terminating.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     is_true(pod, "/healthy")
         || (!is_terminating(pod) && text(pod, "/status/phase") == "Running" && holds(pod, "Ready").is_some())
 }
 
-/// Neither ended nor on its way out.
+/// Neither ended nor terminating.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_terminating(pod) && !has_ended(pod)
 }
 
-/// The labels that a selector wants, as a query; none if it is not a plain list of labels.
+/// The labels as the text of a label selector.
 pub(crate) fn selector(labels: Option<&Value>) -> String {
     let labels = labels.and_then(Value::as_object).into_iter().flatten();
     let pairs: Vec<_> =
@@ -110,7 +107,6 @@ pub(crate) fn selector(labels: Option<&Value>) -> String {
     pairs.join(",")
 }
 
-/// Whether an object has the labels that a LabelSelector asks for.
 pub(crate) fn selects(selector: &Value, object: &Value) -> bool {
     let label = |key: &str| entry(object, "/metadata/labels", key);
     let wanted = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();

@@ -1,18 +1,18 @@
-//! Kinds of objects, and the names by which people call them.
+//! Kinds of objects, and the names that people use for them.
 
 use std::borrow::Cow;
 
-/// A kind of object, wherever it is served.
+/// A kind of object, independent of the version it is served in.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
-    /// Its API group, empty for the core group.
+    /// Empty for the core group.
     pub group: Cow<'static, str>,
-    /// The kind, such as `Job`.
     pub kind: Cow<'static, str>,
 }
 
 impl Kind {
-    /// The kind as kubectl takes it, with its group where another kind may have the same name.
+    /// The kind as kubectl accepts it. Kinds that are not built in carry their group, because another group may use the
+    /// same name.
     pub(crate) fn word(&self) -> String {
         let kind = self.kind.to_lowercase();
         match built_in(self) {
@@ -52,7 +52,6 @@ pub(crate) static WORKLOAD: Kind = known("kueue.x-k8s.io", "Workload");
 pub(crate) static JOB_SET: Kind = known("jobset.x-k8s.io", "JobSet");
 pub(crate) static APP_WRAPPER: Kind = known("workload.codeflare.dev", "AppWrapper");
 
-/// Where the objects of a kind are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resource {
     pub(crate) kind: Kind,
@@ -62,7 +61,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// The path of its objects, or of one.
+    /// The path of one object, or of the collection without a name.
     pub(crate) fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = if self.kind.group.is_empty() {
             format!("/api/{}", self.version)
@@ -78,7 +77,7 @@ impl Resource {
     }
 }
 
-/// A value as it may stand in a path or query.
+/// Percent-encodes a value for a path or query.
 pub(crate) fn encode(value: &str) -> String {
     let mut encoded = String::with_capacity(value.len());
     for byte in value.bytes() {
@@ -91,10 +90,10 @@ pub(crate) fn encode(value: &str) -> String {
     encoded
 }
 
-/// A kind that every cluster serves: version, plural, short name, whether in namespaces.
+/// A kind that every cluster serves: version, plural, short name, and whether it is namespaced.
 type BuiltIn = (&'static Kind, &'static str, &'static str, &'static str, bool);
 
-/// These are not looked up in the server's discovery.
+/// These need no discovery request.
 static BUILT_IN: [BuiltIn; 21] = [
     (&POD, "v1", "pods", "po", true),
     (&NODE, "v1", "nodes", "no", false),
@@ -119,7 +118,7 @@ static BUILT_IN: [BuiltIn; 21] = [
     (&MUTATING, "v1", "mutatingwebhookconfigurations", "mutatingwebhookconfiguration", false),
 ];
 
-/// Groups of kinds that people often mean, looked at before all others.
+/// API groups of kinds that people often ask for. They are searched before all others.
 pub(crate) const USUAL_GROUPS: [(&str, &str); 5] = [
     ("jobset", "jobset.x-k8s.io"),
     ("workload", "kueue.x-k8s.io"),
@@ -141,7 +140,7 @@ fn resource((kind, version, plural, _, namespaced): &BuiltIn) -> Resource {
     }
 }
 
-/// A built-in kind by any of its names, with its group behind a dot or without.
+/// A built-in kind by any of its names, with or without its group after a dot.
 pub(crate) fn by_name(word: &str) -> Option<Resource> {
     let word = word.to_lowercase();
     let (word, group) = match word.split_once('.') {

@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Rules<'_> {
-    /// Why Kueue does not let an object run; none if it does, or knows nothing of it.
+    /// Why Kueue blocks an object. `None` if Kueue admits it or does not manage it.
     pub(crate) fn not_admitted(&self, object: &Value) -> Option<Finding> {
         let workloads = self.world.owned(&WORKLOAD, namespace(object), uid(object), "")?;
         let newest =

@@ -1,13 +1,14 @@
-//! Why a workload does not come back: from objects of a cluster to one answer, by reading alone.
+//! Diagnoses why a workload does not recover. Reads objects of a cluster, changes nothing, and returns one answer.
 //!
 //! ```text
-//! World (what was read) ──► diagnose, pure ──► Answer
-//!    ▲                          │
-//!    └────── Reader ◄── what is wanted besides
+//! World (objects read so far) ──► diagnose, pure ──► Answer
+//!         ▲                            │
+//!         └────────── Reader ◄── objects still needed
 //! ```
 //!
-//! The rules ask the [`World`] for objects. What it does not have yet it notes, the [`Reader`] reads that, and the rules are run
-//! again, until nothing is wanted. So only what a chain needs is read, and a test hands in a world as it likes.
+//! The rules ask the [`World`] for objects. The world records those that it does not have, the [`Reader`] reads them,
+//! and the rules run again until nothing is missing. So the reader reads only what a chain needs, and tests can
+//! construct any world.
 
 mod admission;
 mod all;

@@ -1,4 +1,4 @@
-//! Nodes: lost, sick, or cordoned and not to be emptied.
+//! Nodes that are lost or sick, and cordoned nodes that cannot be drained.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, repair, taints};
@@ -19,28 +19,28 @@ use crate::{
     world::Seen,
 };
 
-/// So many pods are named in one command.
+/// Limits the length of a command.
 const MOST_PODS: usize = 20;
 
-/// The reasons of the condition in which the repair of a node says how it stands.
+/// Reasons of the condition that reports the repair of a node.
 const REPAIR_UNDER_WAY: [&str; 3] = ["Waiting", "Repairing", "Rebooting"];
 const REPAIR_BLOCKED: [&str; 3] = ["Blocked", "Vetoed", "AnnotationUnreadable"];
-/// The annotations of a Node by which people forbid its repair.
+/// Annotations that forbid the repair of a Node.
 const VETOES: [&str; 2] = [repair::annotations::DO_NOT_REPAIR, repair::annotations::KARPENTER_DO_NOT_REPAIR];
 
-/// What a node is like, to a pod on it.
+/// The state of a node, as it matters to the pods on it.
 pub(crate) enum NodeState<'a> {
-    /// Nobody hears of its kubelet.
+    /// Its kubelet sends no heartbeats.
     Lost {
         node: &'a Value,
         since: Option<Timestamp>,
     },
-    /// There is no such Node.
+    /// The Node object does not exist.
     Gone,
-    /// It is not Ready and its kubelet lives, or a repair policy calls it sick.
+    /// Not Ready although its kubelet is alive, or called sick by a repair policy.
     Sick {
         node: &'a Value,
-        /// The pulse of its kubelet, where only that tells it from a lost node.
+        /// A sign of life of its kubelet, set where only that distinguishes it from a lost node.
         pulse: Option<String>,
     },
     Fine,
@@ -57,12 +57,10 @@ impl Rules<'_> {
         self.state_of(node)
     }
 
-    /// Whether nobody hears of a node.
     pub(crate) fn is_lost(&self, name: &str) -> bool {
         !name.is_empty() && matches!(self.node_state(name), NodeState::Lost { .. })
     }
 
-    /// Whether there is no such node any more.
     pub(crate) fn is_gone(&self, name: &str) -> bool {
         !name.is_empty() && matches!(self.node_state(name), NodeState::Gone)
     }
@@ -85,7 +83,8 @@ impl Rules<'_> {
         }
     }
 
-    /// The pulse of a node's kubelet, by the rules of the recoveries; none if it is silent, or cannot be seen.
+    /// A sign of life of a node's kubelet, by the rules that the recoveries use. `None` if it is silent or cannot be
+    /// read.
     fn pulse(&self, node: &Value) -> Option<String> {
         let lease = match self.world.get(&LEASE, NODE_LEASES, name(node)) {
             Seen::Here(lease) => Some(lease.to_string()),
@@ -101,7 +100,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Why a pod on a bad node does not run; none if its node is well, or unknown.
+    /// Why a pod on a bad node does not run. `None` if its node is healthy or unknown.
     pub(crate) fn by_its_node(&self, pod: &Value) -> Option<Finding> {
         let on = text(pod, "/spec/nodeName");
         let finding = match self.node_state(on) {
@@ -132,7 +131,7 @@ impl Rules<'_> {
         Some(finding.waiting(me.clone()).under(me, says))
     }
 
-    /// What can be done about a node, for all the pods that wait for it.
+    /// The remedies for a node, for all pods that wait for it.
     pub(crate) fn remedies_on_node(&self, finding: &Finding) -> Vec<Remedy> {
         let node = &finding.cause.object.name;
         if finding.cause.object.kind != "Node" {
@@ -238,7 +237,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The pods of a cordoned node that must not be evicted now.
+    /// The pods of a cordoned node whose eviction a PodDisruptionBudget blocks.
     fn kept_by_budgets(&self, node: &Object, pods: &[&Value]) -> Vec<Finding> {
         let mut findings = Vec::new();
         for pod in pods.iter().filter(|pod| !is_terminating(pod) && stays(pod)) {
@@ -275,13 +274,13 @@ impl Rules<'_> {
     }
 }
 
-/// The taint of a node that the control plane has given up.
+/// The unreachable taint of the node lifecycle controller.
 fn unreachable(node: &Value) -> Option<&Value> {
     list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE)
 }
 
-/// Whether nobody hears of a node's kubelet, as recoveries judge it: by the taint, unless the kubelet says that all is well. A
-/// node that was never Ready has no such condition, and nobody has lost it.
+/// Whether a node's kubelet is silent, by the rule of the recoveries: Ready is Unknown, or the node has the unreachable
+/// taint and is not Ready. A node that was never Ready has no Ready condition and is not lost without the taint.
 pub(crate) fn is_unheard(node: &Value) -> bool {
     match condition(node, "Ready").map_or("", |ready| text(ready, "/status")) {
         "True" => false,
@@ -290,7 +289,7 @@ pub(crate) fn is_unheard(node: &Value) -> bool {
     }
 }
 
-/// How the repair of a node that a policy calls sick stands, if one does.
+/// The condition that reports the repair of a node, if a policy calls the node sick.
 fn repair(node: &Value) -> Option<&Value> {
     condition(node, repair::CONDITION).filter(|repair| {
         let reason = text(repair, "/reason");
@@ -339,13 +338,13 @@ fn sick(node: &Value, pulse: Option<&str>) -> Finding {
         .remedy(look)
 }
 
-/// A pod that an eviction takes away: not a DaemonSet's, and not the node's own.
+/// Whether a drain evicts the pod: neither a DaemonSet's pod nor a static pod.
 fn stays(pod: &Value) -> bool {
     controller(pod).is_none_or(|owner| text(owner, "/kind") != "DaemonSet")
         && entry(pod, "/metadata/annotations", "kubernetes.io/config.mirror").is_none()
 }
 
-/// The chain of a node that was asked about begins at the node, and ends there if the cause lies in it.
+/// Cuts the chain so that it begins at the requested node. It ends there if the node is the cause.
 fn cut_to(mut finding: Finding, node: &Object, on: &str) -> Finding {
     if finding.cause.object == *node {
         finding.path.retain(|link| link.object == *node);
@@ -363,7 +362,7 @@ fn told(condition: &Value) -> String {
     }
 }
 
-/// When the control plane asks for the pod's deletion, by what it tolerates.
+/// When the control plane deletes the pod, by its tolerations.
 fn evicted_at(pod: &Value, node: &Value) -> Option<Timestamp> {
     let taint = list(node, "/spec/taints").iter().find(|taint| {
         text(taint, "/key") == taints::UNREACHABLE && text(taint, "/effect") == taints::NO_EXECUTE

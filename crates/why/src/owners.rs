@@ -1,4 +1,4 @@
-//! Whatever owns pods.
+//! Owners of pods: ReplicaSets, Deployments, AppWrappers and any other kind.
 
 use serde_json::Value;
 
@@ -20,16 +20,15 @@ use crate::{
     world::Seen,
 };
 
-/// How an owner makes its pods.
+/// How an owner creates its pods.
 #[derive(Clone, Copy)]
 pub(crate) struct Creation {
-    /// Whether it makes a new pod only when the one before it is gone.
+    /// It creates a pod only after the previous one is gone.
     pub(crate) waits_for_ending: bool,
-    /// Where its template for pods is.
+    /// JSON pointer to its pod template.
     pub(crate) template: &'static str,
 }
 
-/// What is missing of all of these together.
 pub(crate) fn add_up(all: impl Iterator<Item = Diagnosis>) -> Diagnosis {
     let mut sum = Diagnosis::default();
     for one in all {
@@ -40,7 +39,6 @@ pub(crate) fn add_up(all: impl Iterator<Item = Diagnosis>) -> Diagnosis {
 }
 
 impl Rules<'_> {
-    /// Why an owner has fewer ready pods than it should.
     pub(crate) fn of_pods(
         &self,
         kind: &Kind,
@@ -76,7 +74,7 @@ impl Rules<'_> {
         Diagnosis::of(missing, findings)
     }
 
-    /// An owner whose pods cannot be seen: as many run as it says itself.
+    /// An owner whose pods cannot be read. Its own status says how many are ready.
     pub(crate) fn unseen(&self, kind: &Kind, owner: &Value, of: usize) -> Diagnosis {
         let ready = ["/status/readyReplicas", "/status/numberReady", "/status/ready"];
         let ready = ready.iter().find_map(|path| number(owner, path)).unwrap_or(0);
@@ -87,7 +85,7 @@ impl Rules<'_> {
         Diagnosis::of(Missing::Pods { missing, of }, vec![finding])
     }
 
-    /// Why an owner does not make the pods that it lacks.
+    /// Why an owner does not create the pods that it lacks.
     fn uncreated(
         &self,
         kind: &Kind,
@@ -151,7 +149,7 @@ impl Rules<'_> {
             let diagnosis = self.of_pods(&REPLICA_SET, set, wanted, &pods, how);
             findings.extend(diagnosis.under_owner(&of_set).findings);
         }
-        // Nobody asks for the missing pods yet: with the strategy Recreate, the old ones are waited for.
+        // No ReplicaSet lacks pods yet: the strategy Recreate waits for the old pods first.
         if findings.is_empty() {
             findings = ending;
             findings.extend(self.no_replica_set(deployment));
@@ -160,7 +158,7 @@ impl Rules<'_> {
         Diagnosis::of(missing, findings).under_owner(&me)
     }
 
-    /// A Deployment that cannot make its ReplicaSet says so itself.
+    /// A Deployment that cannot create its ReplicaSet reports so in a condition.
     fn no_replica_set(&self, deployment: &Value) -> Option<Finding> {
         let progress = condition(deployment, "Progressing")
             .filter(|progress| text(progress, "/reason") == "ReplicaSetCreateError")?;
@@ -173,7 +171,7 @@ impl Rules<'_> {
         })
     }
 
-    /// A kind that counts replicas, or any other that owns pods.
+    /// A kind with replicas, or any other kind that owns pods.
     pub(crate) fn replicas_or_owner(&self, kind: &Kind, object: &Value) -> Diagnosis {
         let me = named(&kind.kind, object);
         let of = if *kind == DAEMON_SET {
@@ -192,7 +190,7 @@ impl Rules<'_> {
         self.of_pods(kind, object, of, &pods, how).under_owner(&me)
     }
 
-    /// A kind that nobody here knows: its pods, and the objects with pods that it owns.
+    /// An unknown kind: counts its pods, and the objects with pods that it owns.
     fn any_owner(&self, kind: &Kind, object: &Value) -> Diagnosis {
         let me = named(&kind.kind, object);
         let owned = |kind: &Kind| self.world.owned(kind, namespace(object), uid(object), "");
@@ -246,7 +244,7 @@ impl Rules<'_> {
                     .advice("Put right what failed, then make the AppWrapper anew: one that has failed does not run again");
                 return Diagnosis::of(whole, vec![finding]);
             }
-            // It was changed after it was admitted, or is refused by now: then it is not made again as it is.
+            // It was changed after admission, or is refused now. It does not start again without a change.
             "Resetting" if says_no("ComponentsValid") => {
                 let message = format!(
                     "AppWrapper {} is being reset, and does not start again as it is: {}",
@@ -280,7 +278,7 @@ impl Rules<'_> {
             let (group, _) = text(template, "/apiVersion").split_once('/').unwrap_or(("", ""));
             let kind =
                 Kind { group: group.to_owned().into(), kind: text(template, "/kind").to_owned().into() };
-            // One in another is refused, and one in itself would have no end.
+            // A nested AppWrapper is refused, and one that contains itself would recurse forever.
             if kind == APP_WRAPPER {
                 continue;
             }
@@ -308,7 +306,7 @@ impl Rules<'_> {
     }
 }
 
-/// What an owner has cannot be listed from here.
+/// The objects of an owner cannot be listed with these rights.
 pub(crate) fn out_of_sight(owner: Object, what: &str) -> Finding {
     let message = format!("its {what} cannot be seen from here");
     Finding::new(Code::Unknown, owner, message)

@@ -1,4 +1,4 @@
-//! Pods: one that is not there, not ready, or does not end.
+//! Pods that are missing, not ready, or terminating for too long.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -17,20 +17,20 @@ use crate::{
     world::Seen,
 };
 
-/// The finalizers by which a Job's controller counts its pods.
+/// The finalizers that a Job controller uses to count its pods.
 const TRACKING: [&str; 2] = ["batch.kubernetes.io/job-tracking", "job.salvor.dev/tracking"];
 
-/// A kubelet tells of a volume that it cannot mount at least so often: it tries every two minutes, and of what it tells many
-/// times only every fifth minute is written.
+/// A kubelet repeats the event of a failing mount at least this often: it retries every two minutes, and frequently
+/// repeated events are written only every five minutes.
 const REPEATED_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 
-/// The ConfigMap that every namespace has.
+/// Kubernetes creates this ConfigMap in every namespace.
 const ROOT_CA: &str = "kube-root-ca.crt";
 
 impl Rules<'_> {
     pub(crate) fn asked_pod(&self, pod: &Value) -> Diagnosis {
         let mut findings = self.pod(pod);
-        // Its last word may be that it is ready; on a lost node nobody can say so.
+        // Its last status may be Ready although its node is lost.
         if findings.is_empty() && is_ready(pod) {
             let lost = self.is_gone(text(pod, "/spec/nodeName")) || !self.runs(pod);
             findings.extend(if lost { self.by_its_node(pod) } else { None });
@@ -50,12 +50,12 @@ impl Rules<'_> {
         Diagnosis::phrase(phrase, findings)
     }
 
-    /// Runs ready, and somebody hears of its node: a pod's last word may be that it is ready.
+    /// Ready on a node that is not lost. The last status of a pod on a lost node may still be Ready.
     pub(crate) fn runs(&self, pod: &Value) -> bool {
         is_ready(pod) && !self.is_lost(text(pod, "/spec/nodeName"))
     }
 
-    /// Why a pod of an owner does not run ready, also if its last word is that it does.
+    /// Why a pod is not running and ready, also if its last status from a lost node is Ready.
     pub(crate) fn not_running(&self, pod: &Value) -> Vec<Finding> {
         if is_ready(pod) && !self.runs(pod) {
             return self.by_its_node(pod).into_iter().collect();
@@ -63,7 +63,7 @@ impl Rules<'_> {
         self.pod(pod)
     }
 
-    /// Why a pod does not run ready, from the pod down; empty if it does, or has ended well.
+    /// Why a pod is not running and ready, from the pod down. Empty if it is, or if it succeeded.
     pub(crate) fn pod(&self, pod: &Value) -> Vec<Finding> {
         if is_terminating(pod) {
             return self.ending(pod);
@@ -101,7 +101,6 @@ impl Rules<'_> {
         vec![starting(pod).waiting(me)]
     }
 
-    /// A pod that is being deleted.
     pub(crate) fn ending(&self, pod: &Value) -> Vec<Finding> {
         let me = named("Pod", pod);
         let forced = number(pod, "/metadata/deletionGracePeriodSeconds") == Some(0);
@@ -171,7 +170,7 @@ impl Rules<'_> {
         Finding::new(Code::Unschedulable, me.clone(), message).since(began).advice(advice).waiting(me)
     }
 
-    /// A pod that has failed; if its Job has, then that is why nobody replaces it.
+    /// A failed pod. If its Job failed too, that is why it is not replaced.
     fn failed(&self, pod: &Value) -> Finding {
         let me = named("Pod", pod);
         let owner = controller(pod).filter(|owner| text(owner, "/kind") == "Job");
@@ -186,7 +185,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The ConfigMaps and Secrets that the pod cannot start without, and that are not there.
+    /// The ConfigMaps and Secrets that the pod requires and that do not exist.
     fn config_missing(&self, pod: &Value) -> Vec<Finding> {
         let waits = |status: &Value| {
             matches!(
@@ -234,9 +233,9 @@ impl Rules<'_> {
         missing
     }
 
-    /// What its kubelet says that it cannot mount: all that is known where Secrets cannot be read.
+    /// The mounts that the kubelet reports as failed. This is the only source where Secrets cannot be read.
     fn mount_failed(&self, pod: &Value) -> Vec<Finding> {
-        // A pod that has a sandbox has its volumes.
+        // A pod with a sandbox has mounted its volumes.
         let has_sandbox = holds(pod, "PodReadyToStartContainers").is_some();
         if has_sandbox || !list(pod, "/spec/volumes").iter().any(mounts_config) {
             return Vec::new();
@@ -250,7 +249,7 @@ impl Rules<'_> {
             }
             for (kind, object) in unmounted(pod, text(event, "/message")) {
                 let found = Object::of(&kind.kind, namespace(pod), &object);
-                // It may have been made since.
+                // It may have been created after the event.
                 let is_here = matches!(self.world.get(kind, namespace(pod), &object), Seen::Here(_));
                 let names_a_key = text(event, "/message").contains(NO_SUCH_KEY);
                 if (is_here && !names_a_key) || missing.iter().any(|known| known.cause.object == found) {
@@ -270,7 +269,7 @@ impl Rules<'_> {
     }
 }
 
-/// Whether a volume is made of ConfigMaps or Secrets. Every pod has a projected one for its token, which does not count.
+/// Whether a volume mounts ConfigMaps or Secrets. The projected token volume that every pod has does not count.
 pub(crate) fn mounts_config(volume: &Value) -> bool {
     let projects = |source: &Value| {
         source.get("secret").is_some() || !matches!(text(source, "/configMap/name"), "" | ROOT_CA)
@@ -280,11 +279,11 @@ pub(crate) fn mounts_config(volume: &Value) -> bool {
         || list(volume, "/projected/sources").iter().any(projects)
 }
 
-/// What a kubelet says of a key that a volume mounts and that is not there, behind the volume's name.
+/// What a kubelet reports, after the volume's name, for a key that a volume mounts and that does not exist.
 const NO_SUCH_KEY: &str = "references non-existent";
 
-/// The ConfigMaps and Secrets that a kubelet could not mount, by its event, such as `MountVolume.SetUp failed for volume "v" :
-/// secret "token" not found`. Of a key only its volume is named.
+/// The ConfigMaps and Secrets that a kubelet could not mount, parsed from its event, such as `MountVolume.SetUp failed
+/// for volume "v" : secret "token" not found`. For a missing key, the event names only the volume.
 fn unmounted(pod: &Value, says: &str) -> Vec<(&'static Kind, String)> {
     let named = |kind: &'static Kind, before: &str| {
         let parts = says.split(before).skip(1);
@@ -304,8 +303,8 @@ fn unmounted(pod: &Value, says: &str) -> Vec<(&'static Kind, String)> {
     all
 }
 
-/// What a kubelet says of a key, a ConfigMap or a Secret that is not there, such as
-/// `couldn't find key PORT in ConfigMap team-a/settings` or `secret "token" not found`.
+/// A missing key, ConfigMap or Secret, parsed from a kubelet's message such as `couldn't find key PORT in ConfigMap
+/// team-a/settings` or `secret "token" not found`.
 fn key_missing(pod: &Value, says: &str) -> Option<Finding> {
     let kind = match says.to_lowercase() {
         low if low.contains("configmap") => &CONFIG_MAP,
@@ -347,7 +346,7 @@ fn failed(pod: &Value, done: bool) -> Finding {
         .waiting(me)
 }
 
-/// A pod that is only held by finalizers.
+/// A pod that only finalizers keep.
 fn held(pod: &Value, me: &Object, finalizers: &[&str]) -> Finding {
     let (kept, foreign): (Vec<&str>, Vec<&str>) =
         finalizers.iter().partition(|finalizer| TRACKING.contains(finalizer));
@@ -470,7 +469,7 @@ fn began(pod: &Value) -> Option<jiff::Timestamp> {
     holds(pod, "PodScheduled").and_then(since).or_else(|| time(pod, "/metadata/creationTimestamp"))
 }
 
-/// The ConfigMaps and Secrets that a pod cannot start without.
+/// The ConfigMaps and Secrets that a pod requires.
 fn needed(pod: &Value) -> Vec<(&'static Kind, String)> {
     let mut needed: Vec<(&'static Kind, String)> = Vec::new();
     let mut add = |kind: &'static Kind, from: Option<&Value>, field: &str| {
@@ -495,7 +494,7 @@ fn needed(pod: &Value) -> Vec<(&'static Kind, String)> {
         add(&CONFIG_MAP, volume.get("configMap"), "/name");
         add(&SECRET, volume.get("secret"), "/secretName");
         for source in list(volume, "/projected/sources") {
-            // Every pod has this one; its own controller makes it in each namespace.
+            // Every pod has this one. Kubernetes creates it in each namespace.
             let root = text(source, "/configMap/name") == ROOT_CA;
             add(&CONFIG_MAP, source.get("configMap").filter(|_| !root), "/name");
             add(&SECRET, source.get("secret"), "/name");

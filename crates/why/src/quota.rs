@@ -1,4 +1,4 @@
-//! Quotas: by their own numbers, which one has no room for a pod.
+//! Finds the ResourceQuota that has no room for a pod, by the quota's own numbers.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::{
     kinds::QUOTA,
 };
 
-/// Amounts below this are the rounding of the arithmetic.
+/// Smaller amounts are rounding errors.
 const NOTHING: f64 = 1e-9;
 
 impl Rules<'_> {
-    /// The quota that has no room for a pod of this template. `refusal` is what the API server said, which knows what defaults
-    /// add to the template.
+    /// The quota that has no room for a pod of this template. `refusal` is the API server's message, which includes
+    /// defaults that the template lacks.
     pub(crate) fn quota(
         &self,
         owner: &Value,
@@ -36,7 +36,7 @@ impl Rules<'_> {
             between(refusal, "exceeded quota: ", ",").or_else(|| between(refusal, "failed quota: ", ":"));
         let mut full: Vec<(&Value, Finding)> = Vec::new();
         for quota in quotas {
-            // Who refused knows the pod as it was after all defaults, and the template does not.
+            // The quota that refused saw the pod with all defaults applied. The template does not have them.
             if namespace(quota) == namespace(owner)
                 && (Some(name(quota)) == refused_by || concerns(quota, template))
                 && let Some(finding) = no_room(quota, &asked, lacking)
@@ -48,7 +48,7 @@ impl Rules<'_> {
         if named_one < full.len() {
             return Some(full.swap_remove(named_one).1);
         }
-        // It refuses pods that do not say how much they need, whatever its numbers are.
+        // Such a quota refuses pods that do not state their requests or limits, whatever its numbers are.
         let must = refusal.contains("must specify").then_some(refused_by).flatten()?;
         let quota = self.world.get(&QUOTA, namespace(owner), must).here()?;
         Some(
@@ -94,7 +94,7 @@ fn no_room(quota: &Value, asked: &BTreeMap<String, f64>, lacking: usize) -> Opti
     None
 }
 
-/// A quota's resource as a pod asks for it.
+/// The plain name of a quota's resource, as it appears in a pod's requests.
 fn plain(resource: &str) -> &str {
     match resource {
         "count/pods" => "pods",
@@ -105,13 +105,13 @@ fn plain(resource: &str) -> &str {
     }
 }
 
-/// What a pod of this template asks for, in the words of quotas.
+/// What a pod of this template requests, by the resource names of quotas.
 fn requests(template: &Value) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::from([("pods".to_owned(), 1.0)]);
     for (kind, path) in [("requests", "/resources/requests"), ("limits", "/resources/limits")] {
         let of = |container: &Value| -> BTreeMap<String, f64> {
             let at = |path| container.pointer(path).and_then(Value::as_object).into_iter().flatten();
-            // Of what only has a limit, a container asks for as much as that.
+            // A container with only a limit requests as much as the limit.
             let limits = at("/resources/limits").filter(|_| kind == "requests");
             let all = limits.chain(at(path));
             all.filter_map(|(resource, amount)| Some((format!("{kind}.{resource}"), amount_of(amount)?)))
@@ -132,23 +132,23 @@ fn requests(template: &Value) -> BTreeMap<String, f64> {
     all
 }
 
-/// What the API server says that a pod asked for: `requested: pods=1,requests.cpu=2, used: ..`.
+/// The amounts of the refused pod in the API server's message: `requested: pods=1,requests.cpu=2, used: ..`.
 fn requested_in(refusal: &str) -> Vec<(String, f64)> {
     let Some(requested) = between(refusal, "requested: ", ", used:") else { return Vec::new() };
     let pairs = requested.split(',').filter_map(|pair| pair.trim().split_once('='));
     pairs.filter_map(|(resource, amount)| Some((plain(resource).to_owned(), quantity(amount)?))).collect()
 }
 
-/// Whether a quota's scopes take in a pod of this template.
+/// Whether a quota's scopes select a pod of this template.
 fn concerns(quota: &Value, template: &Value) -> bool {
     let priority = text(template, "/spec/priorityClassName");
     let terminating = template.pointer("/spec/activeDeadlineSeconds").is_some();
-    // Other resources than these two do not count for the class of a pod.
+    // Only these two resources decide the QoS class of a pod.
     let counts = |resource: &str| resource.ends_with(".cpu") || resource.ends_with(".memory");
     let best_effort = !requests(template).iter().any(|(name, amount)| counts(name) && *amount > NOTHING);
     let holds = |scope: &str| match scope {
         "CrossNamespacePodAffinity" => crosses_namespaces(template),
-        // It counts claims, and no pods.
+        // It counts claims, not pods.
         "VolumeAttributesClass" => false,
         "Terminating" => terminating,
         "NotTerminating" => !terminating,
@@ -171,7 +171,7 @@ fn concerns(quota: &Value, template: &Value) -> bool {
     scopes && expressions
 }
 
-/// Whether a pod wants to be near pods of other namespaces, or far from them.
+/// Whether a pod's affinity terms refer to other namespaces.
 fn crosses_namespaces(template: &Value) -> bool {
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
     let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
@@ -185,12 +185,10 @@ fn crosses_namespaces(template: &Value) -> bool {
     })
 }
 
-/// An amount, as text or as a bare number.
 fn amount_of(amount: &Value) -> Option<f64> {
     amount.as_f64().or_else(|| quantity(amount.as_str()?))
 }
 
-/// A quantity of Kubernetes as a number.
 fn quantity(text: &str) -> Option<f64> {
     let end =
         text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '-' && c != '+').unwrap_or(text.len());
@@ -217,7 +215,6 @@ fn quantity(text: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * factor)
 }
 
-/// A number as a quantity, rounded up.
 fn shown(resource: &str, amount: f64) -> String {
     if resource.ends_with("memory") || resource.ends_with("storage") {
         return format!("{}Mi", (amount / 1_048_576.0).ceil());

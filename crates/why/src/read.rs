@@ -1,4 +1,4 @@
-//! Reads from a cluster what the rules want, and nothing else.
+//! Reads from a cluster only what the rules need.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,42 +26,36 @@ use crate::{
     world::{FAILED_MOUNT, Outcome, Query, World},
 };
 
-/// The rules are run at most so often; each time they want what the last reading led to.
+/// Limits how often the rules run. Each run may need objects that the previous reads led to.
 const MOST_ROUNDS: usize = 16;
-/// So many objects of a list are read at once.
+/// Objects per page of a list.
 const PAGE: usize = 250;
-/// So many ConfigMaps and Secrets are looked for one by one.
+/// At most this many ConfigMaps and Secrets are read one by one.
 const MOST_SINGLE: usize = 200;
-/// More nodes than these are read by one list.
+/// More nodes than this are read with one list.
 const MOST_NODES: usize = 16;
-/// A server that says nothing for so long does not answer.
+/// A server that is silent for this long counts as not answering.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Of a Secret or ConfigMap, only that it is there is asked for.
+/// Only the existence of Secrets and ConfigMaps matters.
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
-    /// No client can be made.
     #[error("cannot make a client: {0}")]
     Client(String),
-    /// Nobody serves such a kind.
     #[error("this cluster has no kind {0:?}: write it as kubectl does, such as job, pod, statefulset or pvc")]
     UnknownKind(String),
-    /// There is no such object.
     #[error("there is no {0}")]
     NotFound(String),
-    /// It cannot be read.
     #[error("cannot read {what}: {why}")]
     NotReadable {
-        /// What.
+        /// The object or list, as shown to the user.
         what: String,
-        /// Why.
         why: String,
     },
 }
 
-/// The server's answer to a read, if it is not the object.
+/// The server's error response to a read.
 struct Refusal {
     code: u16,
     message: String,
@@ -73,12 +67,12 @@ impl From<serde_json::Error> for Refusal {
     }
 }
 
-/// One page of a list. Its objects are read one by one: a page of values is large.
+/// One page of a list. Items are parsed one by one, because a whole page of values takes much memory.
 #[derive(Deserialize)]
 struct List<'a> {
     #[serde(default)]
     metadata: ListMetadata,
-    /// An empty list may be null.
+    /// The API server may send null for an empty list.
     #[serde(borrow)]
     items: Option<Vec<&'a RawValue>>,
 }
@@ -89,18 +83,16 @@ struct ListMetadata {
     next: Option<String>,
 }
 
-/// What reading a list tells.
 enum Page {
-    /// The list begins anew: what was told before does not count.
+    /// The list starts again: objects received before do not count.
     Begin,
     Object(Value),
 }
 
-/// Reads from one cluster.
 pub struct Reader {
     client: Client,
     now: Option<Timestamp>,
-    /// Where kinds are served; none for those that are not.
+    /// `None` for kinds that the cluster does not serve.
     served: BTreeMap<Kind, Option<Resource>>,
     groups: BTreeMap<String, Vec<Found>>,
 }
@@ -109,7 +101,6 @@ fn unlocated(kind: &Kind, refusal: Refusal) -> NotSeen {
     NotSeen { what: format!("{} of group {}", kind.kind, kind.group), why: refusal.message }
 }
 
-/// A kind as discovery names it.
 #[derive(Clone)]
 struct Found {
     resource: Resource,
@@ -117,17 +108,13 @@ struct Found {
 }
 
 impl Reader {
-    /// A reader of the cluster of a client configuration.
-    ///
-    /// # Errors
-    /// If the configuration cannot be used.
     pub fn new(mut config: kube::Config) -> Result<Self, WhyError> {
         config.read_timeout = Some(SILENCE);
         config.connect_timeout = Some(SILENCE);
         Client::try_from(config).map(Self::of).map_err(|error| WhyError::Client(story(&error)))
     }
 
-    /// A reader of the cluster of a client. A server that does not answer is waited for as long as the client waits.
+    /// Uses the client's own timeouts for a server that does not answer.
     pub fn of(client: Client) -> Self {
         Self { client, now: None, served: BTreeMap::new(), groups: BTreeMap::new() }
     }
@@ -136,10 +123,10 @@ impl Reader {
         self.now.unwrap_or_else(Timestamp::now)
     }
 
-    /// Why an object does not come back, and by what was judged.
+    /// Diagnoses an object. Also returns a line that names the configuration the answer is based on.
     ///
     /// # Errors
-    /// If there is no such object, or it cannot be read.
+    /// If the object does not exist or cannot be read.
     pub async fn why(
         &mut self,
         judge: &Judge,
@@ -162,7 +149,7 @@ impl Reader {
         let mut world = World::new(self.now());
         world.learn(query, found);
         for _ in 0..MOST_ROUNDS {
-            // Both want something; only what the answer rests on is told as not seen.
+            // Both calls request objects. Only what the answer needs is reported as not readable.
             let told = judge.told(&world);
             world.missed();
             let answer = why(&world, judge, &kind, namespace, name);
@@ -189,7 +176,8 @@ impl Reader {
         Err(WhyError::NotReadable { what, why: "the chain from it has no end".to_owned() })
     }
 
-    /// Everything that does not come back in a namespace, or in all of them, and by what was judged.
+    /// Diagnoses all workloads of a namespace, or of all namespaces. Also returns a line that names the configuration
+    /// used.
     ///
     /// # Errors
     /// If pods cannot be read.
@@ -200,7 +188,7 @@ impl Reader {
     ) -> Result<(Overview, String), WhyError> {
         let mut not_seen = BTreeSet::new();
         let mut world = World::new(self.now()).within(namespace);
-        // Pods come last: which of them run depends on their nodes.
+        // Pods come last: their nodes decide which of them run.
         for kind in [&NODE].into_iter().chain(ROOTS) {
             if let Err(missed) = self.whole(&mut world, kind, namespace, &[""]).await {
                 if *kind == POD {
@@ -228,7 +216,7 @@ impl Reader {
         })
     }
 
-    /// Reads what is wanted for many: whole kinds where single objects are wanted.
+    /// Reads what many workloads need: lists a whole kind instead of reading single objects.
     async fn learn_whole(
         &mut self,
         world: &mut World,
@@ -261,7 +249,7 @@ impl Reader {
                 };
                 world.learn(query, outcome);
             } else {
-                // Of the events only refusals and mounts that failed are read.
+                // Only two kinds of events matter: refusals and failed mounts.
                 let mounts = format!("reason={FAILED_MOUNT}");
                 let of_events = ["reason=FailedCreate", mounts.as_str()];
                 let fields = if kind == EVENT { of_events.as_slice() } else { &[""] };
@@ -270,7 +258,7 @@ impl Reader {
         }
     }
 
-    /// Reads single objects by one list of them all.
+    /// Answers reads of single objects from one list.
     async fn learn_by_list(&mut self, world: &mut World, kind: &Kind, namespace: &str, queries: &[Query]) {
         let all = Query::List {
             kind: kind.clone(),
@@ -295,8 +283,8 @@ impl Reader {
         }
     }
 
-    /// Reads all objects of a kind that have the fields of one of these selectors, and keeps what the rules read of them. Of a
-    /// kind that is not served there are none.
+    /// Lists the objects of a kind that match one of these field selectors, and keeps only the fields that the rules
+    /// read. A kind that is not served has no objects.
     async fn whole(
         &mut self,
         world: &mut World,
@@ -319,7 +307,7 @@ impl Reader {
         let mut read = Ok(());
         for (at, fields) in fields.iter().enumerate() {
             let one = self.pages(&resource, namespace, "", fields, |page| match page {
-                // What another list brought stays, and an event that is there twice does no harm.
+                // Objects of the other list stay. A duplicate event does no harm.
                 Page::Begin if at > 0 => {}
                 Page::Begin => world.begin(kind),
                 Page::Object(object) => {
@@ -345,7 +333,7 @@ impl Reader {
         let (Query::Get { kind, .. } | Query::List { kind, .. }) = query;
         let resource = match self.locate(kind).await {
             Ok(Some(resource)) => resource,
-            // Of a kind that nobody serves there is none.
+            // A kind that is not served has no objects.
             Ok(None) => return Outcome::Absent,
             Err(refusal) => return Outcome::Unseen(unlocated(kind, refusal)),
         };
@@ -380,7 +368,7 @@ impl Reader {
         }
     }
 
-    /// The objects of a list, page by page, one at a time.
+    /// Reads a list page by page and passes on one object at a time.
     async fn pages(
         &mut self,
         resource: &Resource,
@@ -399,7 +387,7 @@ impl Reader {
                 }
             }
             let body = match self.fetch_bytes(&path, false).await {
-                // It took so long that its pages expired.
+                // The continue token expired because the list took too long.
                 Err(Refusal { code: 410, .. }) if !began_anew => {
                     (began_anew, next) = (true, String::new());
                     take(Page::Begin);
@@ -448,7 +436,7 @@ impl Reader {
         Err(Refusal { code: code.as_u16(), message })
     }
 
-    /// Where a kind is served.
+    /// Where a kind is served; `None` if it is not.
     async fn locate(&mut self, kind: &Kind) -> Result<Option<Resource>, Refusal> {
         if let Some(resource) = built_in(kind) {
             return Ok(Some(resource));
@@ -462,7 +450,7 @@ impl Reader {
         Ok(resource)
     }
 
-    /// The kind that people call so.
+    /// The kind that people call by this word.
     async fn resolve(&mut self, word: &str) -> Result<Resource, WhyError> {
         if let Some(resource) = by_name(word) {
             return Ok(resource);
@@ -479,7 +467,7 @@ impl Reader {
         let named = group.into_iter().chain(after_version).map(str::to_owned);
         let mut groups: Vec<String> = named.chain(usual).collect();
         if group.is_none() {
-            // An answer without groups is an unknown kind; a server that does not answer is told as such.
+            // An answer without groups means an unknown kind. A server that does not answer is an error of its own.
             let all = self.fetch("/apis", false).await;
             let all = all.map_err(|refusal| WhyError::NotReadable {
                 what: "the kinds of this cluster".to_owned(),
@@ -493,7 +481,7 @@ impl Reader {
             groups.push(String::new());
         }
         for group in groups {
-            // One group that does not answer says nothing of the others.
+            // One group that does not answer must not hide the others.
             let found = self.group(&group).await.unwrap_or_default();
             let found = found.into_iter().find(|found| found.names.iter().any(|name| name == short));
             if let Some(found) = found {
@@ -503,7 +491,7 @@ impl Reader {
         Err(WhyError::UnknownKind(word.to_owned()))
     }
 
-    /// The kinds of a group, in the version that the server prefers.
+    /// The kinds of a group, in the server's preferred version.
     async fn group(&mut self, group: &str) -> Result<Vec<Found>, Refusal> {
         if let Some(known) = self.groups.get(group) {
             return Ok(known.clone());

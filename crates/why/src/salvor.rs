@@ -1,4 +1,4 @@
-//! Salvor in this cluster: whether it is there, who leads, how it is configured, and what it makes of a pod.
+//! Salvor in this cluster: whether it is installed, who leads, how it is configured, and what it does with a pod.
 
 use std::net::SocketAddr;
 
@@ -24,39 +24,37 @@ use crate::{
     world::{Seen, World},
 };
 
-/// By which configuration is judged.
+/// The configuration that diagnoses are based on.
 #[derive(Clone, Debug, Default)]
 pub struct Judge {
-    /// A file's, for "what if"; none to judge by what runs in the cluster.
+    /// The configuration of a file, for "what if". `None` to use the one that runs in the cluster.
     pub file: Option<Configuration>,
 }
 
-/// Salvor, as far as it can be seen.
 pub(crate) struct Installed {
     pub(crate) configuration: Configuration,
     pub(crate) lease: Option<Lease>,
-    /// Who leads, by the Lease's times.
+    /// The holder of the Lease, if the Lease has not expired.
     pub(crate) leader: Option<String>,
-    /// Whether nobody leads. A file says "what if" where there is no Lease, and then somebody would.
+    /// With a configuration file and no Lease this is false: "what if" assumes that a replica would lead.
     pub(crate) nobody_leads: bool,
 }
 
-/// Whether Salvor is in a cluster.
 pub(crate) enum Presence {
     Here(Box<Installed>),
     Absent,
     Unknown,
 }
 
-/// The name of everything that an installation of Salvor brings.
+/// The name of all objects of an installation.
 pub(crate) const NAME: &str = "salvor";
-/// The label and the annotations by which Helm marks what it installs.
+/// The label and annotations that Helm sets on the objects of a release.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const HELM_RELEASE: &str = "meta.helm.sh/release-name";
 const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
-/// The label of the pods of a JobSet.
+/// JobSet sets this label on its pods.
 const JOB_SET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
-/// The namespace of the Leases that kubelets renew.
+/// The namespace of the kubelets' Leases.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 
 impl Judge {
@@ -80,7 +78,7 @@ impl Judge {
         }
         let nobody_leads = leader.is_none();
         let Some(lease) = lease else {
-            // It may be installed, and nobody has led yet.
+            // It may be installed although no replica has led yet.
             if world.get(&DEPLOYMENT, &lease_namespace, NAME).here().is_none() {
                 return Presence::Absent;
             }
@@ -101,7 +99,7 @@ impl Judge {
         Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, nobody_leads }))
     }
 
-    /// By what was judged, in one line.
+    /// One line that names the configuration the answer is based on.
     pub fn told(&self, world: &World) -> String {
         if self.file.is_some() {
             return "Judged by the given configuration, and not by that of a running operator".to_owned();
@@ -123,7 +121,7 @@ impl Judge {
 }
 
 impl Rules<'_> {
-    /// A pod that is being deleted on a lost node: what Salvor makes of it, if it is here.
+    /// A terminating pod on a lost node: what Salvor does with it, if it is installed.
     pub(crate) fn stuck(&self, pod: &Value, node: &Value, since: Option<Timestamp>) -> Finding {
         let object = named("Node", node);
         let on = &object.name;
@@ -229,8 +227,8 @@ impl Rules<'_> {
         events.into_iter().rfind(of_job).map(|event| text(event, "/message"))
     }
 
-    /// What the owner of a stuck pod would have to consent to. A Job that stays replaces a pod that is Failed; all others
-    /// need its name, or are deleted in the foreground, as a JobSet deletes its Jobs.
+    /// What the owner of a stuck pod has to consent to. A Job that is not being deleted replaces a Failed pod. All
+    /// other owners need the name of the pod, or are deleted in the foreground, as a JobSet deletes its Jobs.
     fn consent_for(&self, pod: &Value) -> Consent {
         let Some(job) = job_of(pod) else { return Consent::Delete };
         if entry(pod, "/metadata/labels", JOB_SET_NAME).is_some() {
@@ -242,7 +240,7 @@ impl Rules<'_> {
         }
     }
 
-    /// What has to be done besides so that consent has an effect.
+    /// What else is needed for a consent to have an effect.
     pub(crate) fn needed_beside_consent(&self) -> Vec<Remedy> {
         let Presence::Here(installed) = self.judge.presence(self.world) else { return Vec::new() };
         let mut needed = Vec::new();
@@ -255,7 +253,7 @@ impl Rules<'_> {
         needed
     }
 
-    /// How a replica is started, by what is installed.
+    /// How to start a replica in this installation.
     pub(crate) fn start_a_replica(&self, configuration: &Configuration) -> Remedy {
         let namespace = &configuration.leader_election.lease_namespace;
         match self.world.get(&DEPLOYMENT, namespace, NAME).here() {
@@ -274,7 +272,7 @@ impl Rules<'_> {
         }
     }
 
-    /// How a recovery is switched on in an installation.
+    /// How to switch on a recovery in this installation.
     pub(crate) fn switch_on(&self, configuration: &Configuration, controller: Controller) -> Remedy {
         if let Some(release) = self.helm_release(configuration) {
             return switch_on_by_helm(&release, configuration, controller);
@@ -303,7 +301,7 @@ impl Rules<'_> {
         Remedy::command(text, self.install(configuration, &changes))
     }
 
-    /// The release of Helm that Salvor was installed by, if it was.
+    /// The Helm release that installed Salvor, if Helm did.
     fn helm_release(&self, configuration: &Configuration) -> Option<Release> {
         let namespace = &configuration.leader_election.lease_namespace;
         let ours = |kind| self.world.get(kind, namespace, NAME).here();
@@ -316,27 +314,27 @@ impl Rules<'_> {
         Some(Release { name: noted(HELM_RELEASE, NAME), namespace: noted(HELM_NAMESPACE, namespace) })
     }
 
-    /// The command that installs Salvor with these flags: over the configuration that is installed, if one is, and else with
-    /// the settings that it runs with.
+    /// The command that installs Salvor with these flags. It is based on the installed configuration, or else on the
+    /// settings that the leader runs with.
     fn install(&self, configuration: &Configuration, flags: &[String]) -> String {
         let namespace = &configuration.leader_election.lease_namespace;
         let deployment = self.world.get(&DEPLOYMENT, namespace, NAME).here();
         let installed = match self.world.get(&CONFIG_MAP, namespace, NAME) {
             Seen::Here(_) => true,
             Seen::Absent => false,
-            // What installs the Deployment installs it too.
+            // Installations create both the Deployment and the ConfigMap.
             Seen::Unknown => deployment.is_some(),
         };
         let settings = if installed {
             format!("kubectl get configmap {NAME} -n {namespace} -o jsonpath='{{.data.config\\.yaml}}'")
         } else {
-            // A single quote in a shell's word ends it.
+            // A single quote would end the shell's quoted string.
             format!("printf %s '{}'", settings(configuration).to_string().replace('\'', r"'\''"))
         };
         let mut manifests =
             format!("{settings} | salvor manifests --config=/dev/stdin --namespace={namespace}");
         let image = deployment.map_or("", |one| text(one, "/spec/template/spec/containers/0/image"));
-        // An image is named by whoever installed it, and stands in a command for a shell.
+        // The image name is user input, and becomes part of a shell command.
         if !image.is_empty() && image.chars().all(is_plain) {
             manifests.push_str(&format!(" --image={image}"));
         }
@@ -346,22 +344,21 @@ impl Rules<'_> {
         format!("{manifests} | kubectl apply -f -")
     }
 
-    /// The node's silence begins with the last renewal of its Lease.
+    /// A node's silence begins with the last renewal of its Lease.
     pub(crate) fn silent_since(&self, node: &str) -> Option<Timestamp> {
         self.world.get(&LEASE, NODE_LEASES, node).here().and_then(|lease| time(lease, "/spec/renewTime"))
     }
 }
 
-/// A release of Helm.
 struct Release {
     name: String,
     namespace: String,
 }
 
-/// A recovery is switched on by the values of the chart: what is changed around Helm is gone with the next upgrade.
+/// Uses the chart's values. The next upgrade would undo any change made outside of Helm.
 fn switch_on_by_helm(release: &Release, configuration: &Configuration, controller: Controller) -> Remedy {
     let Release { name, namespace } = release;
-    // The chart switches the feature gate on with zombie recovery.
+    // The chart enables the feature gate together with zombie recovery.
     let mut values = format!("--set recoveries.{}.enabled=true", controller.name());
     if configuration.dry_run {
         values.push_str(" --set dryRun=false --set config.dryRun=false");
@@ -374,7 +371,7 @@ fn switch_on_by_helm(release: &Release, configuration: &Configuration, controlle
     )
 }
 
-/// A configuration as a file that has only what differs from the defaults, and the controllers, which an installation must name.
+/// The settings that differ from the defaults, plus the controllers, which an installation must name.
 fn settings(configuration: &Configuration) -> Value {
     let value = |configuration: &Configuration| serde_json::to_value(configuration).unwrap_or_default();
     let mut settings = value(configuration);
@@ -383,7 +380,7 @@ fn settings(configuration: &Configuration) -> Value {
     settings["controllers"] = enabled.map(|one| one.name()).collect();
     settings["apiVersion"] = configuration::API_VERSION.into();
     settings["kind"] = configuration::KIND.into();
-    // What only a process outside of a cluster can have.
+    // These addresses only make sense outside of a cluster.
     let unreachable = |bind: SocketAddr| bind.ip().is_loopback() || bind.port() == 0;
     let outside = [
         ("", "bind", unreachable(configuration.bind)),
@@ -398,7 +395,7 @@ fn settings(configuration: &Configuration) -> Value {
     settings
 }
 
-/// Leaves of an object what differs from another. A map with keys of the user's own is kept whole.
+/// Removes the fields that equal the defaults. A map with the user's own keys is kept whole.
 fn drop_defaults(settings: &mut Value, defaults: &Value) {
     let (Some(settings), Some(defaults)) = (settings.as_object_mut(), defaults.as_object()) else { return };
     if settings.keys().any(|key| !defaults.contains_key(key)) {
@@ -414,7 +411,7 @@ fn drop_defaults(settings: &mut Value, defaults: &Value) {
     });
 }
 
-/// Whether a character means nothing to a shell.
+/// Whether a character has no special meaning to a shell.
 fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_./:@".contains(c)
 }
@@ -426,7 +423,7 @@ pub(crate) fn silent(node: &str, since: Option<Timestamp>) -> String {
     }
 }
 
-/// The pods of a finding, by namespace, as kubectl takes them.
+/// Pod names grouped by namespace, for kubectl commands.
 pub(crate) fn by_namespace<'a>(pods: impl Iterator<Item = &'a Object>) -> Vec<(String, Vec<&'a str>)> {
     let mut all: Vec<(String, Vec<&str>)> = Vec::new();
     for pod in pods {

@@ -1,4 +1,4 @@
-//! Of ten thousand objects only what the rules read is kept.
+//! Reduces objects to the fields that the rules read, so that ten thousand of them fit into memory.
 
 use std::collections::BTreeSet;
 
@@ -14,14 +14,13 @@ use crate::{
     salvor::NAME as SALVOR,
 };
 
-/// The annotations by which the owner of a pod consents.
+/// The annotations that express the consent of a pod's owner.
 const CONSENTS: [&str; 3] = [
     annotations::SAFE_TO_FORCEFULLY_DELETE,
     annotations::SAFE_TO_FORCEFULLY_TERMINATE,
     annotations::TERMINATION_GRACE_AFTER,
 ];
 
-/// Parts of a status that no rule reads.
 const UNREAD: [&str; 11] = [
     "addresses",
     "allocatable",
@@ -36,10 +35,10 @@ const UNREAD: [&str; 11] = [
     "volumesInUse",
 ];
 
-/// The same object with what the rules read of it when there are many; none if they read nothing of it. `lost` are the nodes
-/// of which nobody hears: that a pod there is ready is its last word, and not the truth.
+/// Reduces an object to what the rules read when they diagnose all workloads. Returns `None` if they read nothing of
+/// it. `lost` are the nodes with silent kubelets: pods there may report Ready, which is stale.
 ///
-/// Every map of a JSON value costs more than half a kilobyte, however little is in it: so there are few.
+/// Every map of a JSON value costs more than half a kilobyte, however small it is, so the result has few maps.
 pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> Option<Value> {
     if *kind == POD {
         return slim_pod(&object, lost);
@@ -56,7 +55,7 @@ pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> O
         ];
         return Some(keep(&object, &read));
     }
-    // Of an older revision nobody wants a pod.
+    // An old revision that needs no pods.
     if *kind == REPLICA_SET
         && number(&object, "/spec/replicas") == Some(0)
         && number(&object, "/status/replicas").unwrap_or(0) == 0
@@ -64,10 +63,10 @@ pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> O
     {
         return None;
     }
-    // How Salvor itself was installed stands in these of its own Deployment.
+    // Salvor's own Deployment keeps these fields: they show how Salvor was installed.
     let is_root = ROOTS.contains(&kind) && !(*kind == DEPLOYMENT && name(&object) == SALVOR);
     if is_root && let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
-        // Their pods are found by their owner.
+        // Pods are found by their owner reference.
         spec.remove("selector");
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -91,7 +90,7 @@ pub(crate) fn slim(kind: &Kind, mut object: Value, lost: &BTreeSet<String>) -> O
     Some(object)
 }
 
-/// Of a template for pods, what quotas count, and the images.
+/// The fields of a pod template that quotas count, and the images.
 fn slim_template(template: &Value) -> Value {
     let resources = |path| -> Value {
         list(template, path).iter().map(|container| keep(container, &["/resources", "/image"])).collect()
@@ -105,7 +104,7 @@ fn slim_template(template: &Value) -> Value {
 
 fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
     let (phase, ends) = (text(pod, "/status/phase"), is_terminating(pod));
-    // Most pods have an owner that is looked at as well: its UID says enough.
+    // Most owners are diagnosed as well, so the UID is enough.
     let known = |owner: &&Value| ROOTS.iter().any(|kind| kind.kind == text(owner, "/kind"));
     let owner = controller(pod).filter(known).map(|owner| text(owner, "/uid"));
     if phase == "Succeeded" && !ends {
@@ -186,7 +185,7 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
     Some(slim)
 }
 
-/// The ConfigMaps and Secrets that a container refers to; none if there are none.
+/// The ConfigMaps and Secrets that a container refers to. `None` if there are none.
 fn references(container: &Value) -> Option<Value> {
     let env: Vec<Value> =
         list(container, "/env").iter().filter(|env| env.get("valueFrom").is_some()).cloned().collect();
@@ -197,14 +196,12 @@ fn references(container: &Value) -> Option<Value> {
     Some(json!({"env": env, "envFrom": from}))
 }
 
-/// When the containers of a pod ended, and how.
 fn ends_of(pod: &Value) -> Value {
     list(pod, "/status/containerStatuses").iter().map(|status| json!({"name": text(status, "/name"), "state": {"terminated": {
         "exitCode": status.pointer("/state/terminated/exitCode"), "finishedAt": status.pointer("/state/terminated/finishedAt"),
     }}})).collect()
 }
 
-/// An object with these fields alone.
 fn keep(object: &Value, paths: &[&str]) -> Value {
     let mut kept = Value::Object(Map::new());
     for path in paths {
@@ -231,7 +228,7 @@ mod tests {
         });
         let none = BTreeSet::new();
         assert_eq!(slim(&POD, pod.clone(), &none), Some(json!({"healthy": true, "owner": "o"})));
-        // On a lost node that is only its last word.
+        // On a lost node, Ready is only the last status.
         let kept = slim(&POD, pod, &BTreeSet::from(["n".to_owned()])).unwrap();
         assert_eq!(kept["spec"]["nodeName"], "n", "{kept}");
     }

@@ -1,4 +1,4 @@
-//! The rules, on worlds made by hand: each root cause, and which comes first.
+//! Tests of the rules on hand-made worlds: each root cause, and which one comes first.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ mod corners;
 
 const NOW: &str = "2026-11-16T10:00:00Z";
 
-/// Everything that there is in a cluster; what is not named is not there.
+/// All objects of a cluster. An object that is not listed does not exist.
 struct Cluster(Vec<(&'static Kind, Value)>, Judge);
 
 fn cluster() -> Cluster {
@@ -167,7 +167,7 @@ fn node_lease(name: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "kube-node-lease"}, "spec": {"renewTime": "2026-11-16T09:48:00.000000Z", "leaseDurationSeconds": 40}})
 }
 
-/// The Lease of an election that somebody holds, with what they tell.
+/// The Lease of a leader, with the version and configuration that it publishes.
 fn election(renewed: &str, configuration: &str) -> Value {
     let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
     let configuration = salvor_api::config::parse(&format!("{head}{configuration}")).unwrap();
@@ -186,7 +186,7 @@ fn consenting(seconds: u32) -> Value {
     json!({"metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-delete": "true", "salvor.dev/termination-grace-after": format!("{seconds}s")}}})
 }
 
-/// A Job of two, one of which is stuck on a lost node.
+/// A Job of two pods, one of them stuck on a lost node.
 fn stuck(more: Value) -> Cluster {
     cluster()
         .with(&JOB, job(json!({"spec": {"podReplacementPolicy": "Failed"}})))
@@ -290,7 +290,8 @@ fn consent_is_asked_for_last_and_names_every_pod() {
     assert_eq!(asked.root_causes[0].code, Code::NotOptedIn, "{asked:#?}");
 }
 
-/// A Job that stays replaces a pod that is Failed. An owner that needs the name of the pod, or waits for its deletion, does not.
+/// A Job that is not being deleted replaces a Failed pod. An owner that needs the pod's name, or waits for its
+/// deletion, does not.
 #[test]
 fn no_more_is_asked_of_an_owner_than_is_needed() {
     let by = |kind: &str| json!({"metadata": {"ownerReferences": [{"uid": "o", "kind": kind, "name": "train", "controller": true}]}});
@@ -324,7 +325,7 @@ fn no_more_is_asked_of_an_owner_than_is_needed() {
         let answer = cluster.why(&POD, "p");
         let commands: Vec<&str> = answer.remedies.iter().filter_map(|one| one.command.as_deref()).collect();
         assert_eq!(commands, [expected.as_str()], "{case}: {answer:#?}");
-        // The same of one among many.
+        // The same for a pod that was reduced.
         let mut slim = crate::slim::slim(&POD, pod, &std::collections::BTreeSet::new()).unwrap();
         slim["metadata"]["uid"] = "p".into();
         let mut many = cluster;
@@ -337,7 +338,7 @@ fn no_more_is_asked_of_an_owner_than_is_needed() {
     }
 }
 
-/// Consent is what the owner can give, and not enough where no recovery would act on it.
+/// The owner's consent is not enough where no recovery would act on it.
 #[test]
 fn consent_is_not_promised_to_help_where_nothing_acts_on_it() {
     let off = "featureGates: {FailureRecoveryPolicy: false}\n";
@@ -464,7 +465,7 @@ fn remedies_of_an_installation_keep_what_is_installed() {
                 .to_owned()
         )
     );
-    // All that it runs with is kept, but what only a process outside of a cluster can have.
+    // All settings are kept, except those that only make sense outside of a cluster.
     let settings = "controllers: [job, eviction]\nbind: 127.0.0.1:0\nbrake: {maxPodsPerMinute: 7}\nfailureRecoveryPolicy: {rules: [{terminatePod: {podLabelSelector: {matchLabels: {a: b}}, forcefulTerminationGracePeriod: 5m, action: Fail}}]}\nappwrapper: {autopilot: {resourceTaints: {nvidia.com/gpu: [{key: autopilot.ibm.com/gpuhealth, value: WARN, effect: PreferNoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: TESTING, effect: NoSchedule}, {key: autopilot.ibm.com/gpuhealth, value: EVICT, effect: NoExecute}], amd.com/gpu: []}}}\n";
     let (_, kept) = command(&stuck(consenting(3600)).with(&LEASE, election(ALIVE, settings)));
     let file = kept.strip_prefix("printf %s '").and_then(|rest| rest.split_once("' | salvor")).unwrap().0;
@@ -488,13 +489,13 @@ fn remedies_of_an_installation_keep_what_is_installed() {
     let answer = why(&world, &Judge::default(), &JOB, "ns", "train").unwrap();
     let told = answer.remedies.iter().find_map(|remedy| remedy.command.as_deref()).unwrap();
     assert!(told.starts_with("kubectl get configmap salvor"), "{told}");
-    // What Helm installed is changed by Helm, and keeps its values.
+    // An installation by Helm is changed by Helm and keeps its values.
     let by_helm = |dry_run: bool| {
         let mut deployment = installed(2);
         deployment["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
         deployment["metadata"]["annotations"] =
             json!({"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "salvor-system"});
-        // As it is kept among many.
+        // As it is kept when many objects are read.
         let slim = crate::slim::slim(&DEPLOYMENT, deployment, &std::collections::BTreeSet::new()).unwrap();
         let settings = format!("controllers: [job]\ndryRun: {dry_run}\n");
         let cluster =
@@ -504,7 +505,7 @@ fn remedies_of_an_installation_keep_what_is_installed() {
     let upgrade = "helm upgrade mine charts/salvor -n salvor-system --reuse-values --set recoveries.zombie.enabled=true";
     assert_eq!(by_helm(false), (Code::RecoveryOff, upgrade.to_owned()));
     assert_eq!(by_helm(true).1, format!("{upgrade} --set dryRun=false --set config.dryRun=false"));
-    // Nobody has led yet, or nobody leads any more.
+    // No replica has led yet, or the leader is gone.
     for (replicas, lease, expected) in [
         (0, None, "kubectl scale deployment/salvor -n salvor-system --replicas=2"),
         (2, Some(DEAD), "salvor why deployment/salvor -n salvor-system"),
@@ -614,7 +615,7 @@ fn a_job_whose_pods_were_all_disrupted_was_ended_by_lost_nodes() {
     };
     let lost = says(None);
     assert!(lost.contains("2 pods ended by lost nodes") && !lost.contains("Put right"), "{lost}");
-    // What was deleted because the Job has failed says nothing; what failed by itself does.
+    // Pods that were deleted because the Job failed do not count. Pods that failed by themselves do.
     let mut deleted = failed("c", json!([]));
     merge(&mut deleted, json!({"metadata": {"deletionTimestamp": NOW}}));
     assert_eq!(says(Some(deleted)), lost);

@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Rules<'_> {
-    /// The first claim of a pod that keeps it from being scheduled, or from being started.
+    /// The first claim that keeps a pod from being scheduled or started.
     pub(crate) fn unbound(&self, pod: &Value, scheduler_says: Option<&str>) -> Option<Finding> {
         claims(pod).into_iter().find_map(|claim| {
             let object = Object::of("PersistentVolumeClaim", namespace(pod), &claim);
@@ -33,7 +33,8 @@ impl Rules<'_> {
         })
     }
 
-    /// Why a claim has no volume. A claim that waits for its first pod is only to blame if the scheduler blames volumes.
+    /// Why a claim has no volume. A claim that waits for its first consumer is a cause only if the scheduler blames
+    /// volumes.
     fn unbound_claim(&self, claim: &Value, scheduler_says: Option<&str>) -> Option<Finding> {
         let phase = text(claim, "/status/phase");
         if phase == "Bound" {
@@ -90,7 +91,6 @@ impl Rules<'_> {
         Some(finding)
     }
 
-    /// A volume of a pod that another node still has.
     pub(crate) fn attached_elsewhere(&self, pod: &Value) -> Option<Finding> {
         let on = text(pod, "/spec/nodeName");
         claims(pod).into_iter().find_map(|claim| {
@@ -100,7 +100,7 @@ impl Rules<'_> {
         })
     }
 
-    /// The attachment of a claim's volume to a node other than this one.
+    /// The attachment of a claim's volume to a node other than `on`.
     fn held_by_another_node(&self, claim: &Value, on: &str) -> Option<Finding> {
         let volume = text(claim, "/spec/volumeName");
         if volume.is_empty() {
@@ -173,7 +173,6 @@ impl Rules<'_> {
     }
 }
 
-/// The names of the claims that a pod mounts.
 pub(crate) fn claims(pod: &Value) -> Vec<String> {
     list(pod, "/spec/volumes")
         .iter()

@@ -1,11 +1,8 @@
-//! Numbers in sentences.
-
 /// `1 pod`, `2 pods`.
 pub(crate) fn counted(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The form of a verb for so many.
 pub(crate) fn verb(count: usize, one: &'static str, many: &'static str) -> &'static str {
     if count == 1 { one } else { many }
 }

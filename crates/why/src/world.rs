@@ -1,4 +1,4 @@
-//! What was read of a cluster, and what is wanted besides.
+//! The objects that were read from a cluster, and those that the rules still need.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -14,51 +14,40 @@ use crate::{
     kinds::{ATTACHMENT, BUDGET, EVENT, Kind, MUTATING, NODE, POD, QUOTA, VALIDATING},
 };
 
-/// The reason of a kubelet's event about a volume that it cannot mount.
+/// Reason of the kubelet's event about a volume that it cannot mount.
 pub(crate) const FAILED_MOUNT: &str = "FailedMount";
 
-/// Something to read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Query {
-    /// One object.
     Get {
-        /// Its kind.
         kind: Kind,
-        /// Its namespace, empty if it has none.
+        /// Empty for a cluster-scoped kind.
         namespace: String,
-        /// Its name.
         name: String,
     },
-    /// Objects of a kind.
     List {
-        /// Their kind.
         kind: Kind,
-        /// Their namespace, empty for all.
+        /// Empty for all namespaces.
         namespace: String,
-        /// The labels that they have, as `kubectl -l` takes them.
+        /// A label selector, as `kubectl -l` takes it.
         labels: String,
-        /// The fields that they have, as `kubectl --field-selector` takes them.
+        /// A field selector, as `kubectl --field-selector` takes it.
         fields: String,
     },
 }
 
-/// The end of a reading.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The object, or the objects.
     Found(Vec<Value>),
-    /// There is none.
     Absent,
-    /// It cannot be read, and why.
     Unseen(NotSeen),
 }
 
-/// One object, as far as it is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Seen<'a> {
     Here(&'a Value),
     Absent,
-    /// It was not read yet, or cannot be.
+    /// Not read yet, or not readable.
     Unknown,
 }
 
@@ -71,26 +60,24 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Kinds whose objects the rules look through again and again. They are few, or slim.
+/// Kinds whose objects the rules scan repeatedly. Their objects are few or small, so they stay parsed.
 static LOOKED_THROUGH: [&Kind; 5] = [&ATTACHMENT, &BUDGET, &QUOTA, &VALIDATING, &MUTATING];
 
-/// An object of many: as text, and as a value while it is looked at. A value takes ten times as much memory.
+/// One of many objects, kept as text and parsed only while it is in use. A parsed value takes ten times as much memory.
 struct Slot {
-    /// None if it stays a value.
+    /// `None` if the object stays parsed.
     text: Option<Box<str>>,
     value: OnceCell<Value>,
 }
 
-/// All objects of one kind.
 #[derive(Default)]
 struct Shelf {
     slots: Vec<Slot>,
-    /// The slots that hold both a text and a value.
+    /// The slots that hold both text and value.
     opened: RefCell<Vec<usize>>,
     by_name: HashMap<(Box<str>, Box<str>), usize>,
-    /// By the UID of an owner; events by the UID of the object that they are about.
+    /// By owner UID. Events by the UID of the object they are about.
     by_owner: HashMap<Box<str>, Vec<usize>>,
-    /// Pods by their node.
     by_node: HashMap<Box<str>, Vec<usize>>,
 }
 
@@ -118,7 +105,7 @@ impl Shelf {
         }
         self.slots.push(match LOOKED_THROUGH.contains(&kind) {
             true => Slot { text: None, value: OnceCell::from(object) },
-            // A copy, because a text that grew has room to spare, and an allocator may not take it back.
+            // Copies the text: a string that grew has spare capacity, which an allocator may not reclaim.
             false => Slot { text: Some(object.to_string().as_str().into()), value: OnceCell::new() },
         });
     }
@@ -135,7 +122,7 @@ impl Shelf {
         places.into_iter().flatten().filter_map(|at| self.get(*at)).collect()
     }
 
-    /// Keeps the texts alone.
+    /// Drops the parsed values and keeps the texts.
     fn close(&mut self) {
         for at in self.opened.get_mut().drain(..) {
             if let Some(slot) = self.slots.get_mut(at) {
@@ -145,22 +132,20 @@ impl Shelf {
     }
 }
 
-/// What was read of a cluster.
 pub struct World {
     /// The API server's time.
     pub now: Timestamp,
     known: BTreeMap<Query, Outcome>,
     whole: BTreeMap<Kind, Shelf>,
-    /// Kinds that were to be read at once, and cannot be.
+    /// Kinds that should have been listed as a whole and cannot be read.
     unseen: BTreeMap<Kind, NotSeen>,
-    /// The namespace that whole kinds were read in, none for all.
+    /// The namespace of the kinds that were listed as a whole. `None` for all namespaces.
     within: Option<String>,
     wanted: RefCell<BTreeSet<Query>>,
     missed: RefCell<BTreeSet<NotSeen>>,
 }
 
 impl World {
-    /// A cluster of which nothing was read yet.
     pub fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -173,24 +158,23 @@ impl World {
         }
     }
 
-    /// The same, with whole kinds read in one namespace only.
+    /// Restricts the kinds that are listed as a whole to one namespace.
     pub(crate) fn within(mut self, namespace: Option<&str>) -> Self {
         self.within = namespace.map(str::to_owned);
         self
     }
 
-    /// Whether a kind that was read at once was read in this namespace too.
+    /// Whether the list of a whole kind includes this namespace.
     pub(crate) fn covers(&self, kind: &Kind, namespace: &str) -> bool {
         let here = self.within.as_ref().is_none_or(|within| namespace.is_empty() || within == namespace);
         here && self.was_tried(kind)
     }
 
-    /// Takes in what was read.
     pub fn learn(&mut self, query: Query, outcome: Outcome) {
         self.known.insert(query, outcome);
     }
 
-    /// Takes in all objects of a kind: no single one of them is wanted from then on.
+    /// Stores all objects of a kind. The rules request no single object of it from then on.
     pub fn learn_all(&mut self, kind: &Kind, objects: Vec<Value>) {
         self.begin(kind);
         for object in objects {
@@ -198,7 +182,7 @@ impl World {
         }
     }
 
-    /// From here on a kind counts as read at once, with the objects that are told one by one.
+    /// Marks a kind as listed as a whole. Its objects follow one by one.
     pub(crate) fn begin(&mut self, kind: &Kind) {
         self.whole.insert(kind.clone(), Shelf::default());
     }
@@ -209,41 +193,39 @@ impl World {
         }
     }
 
-    /// A kind cannot be read at once: nothing is known of its objects, and not that there are none.
+    /// Marks a kind as not readable. Its objects are unknown, which does not mean that there are none.
     pub(crate) fn cannot_see(&mut self, kind: &Kind, missed: NotSeen) {
         self.whole.remove(kind);
         self.unseen.insert(kind.clone(), missed);
     }
 
-    /// Notes that a kind is wanted which cannot be read; whether it cannot.
+    /// Records that the rules need a kind that cannot be read. Returns whether that is so.
     fn misses(&self, kind: &Kind) -> bool {
         let missed = self.unseen.get(kind);
         self.missed.borrow_mut().extend(missed.cloned());
         missed.is_some()
     }
 
-    /// Forgets the values of what was looked at; their texts stay.
+    /// Drops the parsed values. Their texts stay.
     pub(crate) fn close(&mut self) {
         self.whole.values_mut().for_each(Shelf::close);
     }
 
-    /// Whether this was read.
     pub(crate) fn knows(&self, query: &Query) -> bool {
         self.known.contains_key(query)
     }
 
-    /// What the rules wanted and did not have since this was last asked.
+    /// The objects that the rules needed and did not have since the last call.
     pub fn wanted(&mut self) -> Vec<Query> {
         let wanted = std::mem::take(self.wanted.get_mut());
         wanted.into_iter().filter(|query| !self.known.contains_key(query)).collect()
     }
 
-    /// What the rules wanted and nobody may see. Forgets it.
+    /// The objects that the rules needed and cannot read. Clears the record.
     pub fn missed(&mut self) -> Vec<NotSeen> {
         std::mem::take(self.missed.get_mut()).into_iter().collect()
     }
 
-    /// Notes something that cannot be known from here.
     pub(crate) fn miss(&self, what: impl Into<String>, why: impl Into<String>) {
         self.missed.borrow_mut().insert(NotSeen { what: what.into(), why: why.into() });
     }
@@ -278,7 +260,6 @@ impl World {
         }
     }
 
-    /// Why an object cannot be read, if it cannot.
     pub(crate) fn refusal_of(&self, kind: &Kind, namespace: &str, name: &str) -> Option<&str> {
         let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
         match self.known.get(&query)? {
@@ -287,7 +268,7 @@ impl World {
         }
     }
 
-    /// The objects of a kind in a namespace; none if that is not known.
+    /// `None` if the objects are not known.
     pub(crate) fn list(
         &self,
         kind: &Kind,
@@ -315,7 +296,7 @@ impl World {
         }
     }
 
-    /// The objects of a kind that have an owner; `labels` are those that all of them have.
+    /// The objects of a kind with this owner. `labels` are the labels that all of them have.
     pub(crate) fn owned(
         &self,
         kind: &Kind,
@@ -330,7 +311,6 @@ impl World {
         Some(all.into_iter().filter(|object| is_owned_by(object, owner)).collect())
     }
 
-    /// The pods on a node.
     pub(crate) fn pods_on(&self, node: &str) -> Option<Vec<&Value>> {
         if let Some(shelf) = self.whole.get(&POD) {
             return Some(shelf.at(shelf.by_node.get(node)));
@@ -338,7 +318,7 @@ impl World {
         self.list(&POD, "", "", &format!("spec.nodeName={node}"))
     }
 
-    /// The events about an object, newest last.
+    /// Newest last.
     pub(crate) fn events(&self, namespace: &str, uid: &str) -> Option<Vec<&Value>> {
         let mut events = match self.whole.get(&EVENT) {
             Some(shelf) => shelf.at(shelf.by_owner.get(uid)),
@@ -348,7 +328,7 @@ impl World {
         Some(events)
     }
 
-    /// The events about a pod whose volumes cannot be mounted. Those of a namespace are read at once: many pods may wait.
+    /// The failed mounts of a pod. Reads those of the whole namespace at once, because many pods may wait.
     pub(crate) fn failed_mounts(&self, namespace: &str, uid: &str) -> Option<Vec<&Value>> {
         if self.whole.contains_key(&EVENT) {
             let events = self.events(namespace, uid)?;
@@ -358,23 +338,22 @@ impl World {
         Some(all.into_iter().filter(|event| text(event, "/involvedObject/uid") == uid).collect())
     }
 
-    /// Whether objects of this kind were read all at once, or cannot be.
+    /// Whether all objects of this kind were listed, or cannot be.
     pub(crate) fn was_tried(&self, kind: &Kind) -> bool {
         self.whole.contains_key(kind) || self.unseen.contains_key(kind)
     }
 
-    /// The nodes of which nobody hears, of those that were read at once.
+    /// The nodes with silent kubelets, of those that were listed as a whole.
     pub(crate) fn lost_nodes(&self) -> BTreeSet<String> {
         let nodes = (0..self.count(&NODE)).filter_map(|at| self.at(&NODE, at));
         nodes.filter(|node| crate::nodes::is_unheard(node)).map(|node| name(node).to_owned()).collect()
     }
 
-    /// The number of objects of a kind that was read at once.
+    /// The number of objects of a kind that was listed as a whole.
     pub(crate) fn count(&self, kind: &Kind) -> usize {
         self.whole.get(kind).map_or(0, |shelf| shelf.slots.len())
     }
 
-    /// One object of a kind that was read at once.
     pub(crate) fn at(&self, kind: &Kind, at: usize) -> Option<&Value> {
         self.whole.get(kind)?.get(at)
     }

@@ -1,4 +1,4 @@
-//! Cases at the edges of the rules: what is counted, what cannot be seen, and objects that nobody expects.
+//! Edge cases of the rules: counts, objects that cannot be read, and unexpected objects.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn a_pod_on_a_lost_node_does_not_run_whatever_its_last_word_was() {
     let overview = crate::everything(&mut world, &cluster.1);
     assert_eq!(overview.groups[0].workloads[0].missing, "1 of 2 pods", "{overview:#?}");
     assert_eq!(world.lost_nodes().into_iter().collect::<Vec<_>>(), ["lost"]);
-    // One without a node, and one whose Node was never there, are as ready as they say.
+    // Pods without a node, and pods whose Node never existed, are as ready as their status says.
     for on in ["", "nowhere"] {
         let mut pod = ready("train-0", "job");
         pod["spec"]["nodeName"] = on.into();
@@ -45,7 +45,7 @@ fn the_taint_of_a_lost_node_counts_unless_its_kubelet_says_that_it_is_well() {
     }
 }
 
-/// A node that is called unreachable, and whose kubelet renews its Lease, is not lost: its machine is not off.
+/// A node with the unreachable taint is not lost while its kubelet renews its Lease: its machine is still on.
 #[test]
 fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
     let lease = |renewed: &str| json!({"metadata": {"name": "node-a", "namespace": "kube-node-lease"}, "spec": {"renewTime": renewed, "leaseDurationSeconds": 40}});
@@ -101,7 +101,7 @@ fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
     }
 }
 
-/// Where Secrets cannot be read, or only a key is missing, the kubelet's event is all that tells it.
+/// Where Secrets cannot be read, or only a key is missing, the kubelet's event is the only source.
 #[test]
 fn a_volume_that_cannot_be_mounted_is_what_is_missing() {
     let waits = json!({"status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}, "spec": {"volumes": [
@@ -188,7 +188,7 @@ fn what_is_missing_is_counted_over_all_parts() {
 fn a_job_asks_for_no_more_than_is_left() {
     let lost = |name: &str| pod(name, "job", json!({"spec": {"nodeName": "lost"}}));
     let on = |more: Value| cluster().with(&JOB, job(more)).with(&NODE, node("lost", "Unknown"));
-    // An index that has failed for good is not tried again.
+    // An index that failed for good is not retried.
     let indexed = json!({"spec": {"parallelism": 5, "completions": 5, "completionMode": "Indexed", "backoffLimitPerIndex": 0}, "status": {"failedIndexes": "0,2-3"}});
     let answer = on(indexed.clone()).with(&POD, ready("a", "job")).with(&POD, lost("b")).why(&JOB, "train");
     first(&answer, Code::NodeLost, ("Node", "lost"), "1 of 2 pods");
@@ -196,10 +196,10 @@ fn a_job_asks_for_no_more_than_is_left() {
     assert_eq!(well.missing, None, "{well:#?}");
     let garbage = json!({"status": {"failedIndexes": "x,5-2,-,99999999999999999999999"}});
     assert_eq!(on(garbage).why(&JOB, "train").missing.as_deref(), Some("2 of 2 pods"));
-    // When all has failed, what was to be done is missing.
+    // When all indexes failed, all pods are missing.
     let failed = json!({"status": {"failedIndexes": "0,1", "conditions": [{"type": "Failed", "status": "True", "reason": "FailedIndexes"}]}});
     first(&on(failed).why(&JOB, "train"), Code::JobFailed, ("Job", "train"), "2 of 2 pods");
-    // A work queue makes no more pods when one has ended well; those that are left should end.
+    // A work queue creates no more pods after the first success. The remaining pods only have to end.
     let queue = json!({"spec": {"completions": null, "parallelism": 3}, "status": {"succeeded": 1}});
     assert_eq!(on(queue.clone()).why(&JOB, "train").missing, None);
     let answer = on(queue.clone()).with(&POD, ready("a", "job")).with(&POD, lost("b")).why(&JOB, "train");
@@ -233,7 +233,7 @@ fn a_deployment_that_recreates_waits_for_its_old_pods() {
     first(&answer, Code::NodeLost, ("Node", "lost"), "1 of 1 pods");
     let kinds: Vec<&str> = answer.chain.iter().map(|link| link.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Deployment", "ReplicaSet", "Pod", "Node"]);
-    // One that cannot make its ReplicaSet says so itself.
+    // A Deployment that cannot create its ReplicaSet reports so in a condition.
     let mut refused = deployment;
     let message = "replicasets.apps \"x\" is forbidden: exceeded quota: few, requested: count/replicasets.apps=1, used: count/replicasets.apps=2, limited: count/replicasets.apps=2";
     refused["status"] = json!({"conditions": [{"type": "Progressing", "status": "False", "reason": "ReplicaSetCreateError", "message": message}]});
