@@ -1,4 +1,4 @@
-// The nodes by zone, and the pods on them: one element per node and one per pod, touched only when it changes.
+// The nodes by zone and their pods: one element per node and one per pod, updated only when it changes.
 import { age, element } from "./parts.js";
 import { repairClass, repairWords } from "./repairs.js";
 import { world } from "./world.js";
@@ -6,14 +6,14 @@ import { world } from "./world.js";
 const zones = new Map();
 const tiles = new Map();
 const cells = new Map();
-/** Tiles whose label may have become wrong. */
+/** Tiles whose label may be stale. */
 const touched = new Set();
 const area = document.getElementById("zones");
 const queue = document.getElementById("queue");
 const queued = { cells: [], box: queue.querySelector(".pods") };
 const order = new Intl.Collator("en", { numeric: true }).compare;
 
-/** Puts an element where it belongs in a sorted list and its box. */
+/** Inserts an element into a sorted list and at the same place into its box. */
 function insert(list, item, box) {
   let low = 0;
   let high = list.length;
@@ -125,7 +125,7 @@ function dress(tile) {
   describe(tile);
 }
 
-/** Says in words what the tile shows. */
+/** Updates the accessible label of the tile. */
 function describe(tile) {
   const node = world.nodes.get(tile.key);
   if (!node) return;
@@ -136,7 +136,7 @@ function describe(tile) {
   tile.element.setAttribute("aria-label", label);
 }
 
-/** Puts a pod on a node, or into the queue. */
+/** Shows a pod on its node, or in the queue if it has none. */
 function place(cell) {
   const tile = tiles.get(cell.node);
   if (tile) {
@@ -167,7 +167,7 @@ export function stateWords(node) {
     + (repair ? `, ${repair}` : "");
 }
 
-/** Says at once what somebody did to a node: the control plane notices later. */
+/** Shows a click on a node immediately: the control plane notices the fault later. */
 export function markWished(name, words) {
   const tile = tiles.get(name);
   if (!tile) return;
@@ -182,7 +182,7 @@ function drawPod(uid, pod, silently) {
     cell = undefined;
   }
   if (!pod) return;
-  // A finished pod uses nothing on a node, and a failed pod without a node never gets one.
+  // A finished pod uses no resources of a node, and a failed pod without a node never gets one.
   if (pod.state === "succeeded" || (pod.state === "failed" && !pod.node)) {
     if (cell) takeAway(uid, cell);
     return;
@@ -199,7 +199,7 @@ function drawPod(uid, pod, silently) {
   cell.element.className = `pod ${pod.state} ${kind}${cell.fresh}`;
 }
 
-/** Silent nodes say for how long, and sick ones until when they are tolerated. */
+/** Silent nodes show for how long, and sick nodes until when they are tolerated. */
 export function tickMap() {
   for (const tile of tiles.values()) {
     const node = world.nodes.get(tile.key);
@@ -228,7 +228,7 @@ function moveStop(tile) {
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-/** The nearest tile in a direction; sideways, the next one in reading order. */
+/** The nearest tile up or down. Left and right follow the reading order. */
 function neighbour(tile, [x, y]) {
   const all = [...area.querySelectorAll(".node")];
   const here = all.indexOf(tile.element);
@@ -265,7 +265,7 @@ export function nodeMap(open) {
   });
 }
 
-/** Marks the node that is shown, and no other. */
+/** Marks only the node whose details are shown. */
 export function press(name) {
   area.querySelector('[aria-pressed="true"]')?.setAttribute("aria-pressed", "false");
   tiles.get(name)?.element.setAttribute("aria-pressed", "true");

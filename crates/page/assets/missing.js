@@ -1,4 +1,4 @@
-// Everything that does not come back, by root cause: the list of `salvor why --all -A`.
+// Workloads that do not recover, grouped by root cause: the list of `salvor why --all -A`.
 import { element, waiting } from "./parts.js";
 import { now, world } from "./world.js";
 
@@ -6,7 +6,7 @@ const section = document.getElementById("missing");
 let drawn = null;
 
 export function drawMissing() {
-  // It comes as a whole, and is drawn only when it is another one.
+  // The server sends the whole list. It is drawn only if it changed.
   if (drawn === world.missing) return;
   drawn = world.missing;
   section.hidden = !drawn;

@@ -18,7 +18,7 @@ const isAre = (count, one, many) => `${plural(count, one, many)} ${count === 1 ?
 let shown = null;
 let tally = {};
 
-/** `isNew` tells that all of it came anew: what was drawn before may be of another time. */
+/** `isNew` means that the whole state was replaced: what was drawn before may belong to another time. */
 export function drawPanels(isNew) {
   tally = count();
   drawHeadline();
@@ -184,14 +184,14 @@ panel.querySelector(".wishes").addEventListener("click", async (event) => {
 
 const cases = new Map();
 
-/** All stuck pods, with or without a verdict, and all nodes and Jobs that wait or are blocked. */
+/** All stuck pods, with or without a verdict, and all waiting or blocked nodes and Jobs. */
 function allCases() {
   const all = [];
   for (const pod of world.pods.values()) {
     if (pod.state !== "stuck") continue;
     const subject = `pod ${pod.namespace}/${pod.name}`;
     const verdicts = [...(world.verdicts.get(subject)?.values() ?? [])];
-    // The reset of its AppWrapper ends a pod for which no other recovery applies.
+    // If no other recovery applies to a pod, the reset of its AppWrapper ends it.
     const ofWrapper = world.verdicts.get(`${pod.namespace}/${pod.appWrapper}`)?.get("appwrapper");
     const verdict = verdicts.find((v) => v.verdict !== "Ignore") ?? ofWrapper ?? verdicts[0];
     all.push({ key: pod.uid, who: `${pod.namespace}/${pod.name}`, where: `on ${pod.node}`, verdict });
@@ -234,7 +234,7 @@ function drawCases() {
       known?.element.replaceWith(item);
       cases.set(one.key, { signature, element: item });
     }
-    // An element that is moved loses the keyboard focus, so only elements at a wrong place are moved.
+    // Moving an element drops its keyboard focus, so only misplaced elements are moved.
     if (list.children[place] !== item) list.insertBefore(item, list.children[place] ?? null);
     if (hadFocus) item.querySelector("summary")?.focus();
   });
@@ -262,7 +262,7 @@ function drawCase({ who, where, verdict }) {
   }
   const until = verdict.until ? Date.parse(verdict.until) : null;
   const names = { Wait: "waiting", Blocked: "blocked", Act: "recovering now", Ignore: "not recovered" };
-  // A repair that is under way is not waited for: that time is only when it would be too late.
+  // A running repair has no countdown: its time is the deadline after which it counts as stuck.
   const waits = until && verdict.verdict === "Wait" && verdict.reason !== "RepairUnderWay";
   state.textContent = waits ? waiting(until) : verdict.reason === "RepairUnderWay" ? "repairing" : names[verdict.verdict];
   if (waits) state.dataset.until = until;
@@ -350,7 +350,7 @@ function drawMoments(isNew) {
   }
 }
 
-/** Draws how many pods were on unreachable nodes or stuck, lately. */
+/** Draws the recent number of pods that were stuck or on unreachable nodes. */
 function sample() {
   samples.push([tally.silent ?? 0, tally.stuck ?? 0]);
   if (samples.length > MOST_SAMPLES) samples.shift();

@@ -1,4 +1,4 @@
-// Small parts of every panel: elements, and times in words.
+// Helpers of all panels: elements, and times as text.
 import { now } from "./world.js";
 
 export function element(name, classes, text) {
@@ -8,7 +8,7 @@ export function element(name, classes, text) {
   return made;
 }
 
-/** A length of time in milliseconds, as a clock shows it. */
+/** Formats a duration in milliseconds like a clock. */
 export function clock(time) {
   const seconds = Math.floor(time / 1000);
   const [hours, minutes] = [Math.floor(seconds / 3600), Math.floor(seconds / 60) % 60];

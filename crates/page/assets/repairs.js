@@ -1,16 +1,16 @@
-// Nodes that are sick or repaired: the state of each, what is waited for, and the nodes that came for others.
+// Sick and repaired nodes: their states, what they wait for, and their replacements.
 import { element, waiting } from "./parts.js";
 import { now, world } from "./world.js";
 
 const MOST = 12;
-/** A repair that is over is shown for this long. */
+/** How long a finished repair is shown. */
 const SHOWN_FOR = 3_600_000;
-/** Those that need somebody's eye come first. */
+/** States that need attention come first. */
 const ORDER = ["Blocked", "Vetoed", "Waiting", "Repairing", "Rebooting", "Repaired"];
 const SICK = new Set(["Waiting", "Blocked", "Vetoed"]);
 const REPAIRING = new Set(["Repairing", "Rebooting"]);
 
-/** The time until which the node's sickness is tolerated, if the leader's verdict says. */
+/** When the node's toleration ends, if the leader's verdict has it. */
 function until(name) {
   const verdict = world.verdicts.get(`node ${name}`)?.get("repair");
   return verdict?.verdict === "Wait" && verdict.until ? Date.parse(verdict.until) : null;
@@ -21,7 +21,7 @@ export function repairClass({ repair }) {
   return REPAIRING.has(repair?.state) ? " repairing" : "";
 }
 
-/** In a few words, how the repair of a node stands; nothing if it needs none. */
+/** A short text on the repair of a node; empty if it needs none. */
 export function repairWords({ name, repair }) {
   switch (repair?.state) {
     case "Waiting": {
@@ -46,7 +46,7 @@ export function drawRepairs() {
     all.push({ name, state, message, until: state === "Waiting" ? until(name) : null });
   }
   for (const { node, by, began, at } of world.replacements) {
-    // A node that is still there is told by its condition.
+    // A node that still exists is shown by its condition.
     if (!recent(at) || world.nodes.has(node)) continue;
     const seconds = Math.round((at - began) / 1000);
     const message = by

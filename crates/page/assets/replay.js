@@ -1,12 +1,12 @@
-// A history: the time that is shown, and the controls that move it. Each browser has a time of its own.
+// A recorded history: the current time and the controls that change it. Each browser has its own current time.
 import { tick } from "./panels.js";
 import { clock, element } from "./parts.js";
 import { take, world } from "./world.js";
 
 const SPEEDS = [1, 2, 4, 8, 20, 60, 300];
-/** Between two pictures so much time passes, in milliseconds. */
+/** Milliseconds between two frames. */
 const PERIOD = 100;
-/** A tab that was hidden does not leap. */
+/** Limits the step after the tab was hidden. */
 const LONGEST_LEAP = 1000;
 
 const bar = document.getElementById("replay");
@@ -16,7 +16,7 @@ const play = bar.querySelector(".play");
 
 let outline = null;
 let redraw = () => {};
-/** Milliseconds after the beginning. */
+/** Milliseconds since the start. */
 let at = 0;
 /** The version of the last answer. */
 let version = null;
@@ -25,7 +25,7 @@ let isHeld = false;
 let wanted = null;
 let isAsking = false;
 
-/** Called for every connection: a server that was started anew may have another history. */
+/** Called for every connection: a restarted server may have another history. */
 export async function openReplay(draw) {
   redraw = draw;
   world.hello.speed = 0;
@@ -65,7 +65,7 @@ function offerSpeeds(first) {
 
 // ---- the time ------------------------------------------------------------------------------------
 
-/** Shows a time. While an answer is under way only the last time that is asked for counts. */
+/** Shows a time. While a request is in flight, only the last requested time is kept. */
 async function show(time) {
   at = Math.min(Math.max(Math.round(time), 0), outline.ends);
   drawTime();
@@ -85,7 +85,7 @@ async function show(time) {
       tick();
     }
   } catch {
-    // The stream of the connection tells when the server is back.
+    // The event stream notices when the server is back.
     version = null;
     setPlays(false);
   } finally {
@@ -144,7 +144,7 @@ function place(time) {
   return outline.ends > 0 ? ((time / outline.ends) * 1000).toFixed(1) : "0";
 }
 
-/** The failures, and how many pods were on unreachable nodes or stuck, over the whole time. */
+/** Draws the failures and the number of pods that were stuck or on unreachable nodes, over the whole history. */
 function drawLane() {
   const { samples, episodes, ends } = outline;
   const most = Math.max(4, ...samples.map(([silent, stuck]) => silent + stuck));
@@ -164,7 +164,7 @@ function drawLane() {
   }));
 }
 
-// ---- hands ---------------------------------------------------------------------------------------
+// ---- input ---------------------------------------------------------------------------------------
 
 play.addEventListener("click", toggle);
 speeds.addEventListener("change", () => setPlays(plays));
@@ -182,7 +182,7 @@ document.addEventListener("keydown", (event) => {
   if (!outline || event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey) return;
   const on = event.target instanceof Element ? event.target : document.body;
   if (event.key === " ") {
-    // On these the key has a meaning of its own.
+    // These elements handle the key themselves.
     if (on.closest("button, summary, a, select")) return;
     event.preventDefault();
     toggle();

@@ -1,4 +1,4 @@
-// State received from the server: nodes, pods, verdicts, moments and more; and which of them changed since the last drawing.
+// The state received from the server: nodes, pods, verdicts, moments and more, and what changed since the last frame.
 
 export const world = {
   nodes: new Map(),
@@ -14,7 +14,7 @@ export const world = {
   paused: null,
   hello: { canWish: false, speed: 1, hasOperator: true, replay: false },
   connected: false,
-  /** In a replay: when its history began. */
+  /** In a replay: the start of its history. */
   began: null,
 };
 
@@ -25,7 +25,7 @@ function fresh() {
   return { reset: false, nodes: new Set(), pods: new Map() };
 }
 
-/** What has changed since this was last asked. */
+/** The changes since the last call. */
 export function takeChanges() {
   const seen = changes;
   changes = fresh();
@@ -82,7 +82,7 @@ export function take(delta) {
   if (delta.caption) world.caption = delta.caption;
 }
 
-/** Asks the server to make a node suffer; what went wrong, or nothing. */
+/** Asks the server to inject a fault into a node. Returns the error, or nothing. */
 export async function wish(node, fault) {
   try {
     const path = `nodes/${encodeURIComponent(node)}/${fault}`;

@@ -1,9 +1,9 @@
-// AppWrappers: the phase of each, its resets, and what is waited for.
+// AppWrappers: their phases, their resets, and what they wait for.
 import { age, element, waiting } from "./parts.js";
 import { world } from "./world.js";
 
 const MOST = 12;
-/** Those that need somebody's eye come first. */
+/** Phases that need attention come first. */
 const ORDER = ["Failed", "Resetting", "Suspending", "Terminating", "Resuming"];
 const KNOWN = new Set([...ORDER, "Running", "Suspended", "Succeeded"]);
 

@@ -1,9 +1,9 @@
-//! The page: everything that does not come back, a cluster's nodes by zone, the pods on them, stuck pods with the reason, and a
-//! timeline. Written by hand, embedded in the binary, works offline.
+//! The web page: workloads that do not recover, nodes by zone, their pods, stuck pods with the reason, and a timeline.
+//! It has no dependencies, is embedded in the binary and works offline.
 //!
-//! [`Page`] holds the state. It is fed by watches of its own ([`Page::follow`]), by the operator's notices
-//! ([`Page::listen`]) and by the rules of `salvor why` ([`Page::look_for_missing`]), and is looked at through [`Page::serve`] or in a terminal ([`Page::moments`]).
-//! [`Recording`] takes in a history, and [`Replay`] shows it at any time of it.
+//! [`Page`] keeps the state. Its own watches ([`Page::follow`]), the operator's notices ([`Page::listen`]) and the
+//! rules of `salvor why` ([`Page::look_for_missing`]) update it. Browsers read it through [`Page::serve`], and
+//! terminals through [`Page::moments`]. [`Recording`] records a history, and [`Replay`] shows it at any point in time.
 
 mod objects;
 mod replay;
@@ -41,17 +41,17 @@ pub use server::{Fault, ServeOptions, Wish};
 pub use timeline::{Kind, Moment};
 pub use world::Caption;
 
-/// At most this many changes are taken in before browsers are woken.
+/// At most this many changes are applied before browsers are notified.
 const BATCH: usize = 512;
-/// How often a cluster that does not serve AppWrappers, or not to us, is asked again.
+/// How often a cluster is asked again that does not serve AppWrappers, or denies access to them.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A look for everything that does not come back may take so long.
+/// The timeout of one diagnosis of the whole cluster.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
-/// After a look nobody looks again for so many times as long as it took: a large cluster is not read all the time.
+/// After a diagnosis, the next one waits this many times as long as it took, to limit the load on large clusters.
 const REST: u32 = 10;
 
-/// The page's state. Clones share it.
+/// The state of the page. Clones share it.
 #[derive(Clone)]
 pub struct Page(Arc<Inner>);
 
@@ -68,14 +68,14 @@ impl fmt::Debug for Page {
 }
 
 impl Page {
-    /// An empty page. The clock tells the cluster's time.
+    /// An empty page. `clock` returns the cluster's time.
     pub fn new(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         let inner = Inner { world: Mutex::default(), clock: Box::new(clock), changed: watch::Sender::new(0) };
         Self(Arc::new(inner))
     }
 
-    /// Watches the cluster's nodes and pods, and its AppWrappers if it has any, for ever. The policy tells how often each of
-    /// these may be reset.
+    /// Watches nodes, pods and, if the cluster serves them, AppWrappers forever. The policy has the retry limits of
+    /// AppWrappers.
     pub fn follow(&self, client: Client, policy: AppWrapperPolicy) -> BoxFuture<'_, ()> {
         async move {
             let (node_tx, mut nodes) = mpsc::channel(64);
@@ -99,7 +99,7 @@ impl Page {
         .boxed()
     }
 
-    /// Watches AppWrappers, for ever. The custom resource may come and go.
+    /// Watches AppWrappers forever. The CRD may be installed or removed at any time.
     async fn follow_wrappers(&self, source: Source, policy: AppWrapperPolicy) {
         let projection = Arc::new(AllAppWrappers(policy));
         loop {
@@ -117,7 +117,7 @@ impl Page {
         }
     }
 
-    /// Takes in what the operator judges and does, until it ends.
+    /// Applies the operator's decisions and actions until the channel closes.
     pub async fn listen(&self, mut notices: mpsc::UnboundedReceiver<Notice>) {
         while let Some(notice) = notices.recv().await {
             self.change(|world, now| {
@@ -130,8 +130,8 @@ impl Page {
         }
     }
 
-    /// Looks for everything that does not come back, by the rules of `salvor why --all`, as long as anybody has the page open:
-    /// once in `every`, or less often if a look takes long.
+    /// Diagnoses the whole cluster by the rules of `salvor why --all` while at least one browser has the page open:
+    /// once per `every`, or less often if a diagnosis takes long.
     pub fn look_for_missing(&self, client: Client, judge: Judge, every: Duration) -> BoxFuture<'_, ()> {
         async move {
             loop {
@@ -147,7 +147,7 @@ impl Page {
         .boxed()
     }
 
-    /// Writes a line into the timeline.
+    /// Adds a line to the timeline.
     pub fn tell(&self, text: &str) {
         self.change(|world, now| world.tell(text, now));
     }
@@ -157,7 +157,7 @@ impl Page {
         self.change(|world, _| world.turn_page(caption));
     }
 
-    /// Grows with every change that the page takes in.
+    /// Increases with every change.
     pub fn version(&self) -> u64 {
         self.world().version()
     }
@@ -193,12 +193,12 @@ impl Page {
     }
 
     fn world(&self) -> MutexGuard<'_, World> {
-        // A panic while it was changed leaves a page that may be wrong in one place: better than none.
+        // After a panic during a change, one part of the page may be wrong. That is better than no page.
         self.0.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One look. Its reader is a new one, because a kind that was not served may be served by now.
+/// Diagnoses the cluster once. Uses a new reader, because the cluster may serve new kinds by now.
 async fn look(client: Client, judge: &Judge) -> Missing {
     let mut reader = Reader::of(client);
     match timeout(LONGEST_LOOK, reader.everything(judge, None)).await {
@@ -219,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// A cluster of which nothing is known but how often its pods were listed. It takes its time.
+    /// A slow, empty cluster that counts how often its pods are listed.
     fn counting(takes: Duration) -> (Client, Arc<AtomicUsize>) {
         let listed = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&listed);

@@ -22,36 +22,31 @@ pub(crate) const PODS: Target = Target::all("pods", "/api/v1/pods");
 pub(crate) const APP_WRAPPERS: Target =
     Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
 
-/// So much of a message is kept.
+/// In characters. Longer messages are cut.
 const LONGEST_MESSAGE: usize = 256;
 
-/// The state of a node, as the control plane sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum NodeState {
-    /// Its Ready condition is True.
     Ready,
     /// Its Ready condition is not True, and it has no unreachable taint.
     NotReady,
-    /// It has the unreachable taint.
     Unreachable,
 }
 
-/// A node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) uid: String,
     pub(crate) name: String,
     pub(crate) zone: String,
     pub(crate) state: NodeState,
-    /// It has the out-of-service taint, from Salvor or from a person.
+    /// Salvor or a person may have set the taint.
     pub(crate) out_of_service: bool,
-    /// It is cordoned.
     pub(crate) cordoned: bool,
     pub(crate) created: Option<Timestamp>,
-    /// The Karpenter NodePool that it is of.
+    /// The Karpenter NodePool.
     pub(crate) pool: Option<String>,
-    /// The state of its repair, if it was ever sick.
+    /// `None` if the node was never sick.
     pub(crate) repair: Option<Repair>,
 }
 
@@ -61,16 +56,15 @@ impl Node {
     }
 }
 
-/// The repair of a node, as its condition `SalvorRepair` tells it.
+/// The repair of a node, as its condition `SalvorRepair` reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repair {
     pub(crate) state: RepairState,
     pub(crate) message: String,
-    /// The last time when a repair began or ended.
+    /// When a repair last started or ended.
     pub(crate) since: Option<Timestamp>,
 }
 
-/// The reason of the condition `SalvorRepair`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum RepairState {
     Waiting,
@@ -83,7 +77,7 @@ pub(crate) enum RepairState {
 }
 
 impl RepairState {
-    /// A reason of a later version is none of these, and is not shown.
+    /// Reasons of later versions are unknown and not shown.
     fn of(reason: &str) -> Option<Self> {
         match reason {
             reasons::WAITING => Some(Self::Waiting),
@@ -98,7 +92,6 @@ impl RepairState {
     }
 }
 
-/// A pod's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Pending,
@@ -107,7 +100,6 @@ pub(crate) enum Phase {
     Failed,
 }
 
-/// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Pod {
     pub(crate) uid: String,
@@ -116,11 +108,9 @@ pub(crate) struct Pod {
     pub(crate) node: Option<String>,
     pub(crate) phase: Phase,
     pub(crate) deleted: Option<Timestamp>,
-    /// The workload to which it belongs.
     pub(crate) workload: Workload,
     /// A key that a pod and its replacement share.
     pub(crate) work: String,
-    /// The name of the AppWrapper that it belongs to.
     pub(crate) wrapper: Option<String>,
 }
 
@@ -131,21 +121,19 @@ pub(crate) struct Workload {
     pub(crate) name: String,
 }
 
-/// An AppWrapper.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AppWrapper {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) phase: WrapperPhase,
-    /// So many resets have counted against its retry limit.
+    /// The resets that counted towards the retry limit.
     pub(crate) retries: i32,
     pub(crate) retry_limit: i32,
-    /// So many resets are on record, whether they counted or not.
+    /// All recorded resets, whether they counted or not.
     pub(crate) resets: usize,
-    /// Why it was last reset or given up.
+    /// Why it was last reset, or why it failed for good.
     pub(crate) last_reset: Option<String>,
-    /// Why it is unhealthy, if it is.
     pub(crate) unhealthy: Option<String>,
 }
 
@@ -218,7 +206,7 @@ impl Project for AllPods {
     }
 }
 
-/// The owner by its UID; by its name in an AppWrapper, whose reset replaces the owner by another one of the same name.
+/// The owner's UID. Inside an AppWrapper the owner's name, because a reset recreates the owner under the same name.
 fn lasting(metadata: &Meta, owner: &Owner) -> String {
     match metadata.labels.get(MEMBER_LABEL) {
         Some(wrapper) => format!("{}/{wrapper} {} {}", metadata.namespace, owner.kind, owner.name),
@@ -259,7 +247,7 @@ pub(crate) fn brief(message: &str) -> String {
     message.chars().take(LONGEST_MESSAGE).collect()
 }
 
-/// The name that a person gave: pods of a Deployment belong to a ReplicaSet, and batch work comes in many Jobs.
+/// The name that a person chose. Pods of a Deployment belong to a ReplicaSet, and batch work consists of many Jobs.
 fn workload(metadata: &Meta, owner: Option<&Owner>) -> Workload {
     let label = |key: &str| metadata.labels.get(key).filter(|v| !v.is_empty());
     let named = label("app.kubernetes.io/name").or_else(|| label("app")).map(str::to_owned);
@@ -311,7 +299,6 @@ pub(crate) struct AppWrapperStatus {
     resets: Vec<WrapperReset>,
 }
 
-/// A condition with its message.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct ToldCondition {

@@ -1,7 +1,7 @@
-//! A recorded history, shown at any time of it.
+//! A recorded history that can be shown at any point in time.
 //!
-//! A [`Recording`] keeps what the page would have taken in, with its time. A [`Replay`] takes it in again, up to the time that a browser
-//! asks for: the page at that time is the one that somebody would have seen then.
+//! A [`Recording`] stores the inputs of the page with their times. A [`Replay`] applies them again up to the time that
+//! a browser requests, so the browser gets the page as it was at that time.
 
 use std::{
     collections::HashMap,
@@ -22,10 +22,9 @@ use crate::{
     world::{Caption, World, missing::Missing},
 };
 
-/// The curve of pods on unreachable nodes has so many points.
+/// The number of points on the curve of pods on unreachable nodes.
 const POINTS: i64 = 300;
 
-/// What the page took in at a time.
 #[derive(Clone, Debug)]
 enum Input {
     Node(Change<Node>),
@@ -37,24 +36,24 @@ enum Input {
     Missing(Missing),
 }
 
-/// A history while it happens.
+/// A history that is being recorded.
 #[derive(Debug, Default)]
 pub struct Recording {
     wrappers: AllAppWrappers,
     inputs: Vec<(Timestamp, Input)>,
-    /// The last verdict on each subject: only a change is kept.
+    /// The last verdict on each subject. Only changes are recorded.
     verdicts: HashMap<(String, &'static str), Report>,
     began: Timestamp,
     ended: Option<Timestamp>,
 }
 
 impl Recording {
-    /// An empty one. The policy tells how often an AppWrapper may be reset.
+    /// An empty recording. The policy has the retry limits of AppWrappers.
     pub fn new(policy: AppWrapperPolicy) -> Self {
         Self { wrappers: AllAppWrappers(policy), ..Self::default() }
     }
 
-    /// An object was written, or is gone. It is JSON, as the API has it.
+    /// Records that an object was written or deleted. `object` is the JSON of the API.
     pub fn object(&mut self, at: Timestamp, group: &str, resource: &str, is_gone: bool, object: &[u8]) {
         let input = match (group, resource) {
             ("", "nodes") => kept(&AllNodes, is_gone, object).map(Input::Node),
@@ -69,7 +68,7 @@ impl Recording {
         }
     }
 
-    /// The operator judged or did something.
+    /// Records a decision or action of the operator.
     pub fn notice(&mut self, at: Timestamp, notice: &Notice) {
         match notice {
             Notice::Judged { recovery, subject, report } => {
@@ -87,12 +86,12 @@ impl Recording {
         self.add(at, Input::Notice(notice.clone()));
     }
 
-    /// The history begins here; all before is how things stand then.
+    /// Starts the history. Everything before is its initial state.
     pub fn begin(&mut self, at: Timestamp) {
         self.began = at;
     }
 
-    /// The history is over, and this does not come back. What happens later is not kept.
+    /// Ends the history with the workloads that have not recovered. Nothing is recorded afterwards.
     pub fn end(&mut self, at: Timestamp, missing: &Overview) {
         self.add(at, Input::Missing(Missing::of(missing.clone())));
         self.ended = Some(at);
@@ -104,7 +103,6 @@ impl Recording {
         }
     }
 
-    /// The whole history.
     pub fn replay(self, story: Story) -> Replay {
         let Self { inputs: seen, began, ended, .. } = self;
         let ends = ended.or(seen.last().map(|(at, _)| *at)).map_or(0, |end| since(began, end));
@@ -120,7 +118,7 @@ impl Recording {
             );
         }
         inputs.extend(seen);
-        // A failure is told before what follows from it at the same time: this order is stable.
+        // The sort is stable, so a failure stays before its consequences at the same time.
         inputs.sort_by_key(|(at, _)| *at);
         let (changes, events, samples) = survey(&inputs, began, ends);
         let cursor = Mutex::default();
@@ -128,7 +126,7 @@ impl Recording {
     }
 }
 
-/// An object as the page keeps it. An object that cannot be read would not have been shown either.
+/// An object as the page keeps it. An object that does not parse would not have been shown either.
 fn kept<P: Project>(projection: &P, is_gone: bool, object: &[u8]) -> Option<Change<P::Kept>> {
     let wire: P::Wire = serde_json::from_slice(object).ok()?;
     if is_gone {
@@ -137,25 +135,22 @@ fn kept<P: Project>(projection: &P, is_gone: bool, object: &[u8]) -> Option<Chan
     projection.keep(wire).map(Change::Applied)
 }
 
-/// Milliseconds after the beginning. A time within a millisecond belongs to its end, so that whoever asks for that sees it.
+/// Milliseconds since the start, rounded up, so that a request for a time includes everything up to it.
 fn since(began: Timestamp, at: Timestamp) -> i64 {
     let nanoseconds = (at.as_nanosecond() - began.as_nanosecond()).max(0);
     i64::try_from((nanoseconds + 999_999) / 1_000_000).unwrap_or(i64::MAX)
 }
 
-/// What is told about a history besides the history itself.
+/// The description of a history.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Story {
-    /// Its title.
     pub title: String,
-    /// A sentence or two about it.
     pub text: String,
-    /// Everything that failed.
     pub episodes: Vec<Episode>,
-    /// Seconds of the history in a second of the viewer's, until the viewer chooses.
+    /// Seconds of the history per second of real time, until the viewer chooses.
     pub speed: f64,
-    /// True if an operator ran and told its verdicts.
+    /// Whether an operator ran and reported verdicts.
     #[serde(skip)]
     pub has_operator: bool,
 }
@@ -166,25 +161,24 @@ impl Story {
     }
 }
 
-/// A failure.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Episode {
-    /// When, in milliseconds after the beginning.
+    /// In milliseconds since the start.
     pub at: i64,
-    /// When it was over.
+    /// When it ended.
     pub until: Option<i64>,
-    /// Words for its beginning.
+    /// Shown when it begins.
     pub begins: String,
-    /// Words for its end.
+    /// Shown when it ends.
     pub is_over: String,
 }
 
-/// Where a page is in the history.
+/// A position in the history.
 #[derive(Debug, Default)]
 struct Cursor {
     world: World,
-    /// The first input that was not taken in.
+    /// The first input that is not applied yet.
     next: usize,
 }
 
@@ -203,7 +197,7 @@ impl Cursor {
         self.next += 1;
     }
 
-    /// Takes in all until a time, which is not before the time that it has reached.
+    /// Applies all inputs up to a time. The time must not be before the current position.
     fn reach(&mut self, inputs: &[(Timestamp, Input)], began: Timestamp, time: i64) {
         while let Some(input) = inputs.get(self.next).filter(|(at, _)| since(began, *at) <= time) {
             self.take_in(input);
@@ -211,7 +205,7 @@ impl Cursor {
     }
 }
 
-/// The times at which anything changes, those at which the timeline goes on, and the curve of pods on unreachable nodes.
+/// Returns the times of all changes, the times of new timeline entries, and the curve of pods on unreachable nodes.
 fn survey(
     inputs: &[(Timestamp, Input)],
     began: Timestamp,
@@ -241,7 +235,6 @@ fn survey(
     }
 }
 
-/// A history that can be looked at.
 #[derive(Debug)]
 pub struct Replay {
     story: Story,
@@ -251,7 +244,7 @@ pub struct Replay {
     changes: Vec<i64>,
     events: Vec<i64>,
     samples: Vec<(usize, usize)>,
-    /// Where the last browser was that asked. Going on from there is fast; going back begins anew.
+    /// The position of the last request. Going forward from there is fast. Going back starts from the beginning.
     cursor: Mutex<Cursor>,
 }
 
@@ -267,7 +260,6 @@ struct Outline<'a> {
 }
 
 impl Replay {
-    /// What is told about it.
     pub fn story(&self) -> &Story {
         &self.story
     }
@@ -282,17 +274,18 @@ impl Replay {
         self.ends
     }
 
-    /// Its length, its failures, and the times at which something happens, as JSON.
+    /// The length, the failures and the times of changes, as JSON.
     pub(crate) fn outline(&self) -> String {
         let Self { story, began, ends, changes, events, samples, .. } = self;
         let outline = Outline { story, began: began.as_millisecond(), ends: *ends, changes, events, samples };
-        // Strings, numbers and lists of them cannot fail to be written.
+        // Serializing strings, numbers and lists cannot fail.
         serde_json::to_string(&outline).unwrap_or_default()
     }
 
-    /// The page so many milliseconds after the beginning: what has changed since a version of an earlier answer, or all of it.
+    /// The page this many milliseconds after the start: the changes since the version of an earlier answer, or
+    /// everything.
     pub(crate) fn at(&self, time: i64, version: Option<u64>) -> String {
-        // A panic in between leaves a page that may be wrong in one place: better than none.
+        // After a panic in between, one part of the page may be wrong. That is better than no page.
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let reached = cursor.next.checked_sub(1).and_then(|last| self.inputs.get(last));
         if reached.is_some_and(|(at, _)| since(self.began, *at) > time) {
@@ -409,7 +402,7 @@ mod tests {
         assert_eq!(outline["events"], json!([10_000, 50_000, 70_000]), "{outline}");
         let samples = outline["samples"].as_array().unwrap();
         assert_eq!(samples.len(), 300);
-        // A point is the state at the end of its share of the time.
+        // A point shows the state at the end of its interval.
         assert_eq!(
             (&samples[148], &samples[149], &samples[209]),
             (&json!([0, 0]), &json!([2, 0]), &json!([0, 0]))

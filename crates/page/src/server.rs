@@ -1,4 +1,4 @@
-//! Serves the page: a few files, one stream of changes, and, in the demo only, requests that break or heal a node.
+//! Serves the page: static files, a stream of changes and, in the demo only, requests that break or heal a node.
 
 use std::{convert::Infallible, future::Future, net::IpAddr, sync::Arc, time::Duration};
 
@@ -32,7 +32,6 @@ use tokio::{
 
 use crate::{Page, replay::Replay};
 
-/// The page, file by file.
 const FILES: &[(&str, &str, &str)] = &[
     ("/", "text/html; charset=utf-8", include_str!("../assets/page.html")),
     ("/page.css", "text/css; charset=utf-8", include_str!("../assets/page.css")),
@@ -47,21 +46,21 @@ const FILES: &[(&str, &str, &str)] = &[
     ("/panels.js", "text/javascript; charset=utf-8", include_str!("../assets/panels.js")),
     ("/icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")),
 ];
-/// Nothing from elsewhere, nothing inline, and nobody may put the page into a frame.
+/// Nothing from other origins, nothing inline, and no framing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Changes within this time are sent together: a person sees no difference, and a storm is a few messages a second.
+/// Changes within this time are sent together. A person does not notice, and a burst becomes a few messages per second.
 const COALESCE: Duration = Duration::from_millis(100);
-/// A page of another site may set this header only after a CORS preflight, and we never allow it.
+/// A page of another site may set this header only after a CORS preflight, which this server never allows.
 const OURS: HeaderName = HeaderName::from_static("x-salvor-page");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// A fault that a person may cause on a node.
+/// A fault that a viewer may inject into a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// Switch it off.
     Crash,
-    /// Cut it off from the control plane. Its containers run on.
+    /// Cut it off from the control plane. Its containers keep running.
     Partition,
     /// End all its faults.
     Heal,
@@ -81,22 +80,19 @@ impl Fault {
 /// A click on the page.
 #[derive(Debug)]
 pub struct Wish {
-    /// The node's name.
     pub node: String,
-    /// The fault to cause.
     pub fault: Fault,
     /// Receives the outcome: done, or the reason why not.
     pub done: oneshot::Sender<Result<(), String>>,
 }
 
-/// The options with which a page is served.
 #[derive(Debug)]
 pub struct ServeOptions {
-    /// The receiver of wishes. Without it the page is read-only.
+    /// Receives the clicks. Without it the page is read-only.
     pub wishes: Option<mpsc::Sender<Wish>>,
-    /// Seconds of the cluster's time in a second of the viewer's.
+    /// Seconds of the cluster's time per second of real time.
     pub speed: f64,
-    /// True if an operator runs and sends verdicts.
+    /// Whether an operator runs and sends verdicts.
     pub has_operator: bool,
 }
 
@@ -108,26 +104,23 @@ impl Default for ServeOptions {
 
 struct Served {
     page: Page,
-    /// A history, in place of what happens now.
+    /// A recorded history to show instead of the live cluster.
     replay: Option<Replay>,
     options: ServeOptions,
-    /// Lets a browser that reconnects after a restart notice that its state is out of date.
+    /// Lets a browser that reconnects after a restart detect that its state is stale.
     epoch: i64,
     only_loopback: bool,
 }
 
 impl Page {
-    /// Serves the page until `stop` ends.
-    ///
-    /// # Errors
-    /// If the listener fails.
+    /// Serves the page until `stop` completes.
     pub async fn serve(
         self,
         listener: TcpListener,
         options: ServeOptions,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> std::io::Result<()> {
-        // A browser that keeps its stream open must not keep the process.
+        // An open stream of a browser must not keep the process running.
         tokio::select! {
             served = self.serve_forever(listener, options, None) => served,
             () = stop => Ok(()),
@@ -166,7 +159,7 @@ impl Page {
     }
 }
 
-/// Headers of every answer, and the check of every request to a page on loopback.
+/// Adds headers to every answer, and checks every request to a page on loopback.
 async fn guard(State(served): State<Arc<Served>>, request: Request, next: Next) -> Response {
     let mut response = if served.only_loopback && !is_addressed_locally(request.headers()) {
         refuse(StatusCode::MISDIRECTED_REQUEST, "this page is served to localhost only")
@@ -187,7 +180,8 @@ fn refuse(status: StatusCode, why: &'static str) -> Response {
     (status, format!("{why}\n")).into_response()
 }
 
-/// Another site can make its own name resolve to this machine. It cannot make a browser send this machine's address as Host.
+/// Another site can make its own name resolve to this machine. It cannot make a browser send this machine's address as
+/// Host.
 fn is_addressed_locally(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|h| h.to_str().ok()) else { return false };
     let Ok(authority) = host.parse::<Authority>() else { return false };
@@ -195,7 +189,7 @@ fn is_addressed_locally(headers: &HeaderMap) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// True if our own page made the request.
+/// Whether this page itself made the request.
 fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name: &HeaderName| headers.get(name).and_then(|h| h.to_str().ok());
     let same_origin = match (text(&ORIGIN), text(&HOST)) {
@@ -231,10 +225,7 @@ async fn wish(
 }
 
 impl Replay {
-    /// Serves the page of this history until `stop` ends.
-    ///
-    /// # Errors
-    /// If the listener fails.
+    /// Serves the page of this history until `stop` completes.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -269,7 +260,7 @@ async fn changes_at(
     at(&served, &time, Some(&version))
 }
 
-/// The state at a time, or what has changed since a version that this browser has.
+/// The state at a time, or the changes since the version that the browser has.
 fn at(served: &Served, time: &str, version: Option<&str>) -> Response {
     let Some(replay) = &served.replay else { return StatusCode::NOT_FOUND.into_response() };
     let ends = replay.ends();
@@ -297,7 +288,7 @@ struct Hello {
     can_wish: bool,
     speed: f64,
     has_operator: bool,
-    /// The page shows a history, at a time that the browser chooses.
+    /// Whether the page shows a history at a time that the browser chooses.
     replay: bool,
 }
 
@@ -309,11 +300,11 @@ async fn changes(State(served): State<Arc<Served>>, headers: HeaderMap) -> impl 
     Sse::new(stream(served, version)).keep_alive(KeepAlive::default())
 }
 
-/// The stream of differences for one browser.
+/// The stream of changes for one browser.
 fn stream(served: Arc<Served>, version: Option<u64>) -> impl Stream<Item = Result<Event, Infallible>> {
     enum Next {
         Hello,
-        /// The first difference is sent at once, even if it is empty, because it carries the time.
+        /// The first change is sent at once, even if it is empty, because it carries the time.
         First,
         Later,
     }
@@ -333,7 +324,7 @@ fn stream(served: Arc<Served>, version: Option<u64>) -> impl Stream<Item = Resul
                     let event = Event::default().event("hello").data(data);
                     return Some((Ok(event), (served, changed, version, Next::First)));
                 }
-                // In a replay each browser asks for the time that it shows.
+                // In a replay, each browser requests the time that it shows.
                 Next::First if served.replay.is_some() => std::future::pending().await,
                 Next::First => {}
                 Next::Later => {

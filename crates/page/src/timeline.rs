@@ -1,20 +1,19 @@
-//! The timeline: failures, Salvor's writes, and recovered pods, in the order in which they happened.
+//! The timeline: failures, Salvor's writes and recovered pods, in chronological order.
 
 use std::collections::VecDeque;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
-/// The newest moments are kept, this many.
+/// Only this many newest moments are kept.
 const KEPT: usize = 300;
-/// Equal things within this time are one moment, so that a lost zone is one line and not twenty.
+/// Equal occurrences within this time become one moment, so that a lost zone is one line instead of twenty.
 const TOGETHER: SignedDuration = SignedDuration::from_secs(5);
-/// A new thing may join one of this many newest moments.
+/// A new occurrence may join one of this many newest moments.
 const RECENT: usize = 6;
 /// A moment names at most this many subjects.
 const NAMED: usize = 4;
 
-/// The kind of a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
@@ -26,21 +25,20 @@ pub enum Kind {
     Stuck,
     /// Salvor wrote something.
     Did,
-    /// Pods that were lost run again elsewhere, or their replacements do.
+    /// Lost pods or their replacements run again.
     WorkBack,
-    /// Pods run again whose node is being repaired, or their replacements do.
+    /// Pods of a node under repair, or their replacements, run again.
     WorkMoved,
-    /// Nodes became sick by a repair policy, which tolerates it for a while.
+    /// Nodes became sick by a repair policy, and their toleration is running.
     Sick,
-    /// Nodes are past that time, and something holds or forbids their repair.
+    /// Nodes exceeded their toleration, and something blocks or forbids their repair.
     NotRepaired,
     /// Nodes are healthy again, with or without a repair.
     Healthy,
-    /// A node that was under repair is gone.
+    /// A node under repair was deleted.
     NodeGone,
     /// A new node replaces one that was under repair.
     Replaced,
-    /// AppWrappers became unhealthy.
     Unhealthy,
     /// AppWrappers are Running again after a reset.
     ResetOver,
@@ -48,27 +46,25 @@ pub enum Kind {
     Told,
 }
 
-/// One thing that happened, or several equal ones.
+/// One occurrence, or several equal ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Its number. Later moments have greater numbers.
+    /// Later moments have greater numbers.
     pub number: u64,
     /// The version of the page at which it last changed.
     pub(crate) version: u64,
     /// When it began.
     pub at: Timestamp,
-    /// Its kind.
     pub kind: Kind,
-    /// The zone, workload or action that all its subjects share.
+    /// The zone, workload or action that all subjects share.
     pub about: String,
-    /// The nodes or pods to which it happened.
+    /// The affected nodes or pods.
     pub subjects: Vec<String>,
-    /// The longest time for which one of the pods was not running.
+    /// The longest time that one of the pods was not running.
     pub away: Option<SignedDuration>,
 }
 
 impl Moment {
-    /// The moment as a sentence.
     pub fn text(&self) -> String {
         let count = self.subjects.len();
         let names = self.names();
@@ -138,7 +134,6 @@ impl Moment {
     }
 }
 
-/// The moments, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Timeline {
     moments: VecDeque<Moment>,
@@ -146,7 +141,7 @@ pub(crate) struct Timeline {
 }
 
 impl Timeline {
-    /// Adds a thing that happened. It joins a recent moment of the same kind and `about`.
+    /// Adds an occurrence. It joins a recent moment with the same kind and `about`.
     pub(crate) fn add(
         &mut self,
         version: u64,

@@ -1,5 +1,6 @@
-//! The state behind the page: nodes, pods, verdicts and the timeline. It is plain and synchronous. Changes go in. Differences
-//! since a version come out, so that a browser gets differences only, also if it asks seldom.
+//! The state behind the page: nodes, pods, verdicts and the timeline. It is synchronous and does no I/O. It takes
+//! changes and returns the differences since a version, so that a browser gets only differences, even if it asks
+//! rarely.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -26,21 +27,18 @@ mod shown;
 mod tests;
 mod wrappers;
 
-/// Deleted objects are remembered for browsers that do not know it yet, this many. A browser that missed more gets everything anew.
+/// The number of deletions that are kept for browsers. A browser that missed more gets the whole state again.
 const GONE_KEPT: usize = 20_000;
-/// A lost pod without a replacement after this time is not waited for any more: its owner was deleted or scaled down.
+/// After this time a lost pod is no longer expected to be replaced: its owner was deleted or scaled down.
 const LOST_KEPT: SignedDuration = SignedDuration::from_hours(1);
 
-/// The chapter of the demo that is shown.
+/// The current chapter of the demo.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Caption {
-    /// Its title.
     pub title: String,
-    /// Its text.
     pub text: String,
-    /// Its number, from 1.
+    /// Counts from 1.
     pub chapter: usize,
-    /// The number of chapters.
     pub chapters: usize,
 }
 
@@ -60,47 +58,44 @@ enum Gone {
 
 type VerdictKey = (String, &'static str);
 
-/// A pod whose work is to come back in another one.
+/// A pod whose replacement is expected.
 #[derive(Debug)]
 struct Lost {
-    /// The pod's UID.
     uid: String,
     node: String,
     at: Timestamp,
     why: Why,
 }
 
-/// Why work is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Unreachable,
     Repair,
 }
 
-/// Everything that is shown.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     version: u64,
     nodes: BTreeMap<String, Entry<(Node, Timestamp)>>,
-    /// In the order of their UIDs, so that one history gives one text.
+    /// Ordered by UID, so that the same history always serializes to the same text.
     pods: BTreeMap<String, Entry<Pod>>,
     pods_of: HashMap<String, BTreeSet<String>>,
     wrappers: BTreeMap<String, Entry<Followed>>,
     verdicts: BTreeMap<VerdictKey, Entry<Report>>,
     gone: VecDeque<(u64, Gone)>,
-    /// Deletions before this version are not remembered.
+    /// Deletions before this version are not kept.
     forgotten: u64,
     timeline: Timeline,
-    /// Work whose node became unreachable, or is being replaced.
+    /// Pods whose node became unreachable or is being replaced.
     lost: HashMap<String, VecDeque<Lost>>,
-    /// Nodes that are replaced, and the nodes that came for them; oldest first.
+    /// Replaced nodes and their replacements, oldest first.
     replacements: Option<Entry<VecDeque<Replacement>>>,
-    /// Everything that does not come back, if anybody looks for that.
+    /// All workloads that do not recover. `None` while no diagnosis runs.
     missing: Option<Entry<Missing>>,
     caption: Option<Entry<Caption>>,
     recovered: u64,
     leads: Option<bool>,
-    /// The words of the pause, if a person has paused Salvor.
+    /// The message of the pause, if a person paused Salvor.
     paused: Option<String>,
 }
 
@@ -168,7 +163,7 @@ impl World {
             Notice::Leads(leads) => {
                 self.leads = Some(leads);
                 if !leads {
-                    // Another replica judges from now on.
+                    // Another replica leads from now on.
                     for key in std::mem::take(&mut self.verdicts).into_keys() {
                         self.forget(Gone::Verdict(key));
                     }
@@ -209,7 +204,6 @@ impl World {
         self.timeline.add(self.version, now, Kind::Told, text, "", None);
     }
 
-    /// Another chapter begins.
     pub(crate) fn turn_page(&mut self, caption: Caption) {
         self.version += 1;
         self.caption = Some(Entry { version: self.version, value: caption });
@@ -243,7 +237,7 @@ impl World {
         }
     }
 
-    /// Marks the pods of a node as changed, when the node became unreachable or reachable.
+    /// Marks the pods of a node as changed after the node became unreachable or reachable.
     fn reconsider_pods_of(&mut self, node: &str, is_lost: bool, was_seen_before: bool, now: Timestamp) {
         for uid in self.pods_of.get(node).cloned().unwrap_or_default() {
             let Some(entry) = self.pods.get_mut(&uid) else { continue };
@@ -253,7 +247,8 @@ impl World {
                 continue;
             }
             let of_work = self.lost.entry(pod.work.clone()).or_default();
-            // A pod that is not being deleted goes on running, so it is not lost any more. A Terminating pod is replaced all the same.
+            // A pod that is not being deleted keeps running, so it is no longer lost. A Terminating pod is replaced
+            // anyway.
             let lives_on = !is_lost && pod.deleted.is_none();
             of_work.retain(|lost| {
                 (lost.uid != uid || !(lives_on || is_lost)) && now.duration_since(lost.at) < LOST_KEPT
@@ -274,7 +269,7 @@ impl World {
 
     fn put_pod(&mut self, mut pod: Pod, now: Timestamp) {
         let known = self.pods.get(&pod.uid).map(|known| &known.value);
-        // A finished pod stays finished, also if a kubelet that was unreachable reports an older phase.
+        // A finished pod stays finished, even if a kubelet that was unreachable reports an older phase.
         if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = known.map(|old| old.phase) {
             pod.phase = phase;
         }
@@ -314,7 +309,7 @@ impl World {
         }
         let (kind, since) = match lost.why {
             Why::Unreachable => (Kind::WorkBack, lost.at),
-            // A pod of a sick node that somebody else has deleted was not moved by a repair.
+            // The repair did not move a pod of a sick node that something else deleted.
             Why::Repair => match self.replaced_since(&lost.node) {
                 Some(began) => (Kind::WorkMoved, began),
                 None => return,
@@ -376,7 +371,7 @@ impl World {
         }
     }
 
-    /// True if anything that is shown has changed since a version.
+    /// Whether anything on the page has changed since a version.
     pub(crate) fn has_changed_since(&self, version: u64) -> bool {
         let newer = |other: u64| other > version;
         self.nodes.values().any(|it| newer(it.version))
@@ -390,13 +385,13 @@ impl World {
             || self.caption.as_ref().is_some_and(|it| newer(it.version))
     }
 
-    /// The pods on unreachable nodes that are not being deleted, and those that are stuck.
+    /// The number of pods on unreachable nodes that are not being deleted, and the number of stuck pods.
     pub(crate) fn tally(&self) -> (usize, usize) {
         let count = |state| self.pods.values().filter(|it| self.look(&it.value) == state).count();
         (count(PodState::Silent), count(PodState::Stuck))
     }
 
-    /// Everything that has changed since a version, as JSON. The whole state if that version is unknown.
+    /// All changes since a version, as JSON. Returns the whole state if the version is unknown.
     pub(crate) fn delta(&self, since: Option<u64>, now: Timestamp) -> String {
         let known = since.filter(|v| *v <= self.version && *v >= self.forgotten);
         let from = known.unwrap_or(0);
@@ -454,7 +449,7 @@ impl World {
                 .filter_map(|g| if let Gone::Verdict((s, r)) = g { Some((s.as_str(), *r)) } else { None })
                 .collect(),
         };
-        // Strings, numbers and lists of them cannot fail to be written.
+        // Serializing strings, numbers and lists cannot fail.
         serde_json::to_string(&delta).unwrap_or_default()
     }
 }
@@ -463,15 +458,13 @@ fn zone_name(zone: &str) -> String {
     if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
 }
 
-/// The state in which a pod is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum PodState {
     Pending,
     Running,
-    /// Its node is unreachable, so nobody knows whether it runs.
+    /// Its node is unreachable, so its real state is unknown.
     Silent,
-    /// Terminating.
     Ending,
     /// Terminating on an unreachable node: no kubelet can end it.
     Stuck,

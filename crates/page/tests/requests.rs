@@ -1,4 +1,4 @@
-//! The requests that the page accepts, and from whom.
+//! Which requests the page accepts, and from which origins.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -27,7 +27,7 @@ async fn with_wishes() -> Served {
     served(|wishes| ServeOptions { wishes: Some(wishes), ..ServeOptions::default() }).await
 }
 
-/// The head of the answer to a request of this first line and these headers.
+/// Returns the head of the answer.
 async fn ask(port: u16, line: &str, headers: &[&str]) -> String {
     let mut stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.unwrap();
     let request = format!("{line} HTTP/1.1\r\n{}\r\nContent-Length: 0\r\n\r\n", headers.join("\r\n"));

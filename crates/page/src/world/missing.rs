@@ -1,4 +1,4 @@
-//! Everything that does not come back, by root cause, as `salvor why --all` has it.
+//! All workloads that do not recover, grouped by root cause as in `salvor why --all`.
 
 use salvor_why::{NotSeen, Overview, Remedy, RootCause, Waiting};
 use serde::Serialize;
@@ -6,14 +6,14 @@ use serde::Serialize;
 use super::{Entry, World};
 use crate::objects::brief;
 
-/// A page shows so many root causes; the rest are counted.
+/// Further root causes are only counted.
 const MOST_CAUSES: usize = 6;
-/// Of each so many workloads are named.
+/// Workloads that are named per root cause.
 const MOST_WORKLOADS: usize = 4;
-/// Of what could not be seen so much is named.
+/// Unreadable objects that are named.
 const MOST_NOT_SEEN: usize = 4;
 
-/// The list, as short as it is shown.
+/// The list, shortened for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Missing {
@@ -33,7 +33,7 @@ struct Cause {
     root: RootCause,
     workloads: Vec<Waiting>,
     more_workloads: usize,
-    /// The first thing that can be done.
+    /// Only the first remedy is shown.
     remedy: Option<Remedy>,
 }
 
@@ -66,7 +66,7 @@ impl Missing {
 }
 
 impl World {
-    /// Takes in a new list; none if nobody looks any more.
+    /// Replaces the list. `None` if no diagnosis runs any more.
     pub(crate) fn hear_missing(&mut self, missing: Option<Missing>) {
         if self.missing.as_ref().map(|known| &known.value) == missing.as_ref() {
             return;

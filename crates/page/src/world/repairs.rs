@@ -1,4 +1,4 @@
-//! Nodes that are repaired: their states, and the nodes that come for those that are replaced.
+//! Nodes under repair: their states, and the new nodes that replace them.
 
 use std::collections::VecDeque;
 
@@ -11,14 +11,12 @@ use crate::{
     timeline::Kind,
 };
 
-/// So many replacements are kept.
 const KEPT: usize = 20;
 
-/// A node that is replaced.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Replacement {
-    /// The node that goes.
+    /// The old node.
     node: String,
     #[serde(skip)]
     uid: String,
@@ -26,9 +24,10 @@ pub(super) struct Replacement {
     pool: Option<String>,
     #[serde(serialize_with = "milliseconds")]
     began: Timestamp,
-    /// The node that came for it, as far as anybody can tell: the next new one of its pool. It may come before the other goes.
+    /// The new node, as far as it can be identified: the next new node of the pool. It may appear before the old node
+    /// is gone.
     by: Option<String>,
-    /// When the last of these happened.
+    /// When the last of these changes happened.
     #[serde(serialize_with = "milliseconds")]
     at: Timestamp,
 }
@@ -38,9 +37,10 @@ fn milliseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S
 }
 
 impl World {
-    /// Tells what changes about the repair of a node. A node that was not seen before has no news, but may be a replacement.
+    /// Adds changes of a node's repair to the timeline. A node that is seen for the first time adds nothing, but may be
+    /// a replacement.
     pub(super) fn follow_repair(&mut self, before: Option<Node>, node: &Node, now: Timestamp) {
-        // Another node may have come under the same name, between two lists.
+        // Between two lists, another node may have registered under the same name.
         let before = match before {
             Some(old) if old.uid != node.uid => {
                 self.node_went(&old, now);
@@ -59,7 +59,7 @@ impl World {
             self.take_back(node);
         }
         let Some(repair) = &node.repair else { return };
-        // Its policy is named where the node's repair is shown.
+        // The page already shows the policy next to the node's repair.
         let message = match repair.message.split_once(": ") {
             Some((policy, why)) if policy.starts_with("policy ") => why,
             _ => &repair.message,
@@ -69,7 +69,7 @@ impl World {
             RepairState::Blocked | RepairState::Vetoed => (Kind::NotRepaired, message),
             RepairState::Repaired => (Kind::Healthy, "healthy again after a repair"),
             RepairState::Recovered => (Kind::Healthy, "healthy again by itself"),
-            // The writes of the repair are in the timeline.
+            // The timeline already has the writes of the repair.
             RepairState::Rebooting => return,
             RepairState::Repairing => return self.lose_work_of(&node.name, now),
         };
@@ -90,7 +90,7 @@ impl World {
         known.version = self.version;
     }
 
-    /// The node is not replaced after all: its pods run on, unless they end already.
+    /// The node is not replaced after all. Its pods keep running unless they are already terminating.
     fn take_back(&mut self, node: &Node) {
         if let Some(known) = &mut self.replacements {
             known.value.retain(|it| it.uid != node.uid);
@@ -99,7 +99,6 @@ impl World {
         self.keep_work_of(&node.name);
     }
 
-    /// A node is gone.
     pub(super) fn node_went(&mut self, node: &Node, now: Timestamp) {
         let Some(known) = &mut self.replacements else { return };
         let Some(replacement) = known.value.iter_mut().find(|it| it.uid == node.uid) else { return };
@@ -110,7 +109,7 @@ impl World {
         self.timeline.add(self.version, now, Kind::NodeGone, "", &node.name, None);
     }
 
-    /// A node is Ready: the replacement of one, if it was created after the repair of that had begun.
+    /// A node became Ready. It replaces another if it was created after that node's repair began.
     fn node_is_ready(&mut self, node: &Node, now: Timestamp) {
         let (Some(known), Some(created)) = (&mut self.replacements, node.created) else { return };
         if known.value.iter().any(|it| it.by.as_ref() == Some(&node.name)) {
@@ -128,7 +127,8 @@ impl World {
         self.timeline.add(self.version, now, Kind::Replaced, &old, &node.name, Some(away));
     }
 
-    /// A pod that ran is deleted. On a sick node that may be the beginning of its repair, which the node tells only later.
+    /// A running pod is being deleted. On a sick node this may be the start of its repair, which the node reports only
+    /// later.
     pub(super) fn work_ends(&mut self, pod: &Pod, now: Timestamp) {
         let node = pod.node.as_ref().and_then(|node| self.nodes.get(node)).map(|entry| &entry.value.0);
         let Some(node) = node
@@ -143,13 +143,12 @@ impl World {
         }
     }
 
-    /// When the replacement of a node began, if it is replaced.
     pub(super) fn replaced_since(&self, node: &str) -> Option<Timestamp> {
         let all = &self.replacements.as_ref()?.value;
         all.iter().rev().find(|it| it.node == node).map(|it| it.began)
     }
 
-    /// The pods of a node that is being replaced will run elsewhere.
+    /// The pods of a node that is being replaced are expected to run elsewhere.
     fn lose_work_of(&mut self, node: &str, now: Timestamp) {
         self.lost.retain(|_, of_work| {
             of_work.retain(|lost| now.duration_since(lost.at) < LOST_KEPT);

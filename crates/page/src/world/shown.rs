@@ -1,4 +1,4 @@
-//! What a browser is told, as JSON.
+//! The JSON that browsers receive.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ pub(super) struct Delta<'a> {
     pub(super) gone_verdicts: Vec<(&'a str, &'a str)>,
 }
 
-// By reference, because `serde` asks so.
+// `serde` requires a reference.
 fn is_false(value: &bool) -> bool {
     !value
 }

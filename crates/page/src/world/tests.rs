@@ -94,7 +94,7 @@ fn a_node_that_comes_back_in_time_has_lost_nothing() {
     world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
     world.hear_nodes(node("n1", true), second(10));
     world.hear_nodes(node("n1", false), second(20));
-    // Another pod for the same index, for whatever reason, replaces nothing that was lost.
+    // A new pod for the same index does not replace a pod that was never lost.
     world.hear_pods(pod("p2", 0, "n1", "Running", false), second(30));
     assert_eq!(texts(&world), ["Node n1 is unreachable", "Node n1 is reachable again"]);
 }
@@ -149,7 +149,7 @@ fn a_browser_is_told_differences_only() {
     assert_eq!(news["pods"].as_array().unwrap().len(), 1);
     assert_eq!(news["gonePods"], json!(["p1"]));
     assert_eq!(news.get("reset"), None);
-    // A version from another life of the server is not known here.
+    // A version of an earlier server process is unknown here.
     assert_eq!(delta(&world, Some(world.version() + 1))["reset"], true);
 }
 
@@ -212,7 +212,7 @@ fn a_pause_is_shown_until_it_is_over() {
     let mut world = World::default();
     assert_eq!(delta(&world, None)["paused"], json!(null));
     let said = "paused by jane since 2026-11-16T03:00:00Z: network work";
-    // Every recovery says it.
+    // Every recovery reports the pause.
     for _ in 0..3 {
         world.hear_operator(Notice::Paused(Some(said.to_owned())), second(0));
     }
@@ -346,7 +346,7 @@ fn work_of_an_app_wrapper_comes_back_in_another_job_of_the_same_name() {
     assert_eq!(texts(&world)[1], "simulation-0 is Running again, 40 s after its node became unreachable");
 }
 
-/// A node of pool gpu, with this state of its repair. Each is older than the repair, but gpu-3 and gpu-4.
+/// A node of pool gpu with this state of its repair. All except gpu-3 and gpu-4 are older than the repair.
 fn repaired_node(name: &str, uid: &str, ready: &str, repair: Option<(&str, &str)>) -> Change<Node> {
     let created = if name >= "gpu-3" { "1970-01-01T00:01:20Z" } else { "1970-01-01T00:00:00Z" };
     let mut conditions = vec![json!({ "type": "Ready", "status": ready })];
@@ -381,7 +381,7 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
     assert_eq!(shown, json!({ "state": "Waiting", "message": message, "since": 70_000 }));
     world.hear_nodes(sick("Waiting"), second(20));
     world.hear_nodes(sick("Blocked"), second(70));
-    // The pod is deleted before the node tells that it is being replaced.
+    // The pod is deleted before the node reports that it is being replaced.
     world.hear_pods(pod("p1", 0, "gpu-1", "Running", true), second(71));
     world.hear_nodes(sick("Repairing"), second(72));
     let seen = world.version() - 1;
@@ -389,7 +389,7 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
     world.hear_pods(Change::Gone("p1".into()), second(75));
     world.hear_nodes(Change::Gone("u1".into()), second(80));
     assert_eq!(delta(&world, Some(seen))["replacements"][0]["by"], json!(null));
-    // It registers first, and is Ready later. Another node that becomes Ready meanwhile is nobody's replacement.
+    // It registers first and becomes Ready later. Another node that becomes Ready in between is not a replacement.
     world.hear_nodes(repaired_node("gpu-3", "u3", "False", None), second(100));
     world.hear_nodes(repaired_node("gpu-2", "u2", "False", None), second(101));
     world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(102));
@@ -411,7 +411,7 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
     assert_eq!((&news["replacements"], &news["recovered"]), (&expected, &json!(1)));
 }
 
-/// Karpenter launches as soon as a pod waits, while the old machine ends.
+/// Karpenter launches a node as soon as a pod is pending, while the old machine is still terminating.
 #[test]
 fn the_new_node_may_come_before_the_old_one_goes() {
     let mut world = World::default();
@@ -437,9 +437,9 @@ fn a_node_that_is_healthy_before_its_repair_keeps_its_work() {
     {
         world.hear_nodes(node(reason), second(10 * at as i64));
     }
-    // Another pod of the same index, for whatever reason, replaces nothing.
+    // A new pod for the same index does not replace a pod that was never lost.
     world.hear_pods(pod("p2", 0, "gpu-1", "Running", false), second(100));
-    // A node that goes for another reason than a repair is replaced by nobody.
+    // A node that disappears without a repair has no replacement.
     world.hear_nodes(Change::Gone("u1".into()), second(110));
     world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(120));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! AppWrappers: the phase of each, its resets, and what happens to it.
+//! AppWrappers: their phases, their resets, and the timeline entries about them.
 
 use std::collections::HashSet;
 
@@ -10,13 +10,13 @@ use serde::Serialize;
 use super::{Entry, Gone, World};
 use crate::{objects::AppWrapper, timeline::Kind};
 
-/// An AppWrapper, and what of its past matters to somebody who looks on.
+/// An AppWrapper, with the part of its history that is shown.
 #[derive(Debug)]
 pub(super) struct Followed {
     wrapper: AppWrapper,
-    /// Since when it is in its phase, as far as was seen.
+    /// When it entered its phase, as far as the page saw it.
     since: Timestamp,
-    /// When the reset began that is not over yet.
+    /// When the unfinished reset began.
     reset: Option<Timestamp>,
 }
 
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// The cluster does not serve AppWrappers any more, or not to us.
+    /// The cluster no longer serves AppWrappers, or denies access to them.
     pub(crate) fn forget_wrappers(&mut self) {
         if self.wrappers.is_empty() {
             return;
@@ -101,7 +101,7 @@ pub(super) struct WrapperShown<'a> {
     uid: &'a str,
     namespace: &'a str,
     name: &'a str,
-    /// As the API has it; empty if nobody has looked at it yet.
+    /// As in the API. Empty if the controller has not reconciled it yet.
     phase: &'a Phase,
     since: i64,
     retries: i32,

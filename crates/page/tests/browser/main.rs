@@ -1,4 +1,4 @@
-//! The page in a real browser.
+//! Tests of the page in a real browser.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -153,7 +153,7 @@ async fn the_keyboard_reaches_everything() {
     browser.press(Key::Right).await;
     browser.press(Key::Right).await;
     assert_eq!(focus().await, "a-3");
-    // The map is one stop: from any node, Tab leaves it.
+    // The map is a single tab stop: Tab leaves it from any node.
     browser.press(Key::Enter).await;
     browser.until("the node is shown", "!document.querySelector('#node').hidden").await;
     assert_eq!(focus().await, "a-3");
@@ -249,12 +249,12 @@ async fn app_wrappers_are_shown_with_phase_resets_and_what_is_waited_for() {
     browser.look(WIDE).await;
     browser.open(&stage.url()).await;
     browser.until("the node is shown", "document.querySelector('.node') !== null").await;
-    // The cluster does not know AppWrappers, and the page shows no trace of them.
+    // The cluster does not serve AppWrappers, and the page does not mention them.
     assert_eq!(browser.value("document.querySelector('#wrappers').hidden").await, true);
 
     stage.define_wrappers().await;
     stage.add_wrapper("simulation").await;
-    // The page asks again after a while.
+    // The page polls for the CRD.
     browser
         .until("it is shown", "document.querySelector('#wrappers .Other em')?.textContent === 'New'")
         .await;
@@ -396,7 +396,7 @@ async fn a_thousand_nodes_and_ten_thousand_pods_are_shown_and_keep_changing() {
                  document.querySelectorAll('.node .pod.running').length === 10000";
     browser.until("all are shown", shown).await;
     assert_eq!(text_of(&browser, "[data-count='running'] b").await, "10,000");
-    // A change reaches the page although there is so much of it.
+    // A change reaches the page despite its size.
     stage.page.tell("still here");
     browser.until("a change is shown", "document.querySelector('#happened .told') !== null").await;
     let frame: Value = browser

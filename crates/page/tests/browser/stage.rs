@@ -1,4 +1,4 @@
-//! A page on loopback, fed by an embedded cluster or by canned lists, with a person who makes wishes.
+//! A page on loopback that shows an embedded cluster or canned lists, and accepts clicks.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 impl Stage {
     /// A page of an empty embedded cluster.
     pub(crate) async fn open() -> Self {
-        // Owners are made up here, and must not be missed.
+        // The pods' owners do not exist, so this cluster must not garbage-collect.
         let settings = Settings { start: Timestamp::now(), ..Settings::default() };
         Self::of(Cluster::new(settings).client()).await
     }
@@ -56,7 +56,7 @@ impl Stage {
         format!("http://127.0.0.1:{}/", self.port)
     }
 
-    /// Looks for everything that does not come back from now on, as in a cluster without Salvor.
+    /// Starts diagnoses of the whole cluster, as in a cluster without Salvor.
     pub(crate) fn look_for_missing(&self) {
         let (page, client) = (self.page.clone(), self.client.clone());
         tokio::spawn(async move {
@@ -64,7 +64,6 @@ impl Stage {
         });
     }
 
-    /// A Job that somebody has suspended.
     pub(crate) async fn add_suspended_job(&self, name: &str) {
         let pod = json!({ "restartPolicy": "Never", "containers": [{ "name": "main", "image": "main" }] });
         let job = json!({ "metadata": { "name": name },
@@ -77,7 +76,7 @@ impl Stage {
         self.client.request_text(request.unwrap()).await.unwrap();
     }
 
-    /// As Salvor tells it on a node.
+    /// Sets the repair condition as Salvor does.
     pub(crate) async fn tell_repair(&self, node: &str, reason: &str, message: &str) {
         let condition = json!({ "type": "SalvorRepair", "status": "False", "reason": reason, "message": message,
             "lastHeartbeatTime": Timestamp::now().to_string(), "lastTransitionTime": Timestamp::now().to_string() });
@@ -86,7 +85,7 @@ impl Stage {
         nodes.patch_status(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// The same page, without a way to make wishes.
+    /// The same page without a receiver of clicks.
     pub(crate) async fn serve_read_only(&self) -> String {
         format!("http://127.0.0.1:{}/", serve(self.page.clone(), ServeOptions::default()).await)
     }
@@ -107,14 +106,14 @@ impl Stage {
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(ready)).await.unwrap();
     }
 
-    /// As the control plane does when a node is not heard of any more.
+    /// Taints the node as the control plane does when heartbeats stop.
     pub(crate) async fn lose_node(&self, name: &str) {
         let taint = json!({ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" });
         let patch = Patch::Merge(json!({ "spec": { "taints": [taint] } }));
         Api::<Node>::all(self.client.clone()).patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// A pod of a StatefulSet, that runs.
+    /// A running pod of a StatefulSet.
     pub(crate) async fn add_pod(&self, name: &str, node: &str) {
         let pod = json!({
             "metadata": { "name": name, "ownerReferences": [{
@@ -135,14 +134,14 @@ impl Stage {
         self.pods().delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
     }
 
-    /// Makes the cluster know AppWrappers.
+    /// Installs the CRD of AppWrappers.
     pub(crate) async fn define_wrappers(&self) {
         let definition: Value = serde_saphyr::from_str(salvor_api::crds::APPWRAPPER).unwrap();
         self.send(Request::post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions"), &definition)
             .await;
     }
 
-    /// An AppWrapper that nobody runs.
+    /// An AppWrapper without a controller.
     pub(crate) async fn add_wrapper(&self, name: &str) {
         let job = json!({ "apiVersion": "batch/v1", "kind": "Job", "metadata": { "name": name } });
         let wrapper = json!({
@@ -153,7 +152,7 @@ impl Stage {
         self.send(Request::post(WRAPPERS), &wrapper).await;
     }
 
-    /// As its controller does.
+    /// Writes the status as the controller does.
     pub(crate) async fn set_wrapper_status(&self, name: &str, status: &Value) {
         let request = Request::patch(format!("{WRAPPERS}/{name}/status"));
         let request = request.header("content-type", "application/merge-patch+json");
@@ -183,12 +182,11 @@ async fn serve(page: Page, options: ServeOptions) -> u16 {
     port
 }
 
-/// A cluster of one node, one pod and one AppWrapper, which no real server would let be called so.
+/// A cluster of one node, one pod and one AppWrapper, with names that no real API server accepts.
 pub(crate) fn canned(node: &Value, pod: &Value, wrapper: &Value) -> Client {
     lists(json!([node]), json!([pod]), json!([wrapper]))
 }
 
-/// Many nodes, with so many pods on each.
 pub(crate) fn crowd(nodes: usize, pods_each: usize) -> Client {
     let name = |n: usize| format!("node-{n:04}");
     let node = |n: usize| {
@@ -213,7 +211,7 @@ pub(crate) fn crowd(nodes: usize, pods_each: usize) -> Client {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers lists, and watches on which nothing ever happens.
+/// Answers lists, and watches without events.
 fn lists(nodes: Value, pods: Value, wrappers: Value) -> Client {
     let answer = move |request: Request<kube::client::Body>| {
         let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
