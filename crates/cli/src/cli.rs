@@ -102,7 +102,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Reads the command line. As a plugin of kubectl, `kubectl-salvor`, it is called `kubectl salvor` in all help texts.
+    /// Parses the command line. As the kubectl plugin `kubectl-salvor`, all help texts call it `kubectl salvor`.
     pub(crate) fn read() -> Self {
         let program = std::env::args_os().next().map(PathBuf::from).unwrap_or_default();
         let mut command = Self::command();
@@ -137,7 +137,7 @@ impl Cli {
     }
 }
 
-/// True if kubectl would start a program of this name as the plugin `salvor`.
+/// Whether kubectl starts a program of this name as the plugin `salvor`.
 fn is_plugin(program: &Path) -> bool {
     program.file_stem().is_some_and(|name| name == "kubectl-salvor")
 }

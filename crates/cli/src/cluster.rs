@@ -1,4 +1,4 @@
-//! Which cluster to talk to, and as whom.
+//! Chooses the cluster and the user, as kubectl does.
 
 use std::env;
 use std::ffi::OsStr;
@@ -26,24 +26,24 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// Reads the configuration. Nothing is sent yet.
+    /// Loads the configuration. Sends no request yet.
     pub(crate) async fn load(&self) -> Result<Cluster, ClusterError> {
         let source = Source::find(self.kubeconfig.as_deref());
         Cluster::load_as(&source, self.context.as_deref(), self.user.as_deref()).await
     }
 }
 
-/// Where a client's configuration is found.
+/// Where the client configuration comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// These files, merged as kubectl does.
     Kubeconfig(Vec<PathBuf>),
-    /// The service account of the pod that we run in.
+    /// The service account of this pod.
     InCluster,
 }
 
 impl Source {
-    /// The flag, else `KUBECONFIG`, else the file in the home directory if there is one, else the pod's service account.
+    /// The flag, else `KUBECONFIG`, else the file in the home directory if it exists, else the pod's service account.
     pub(crate) fn find(flag: Option<&Path>) -> Self {
         let default = env::home_dir().map(|home| home.join(".kube").join("config"));
         Self::choose(flag, env::var_os("KUBECONFIG").as_deref(), default.filter(|path| path.exists()))
@@ -65,14 +65,13 @@ impl Source {
     }
 }
 
-/// A cluster that we know how to talk to.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) config: kube::Config,
     pub(crate) origin: Origin,
 }
 
-/// Where a configuration came from, as a person finds it again.
+/// The origin of a configuration, as shown to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Kubeconfig { files: String, context: Option<String> },
@@ -94,7 +93,6 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why there is no cluster to talk to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
     #[error("cannot read kubeconfig {}: {problem}", path.display())]
@@ -121,12 +119,12 @@ impl From<ClusterError> for CliError {
 }
 
 impl Cluster {
-    /// Reads the configuration. Nothing is sent yet.
+    /// Loads the configuration. Sends no request yet.
     pub(crate) async fn load(source: &Source) -> Result<Self, ClusterError> {
         Self::load_as(source, None, None).await
     }
 
-    /// The same with another context than the current one, and as somebody else.
+    /// The same with another context, and impersonating another user.
     pub(crate) async fn load_as(
         source: &Source,
         context: Option<&str>,
@@ -141,9 +139,9 @@ impl Cluster {
         if let Some(user) = user {
             config.auth_info.impersonate = Some(user.to_owned());
         }
-        // A refused write must come back at once: retries are counted and spaced by the executor.
+        // A refused write must fail at once: the executor counts and spaces the retries.
         config.default_retry = false;
-        // A quiet watch is not a dead one; its own age limit tells them apart.
+        // A quiet watch is not a dead one. Its own staleness limit distinguishes them.
         config.read_timeout = None;
         config
             .headers
@@ -151,13 +149,12 @@ impl Cluster {
         Ok(Self { config, origin })
     }
 
-    /// A client for it.
     pub(crate) fn client(&self) -> Result<kube::Client, ClusterError> {
         kube::Client::try_from(self.config.clone())
             .map_err(|source| ClusterError::Client { origin: self.origin.clone(), source: Box::new(source) })
     }
 
-    /// The error for a server that answers with a refusal.
+    /// The error for a server that refuses the request.
     pub(crate) fn refused(&self, status: &kube::core::Status) -> ClusterError {
         ClusterError::Refused {
             server: self.config.cluster_url.to_string(),
@@ -166,7 +163,6 @@ impl Cluster {
         }
     }
 
-    /// The error for a server that does not answer.
     pub(crate) fn unreachable(&self, problem: String) -> ClusterError {
         ClusterError::Unreachable {
             server: self.config.cluster_url.to_string(),
@@ -199,7 +195,7 @@ async fn from_files(
     }
 }
 
-/// As kubectl, skips files of a list that are not there, unless none is.
+/// Like kubectl, skips files of a list that do not exist, unless none exists.
 fn read(paths: &[PathBuf]) -> Result<Kubeconfig, (&Path, KubeconfigError)> {
     let any = paths.iter().any(|path| path.exists());
     let present = paths.iter().filter(|path| !any || path.exists());
@@ -208,7 +204,7 @@ fn read(paths: &[PathBuf]) -> Result<Kubeconfig, (&Path, KubeconfigError)> {
     })
 }
 
-/// The first line only: after it, errors of YAML show the file, and in the file are credentials.
+/// Only the first line: the following lines of a YAML error quote the file, which contains credentials.
 fn without_excerpt(error: &KubeconfigError) -> String {
     story(error).lines().next().unwrap_or_default().to_owned()
 }

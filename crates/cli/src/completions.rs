@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use crate::error::CliError;
 use crate::output;
 
-/// kubectl asks a program of this name to complete the arguments of its plugin.
+/// kubectl runs a program of this name to complete the arguments of its plugin.
 const PLUGIN_SCRIPT: &str = "#!/bin/sh
 # Completes `kubectl salvor`. Put it on the PATH as kubectl_complete-salvor, beside kubectl-salvor, and make it executable.
 exec kubectl-salvor __complete \"$@\"
@@ -51,7 +51,7 @@ pub(crate) fn execute(args: &CompletionsArgs, mut salvor: clap::Command) -> Resu
     output::print(&String::from_utf8_lossy(&script))
 }
 
-/// Answers kubectl: a candidate per line with its description, and what the shell is to do besides.
+/// Answers kubectl: one candidate per line with its description, then a directive for the shell.
 pub(crate) fn complete(args: &CompleteArgs, mut salvor: clap::Command) -> Result<(), CliError> {
     salvor.build();
     let (candidates, then) = candidates(&salvor, &args.words);
@@ -62,10 +62,10 @@ pub(crate) fn complete(args: &CompleteArgs, mut salvor: clap::Command) -> Result
     output::print(&(lines.collect::<String>() + &format!(":{}\n", then as u8)))
 }
 
-/// What the shell does after the candidates, by the numbers that kubectl has for it.
+/// What the shell does after the candidates, as kubectl's numeric directives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// It offers files, if there are no candidates.
+    /// Offer files if there are no candidates.
     Files = 0,
     Nothing = 4,
 }
@@ -114,7 +114,6 @@ fn candidates(salvor: &clap::Command, words: &[String]) -> (Vec<(String, String)
     (found, then)
 }
 
-/// The spellings of a flag.
 fn flags_of(flag: &Arg) -> Vec<String> {
     let long = flag.get_long().map(|long| format!("--{long}"));
     long.into_iter().chain(flag.get_short().map(|short| format!("-{short}"))).collect()
@@ -124,7 +123,7 @@ fn takes_next_word(flag: &Arg) -> bool {
     flag.get_action().takes_values() && !flag.is_require_equals_set()
 }
 
-/// The values of an argument that begin like a word.
+/// The values of an argument that start with `word`.
 fn values(argument: &Arg, before: &str, word: &str) -> (Vec<(String, String)>, Then) {
     let known = argument.get_possible_values();
     let known = known.iter().filter(|value| !value.is_hide_set() && value.get_name().starts_with(word));
@@ -135,7 +134,6 @@ fn values(argument: &Arg, before: &str, word: &str) -> (Vec<(String, String)>, T
     (found, if is_file { Then::Files } else { Then::Nothing })
 }
 
-/// The first line of a help text.
 fn help(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default().lines().next().unwrap_or_default().to_owned()
 }
@@ -164,9 +162,9 @@ mod tests {
             ("completions kube", vec!["kubectl".to_owned()], Then::Nothing),
             ("config check x", nothing.clone(), Then::Files),
             ("run --config ", nothing.clone(), Then::Files),
-            // A value is not taken for a command.
+            // The value of a flag is not mistaken for a command.
             ("why --context run --ou", vec!["--output".to_owned()], Then::Nothing),
-            // A switch takes no value from the next word.
+            // A switch does not consume the next word.
             ("manifests --dry-run --skip", vec!["--skip-crds".to_owned()], Then::Nothing),
             ("nothing-like-that", nothing.clone(), Then::Nothing),
             ("why --no-such=x", nothing, Then::Nothing),

@@ -55,7 +55,7 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
     }
 }
 
-/// Settings that are right in themselves, but by which nothing will happen: what they are about is switched off.
+/// Valid settings without effect, because the feature that they belong to is switched off.
 fn without_effect(configuration: &Configuration) -> Vec<String> {
     let mut idle = Vec::new();
     for entry in recoveries() {
@@ -88,7 +88,7 @@ fn without_effect(configuration: &Configuration) -> Vec<String> {
     idle
 }
 
-/// The settings that are not at their defaults, in the shape of the file.
+/// The settings that differ from the defaults, in the structure of the file.
 pub(crate) fn changes(configuration: &Configuration) -> Map<String, Value> {
     let as_json = |configuration| serde_json::to_value(configuration).unwrap_or_default();
     difference(as_json(configuration), &as_json(&Configuration::default()))

@@ -1,4 +1,4 @@
-//! `salvor docs`: the reference pages that are generated from the code.
+//! `salvor docs`: generates the reference pages from the code.
 
 use std::fmt::Write;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crate::error::CliError;
 use crate::manifests::chart;
 
-/// The width of help on the page, whatever terminal it is generated in.
+/// Fixed, so that the page does not depend on the terminal.
 const HELP_WIDTH: usize = 100;
 
 #[derive(Debug, clap::Args)]
@@ -64,7 +64,7 @@ fn describe(page: &mut String, command: &clap::Command) {
     let title = command.get_bin_name().unwrap_or(command.get_name());
     let help = command.clone().render_long_help().to_string();
     let help: Vec<_> = help.trim_end().lines().map(str::trim_end).collect();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write!(page, "\n## `{title}`\n\n```text\n{}\n```\n", help.join("\n"));
     for inner in command.get_subcommands() {
         if !inner.is_hide_set() && inner.get_name() != "help" {

@@ -1,4 +1,4 @@
-//! `salvor doctor`: whether a cluster and an installation fit each other, before and after installing. It only reads.
+//! `salvor doctor`: checks before and after installing whether a cluster and Salvor fit each other. It only reads.
 
 mod actors;
 mod at_start;
@@ -31,7 +31,7 @@ use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
 use crate::{logging, manifests};
 
-/// The exit code when nothing is worse than a warning. One is for errors and for a check that fails, two for wrong usage.
+/// The exit code if warnings are the worst finding. 1 means errors or a failed check, 2 means wrong usage.
 const WARNINGS: u8 = 3;
 
 #[derive(Debug, clap::Args)]
@@ -78,16 +78,15 @@ pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-/// How much is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Everything, all pods included.
+    /// Everything, including all pods.
     Everything,
-    /// Only what can be an error: a few requests besides those for rights.
+    /// Only checks that can find errors: a few requests in addition to those for rights.
     Errors,
 }
 
-/// Looks at a cluster as an installation with this configuration would find it.
+/// Examines a cluster from the view of an installation with this configuration.
 async fn examine(
     cluster: &Cluster,
     configuration: &Configuration,

@@ -1,4 +1,4 @@
-//! Everything that can end a command, told at the edge as one story.
+//! The errors that can end a command.
 
 use std::error::Error;
 use std::io;
@@ -10,13 +10,12 @@ use salvor_api::GoDuration;
 use salvor_api::config::ConfigError;
 use salvor_operator::{EvictError, ExplainError, PauseError, RunError};
 
-/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    /// The command line or an environment variable is to blame.
+    /// The command line or an environment variable is wrong.
     #[error(transparent)]
     Usage(Box<dyn Error + Send + Sync>),
-    /// A command's own error.
+    /// An error of the command itself.
     #[error(transparent)]
     Command(Box<dyn Error + Send + Sync>),
     #[error("cannot read the configuration {} (from {named_by}): {source}", path.display())]
@@ -31,7 +30,7 @@ pub(crate) enum CliError {
     #[error("{} cannot be imported: {problem}", path.display())]
     Import {
         path: PathBuf,
-        /// The field, its value and what would be right.
+        /// The field, its value and a correct form.
         problem: String,
     },
     #[error(transparent)]
@@ -41,19 +40,19 @@ pub(crate) enum CliError {
     #[error("{cluster}: {source}")]
     Explain {
         source: ExplainError,
-        /// Where was asked.
+        /// Where the request was sent.
         cluster: String,
     },
     #[error("{cluster}: {source}")]
     Why {
         source: salvor_why::WhyError,
-        /// Where was asked.
+        /// Where the request was sent.
         cluster: String,
     },
     #[error("{cluster}: {source}")]
     Evict {
         source: EvictError,
-        /// Where was asked.
+        /// Where the request was sent.
         cluster: String,
     },
     #[error(
@@ -61,7 +60,7 @@ pub(crate) enum CliError {
     )]
     NodeAlive {
         node: String,
-        /// The sign that it is alive.
+        /// The sign of life of the node.
         alive: String,
     },
     #[error(
@@ -75,7 +74,7 @@ pub(crate) enum CliError {
     #[error("{cluster}: {source}")]
     Pause {
         source: PauseError,
-        /// Where was asked.
+        /// Where the request was sent.
         cluster: String,
     },
     #[error("--reason is {length} bytes long: write at most {longest}")]
@@ -91,7 +90,7 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// 2 if the command line or an environment variable is to blame, as clap does; otherwise 1.
+    /// 2 if the command line or an environment variable is wrong, as clap does; otherwise 1.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),

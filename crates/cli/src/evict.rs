@@ -1,4 +1,4 @@
-//! `salvor evict`: for the person at 3 a.m. with a machine that is off and work that must go on elsewhere.
+//! `salvor evict`: for an operator on call whose machine is off and whose workloads must move now.
 
 mod render;
 
@@ -21,11 +21,11 @@ use crate::error::CliError;
 use crate::logging;
 use crate::output::{self, Form};
 
-/// The progress is read this often.
+/// How often the progress is read.
 const PERIOD: Duration = Duration::from_millis(500);
-/// After this many readings without a beginning, a hint is printed.
+/// After this many reads without a start of the eviction, a hint is printed.
 const PATIENCE: u32 = 20;
-/// The exit code after an interrupt, as shells have it.
+/// The exit code after SIGINT, by the convention of shells.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
@@ -56,7 +56,7 @@ pub(crate) struct EvictArgs {
     cluster: ClusterArgs,
 }
 
-/// A node's name, without the kind that kubectl puts before it.
+/// A node's name, without the kind that kubectl prefixes.
 fn node(text: &str) -> Result<String, Infallible> {
     let name = text.split_once('/').filter(|(kind, _)| ["node", "nodes", "no"].contains(kind));
     Ok(name.map_or(text, |(_, name)| name).to_owned())
@@ -90,7 +90,7 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         if let Some(alive) = &survey.alive {
             return Err(CliError::NodeAlive { node: args.node.clone(), alive: alive.clone() });
         }
-        // From here on an interrupt must say what stays behind.
+        // From here on, an interrupt must report what stays on the node.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
         if !args.yes && (!survey.requested || args.despite_zone_outage) {
             let consents = tokio::select! {
@@ -126,12 +126,12 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         }
         Ok(if last.end == Some(End::Finished) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     });
-    // Whoever was asked may never answer, and is not waited for.
+    // A pending prompt blocks a thread forever, so the runtime does not wait for it.
     runtime.shutdown_background();
     outcome
 }
 
-/// Who would act on the request, by what the operator publishes.
+/// Which operator would act on the request, as the leader's Lease reports.
 async fn operator(config: &kube::Config) -> String {
     let running = InCluster::read(config.clone(), &LeaderElection::default()).await;
     let published = running.published.and_then(|published| published.configuration);
@@ -143,7 +143,7 @@ async fn operator(config: &kube::Config) -> String {
     }
 }
 
-/// The user and host that run this command, to be written on the object.
+/// The user and host that run this command, for the record on the object.
 pub(crate) fn person() -> String {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let name = variable("USER").or_else(|| variable("LOGNAME")).unwrap_or_else(|| "somebody".to_owned());
@@ -170,7 +170,7 @@ async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliErro
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-/// Shows the progress until the eviction has ended.
+/// Shows the progress until the eviction ends.
 async fn follow(
     desk: &EvictionDesk,
     survey: &Survey,
@@ -205,7 +205,7 @@ async fn follow(
     }
 }
 
-/// Leaves the bar as it is.
+/// Ends the line of the progress bar.
 fn end_line(moving: bool) {
     if moving {
         output::talk("\n");

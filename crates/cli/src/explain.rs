@@ -1,4 +1,4 @@
-//! `salvor explain`: Salvor's verdict on an object now, and the reasons.
+//! `salvor explain`: Salvor's current verdict on an object, and the reasons.
 
 mod render;
 
@@ -18,7 +18,6 @@ use crate::logging;
 use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
 
-/// The short names of kinds.
 const SHORT: [(&str, &str); 3] = [("po", "pod"), ("no", "node"), ("aw", "appwrapper")];
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +32,7 @@ pub(crate) struct ExplainArgs {
     subject: Option<ExplainedObject>,
 }
 
-/// An object to explain. Its kind is a subcommand, one for each kind that a recovery has verdicts on.
+/// An object to explain. Each kind that a recovery decides about is a subcommand.
 #[derive(Debug)]
 struct ExplainedObject {
     kind: &'static ObjectKind,
@@ -54,7 +53,7 @@ impl clap::Subcommand for ExplainedObject {
                 object.value_name("NAME").help("Its name").value_parser(without_namespace)
             };
             let explain = Options::augment_args(Command::new(kind.word).arg(object));
-            // Last, because the options have a line of their own about themselves.
+            // Set last, because the flattened options would overwrite it with their own description.
             command.subcommand(explain.about(kind.title))
         })
     }
@@ -74,7 +73,7 @@ impl FromArgMatches for ExplainedObject {
             let kind = explained_kinds().into_iter().find(|kind| kind.word == word)?;
             Some((kind, matches.get_one::<ObjectName>(kind.word)?.clone(), matches))
         });
-        // The parser demands both, so this is for somebody who calls it without the parser.
+        // The parser requires both, so this only happens without the parser.
         let (kind, object, matches) =
             found.ok_or_else(|| clap::Error::new(clap::error::ErrorKind::MissingSubcommand))?;
         Ok(Self { kind, object, options: Options::from_arg_matches(matches)? })
@@ -122,7 +121,7 @@ impl From<NotAName> for CliError {
     }
 }
 
-/// A kind by any of the names that kubectl has for it, and a name.
+/// A kind by any of kubectl's names for it, and a name.
 fn kind_and_name(text: &str) -> Result<(&'static ObjectKind, String), NotAName> {
     let (word, name) = text.split_once('/').ok_or(NotAName::NoKind)?;
     if word.is_empty() || name.is_empty() || name.contains('/') {
@@ -159,7 +158,7 @@ fn without_namespace(text: &str) -> Result<ObjectName, NotAName> {
     Ok(ObjectName { namespace: None, name: text.into() })
 }
 
-/// The object with its namespace; in that of the context where nothing else names one and `anywhere` allows it.
+/// The object with its namespace. Uses the namespace of the context if nothing else names one and `anywhere` allows it.
 fn placed(
     kind: &ObjectKind,
     object: &ObjectName,
@@ -189,7 +188,7 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
     };
     let flag = options.namespace.as_deref();
     if !as_in_kubectl {
-        // Told before anything is read.
+        // Reports a missing namespace before anything is read.
         placed(kind, &object, flag, None)?;
     }
     let mut configuration = options.judging.load()?;

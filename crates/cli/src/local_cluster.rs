@@ -1,4 +1,4 @@
-//! `salvor cluster`: a cluster in memory, for tests; and `salvor cluster fault`, which makes its nodes fail.
+//! `salvor cluster`: an in-memory cluster for tests. `salvor cluster fault` makes its nodes fail.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::error::CliError;
 use crate::run::listen_for_signals;
 use crate::settings::page_address;
 
-/// Requests are answered one by one; the rest of the work is TLS.
+/// Requests are answered one by one. The rest of the work is TLS.
 const WORKER_THREADS: usize = 2;
 
 #[derive(Debug, clap::Args)]
@@ -73,7 +73,7 @@ struct FaultArgs {
     kubeconfig: Option<PathBuf>,
 }
 
-/// Kubernetes itself supports no more.
+/// The limit of Kubernetes itself.
 const MOST_NODES: usize = 5_000;
 
 fn number_of_nodes(text: &str) -> Result<usize, String> {
@@ -89,7 +89,7 @@ fn whole_number(text: &str, least: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("write a whole number from {least} to {MOST_NODES}"))
 }
 
-/// Shorter, the nodes would do nothing but renew their leases; longer, nobody waits for a test.
+/// With a shorter period the nodes would only renew their Leases. A longer one is useless for tests.
 fn grace_period(text: &str) -> Result<Duration, String> {
     let duration: GoDuration = text.parse().map_err(|error: ParseGoDurationError| error.to_string())?;
     let (least, most) = (Duration::from_secs(1), Duration::from_secs(24 * 3600));
@@ -100,7 +100,6 @@ fn grace_period(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The loops of a list, or none.
 #[derive(Debug, Clone)]
 struct ChosenLoops(BTreeSet<Loop>);
 
@@ -115,7 +114,6 @@ impl FromStr for ChosenLoops {
     }
 }
 
-/// The reason why the cluster cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LocalClusterError {
     #[error(transparent)]
@@ -127,7 +125,7 @@ pub(crate) enum LocalClusterError {
     #[error("{cluster}: {source}")]
     Fault {
         source: FaultError,
-        /// The address that was asked.
+        /// Where the request was sent.
         cluster: String,
     },
 }
@@ -155,21 +153,20 @@ pub(crate) fn execute(args: LocalClusterArgs) -> Result<ExitCode, CliError> {
 }
 
 async fn run(args: StartArgs) -> Result<ExitCode, CliError> {
-    // Heard from the first moment on: many nodes take a while, and a file that was written is also removed.
+    // Listens for signals from the start: many nodes take a while, and the kubeconfig file must still be removed.
     let mut signals = listen_for_signals().map_err(CliError::Start)?;
     let running = tokio::select! {
         running = start(args) => running?,
         _ = signals.recv() => return Ok(ExitCode::SUCCESS),
     };
     signals.recv().await;
-    // A second signal does not wait for anything.
+    // A second signal exits without waiting.
     tokio::select! {
         () = running.stop() => Ok(ExitCode::SUCCESS),
         Some(signal) = signals.recv() => Ok(ExitCode::from(signal.exit_code())),
     }
 }
 
-/// A cluster that is being served.
 struct Running {
     cluster: LocalCluster,
     server: Server,
@@ -226,7 +223,7 @@ fn options(grace: Duration, loops: BTreeSet<Loop>) -> Options {
     }
 }
 
-/// Two clusters on one machine should not have the same UIDs.
+/// Two clusters on one machine should not share UIDs.
 fn seed() -> u64 {
     let nanoseconds = Timestamp::now().as_nanosecond().to_le_bytes();
     let low = u64::from_le_bytes(std::array::from_fn(|index| nanoseconds[index]));
@@ -238,23 +235,23 @@ fn count(number: usize, what: &str) -> String {
 }
 
 fn say(text: &str) {
-    // A missing reader changes nothing.
+    // A missing reader is not an error.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// The kubeconfig on disk. One in a file of our own choice is removed at the end.
+/// The kubeconfig file. It is removed at the end if Salvor chose its path.
 pub(crate) struct KubeconfigFile {
     path: PathBuf,
     is_ours: bool,
 }
 
 impl KubeconfigFile {
-    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes it for its owner's eyes only, and in one step: whoever waits for the file never sees half of it.
+    /// Writes the file readable only by its owner, and atomically: a process that waits for the file never reads half
+    /// of it.
     pub(crate) fn write(chosen: Option<&Path>, text: &str) -> Result<Self, LocalClusterError> {
         let is_ours = chosen.is_none();
         let path = chosen.map_or_else(
@@ -274,7 +271,7 @@ impl KubeconfigFile {
         match written {
             Ok(()) => Ok(Self { path, is_ours }),
             Err(source) => {
-                // The file may never have been created.
+                // The file may not exist.
                 let _ = fs::remove_file(&draft);
                 Err(LocalClusterError::Kubeconfig { path, source })
             }
@@ -285,7 +282,7 @@ impl KubeconfigFile {
 impl Drop for KubeconfigFile {
     fn drop(&mut self) {
         if self.is_ours {
-            // Somebody may have removed it already.
+            // The file may already have been removed.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -14,10 +14,10 @@ use crate::settings::InvalidVariable;
 
 const VARIABLE: &str = "SALVOR_LOG";
 
-/// Logs every failed request, which is also returned to us and told with its why.
+/// This target logs every failed request. The caller gets the same error and logs it with its context.
 const TELLS_TWICE: &str = "kube_client::client::builder";
 
-/// Starts logging; `SALVOR_LOG` has the last word on what is logged.
+/// Starts logging. `SALVOR_LOG` overrides the level.
 pub(crate) fn start(format: LogFormat, otherwise: LevelFilter) -> Result<(), InvalidVariable> {
     let filter = filter(env::var(VARIABLE).ok().as_deref(), otherwise)?;
     let lines = fmt::layer().with_writer(io::stderr);
@@ -25,7 +25,7 @@ pub(crate) fn start(format: LogFormat, otherwise: LevelFilter) -> Result<(), Inv
         LogFormat::Text => lines.with_ansi(wants_colour()).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    // Only a second start could fail, and there is none.
+    // This could only fail on a second call, and there is none.
     let _ = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The `salvor` command: runs the operator, explains its verdicts, and writes what installs it.
+//! The `salvor` command: runs the operator, explains its verdicts, and prints the manifests that install it.
 
 mod cli;
 mod cluster;
@@ -23,8 +23,8 @@ mod why;
 
 use std::process::ExitCode;
 
-/// A storm is thousands of objects that come, are read and go. The C library's allocator keeps what it had once: seen with
-/// two threads, a quarter more in all after the benchmark of Jobs, for a little more CPU.
+/// A failure storm allocates and frees thousands of objects. The C library's allocator keeps memory it once used: with
+/// two threads it kept a quarter more after the Job benchmark, and took slightly more CPU.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

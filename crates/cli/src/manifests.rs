@@ -1,4 +1,4 @@
-//! `salvor manifests`: what installs Salvor, with rights for the enabled recoveries only.
+//! `salvor manifests`: prints the objects that install Salvor, with rights only for the enabled recoveries.
 
 pub(crate) mod chart;
 mod memory;
@@ -16,7 +16,6 @@ use crate::error::CliError;
 use crate::output;
 use crate::settings::{JudgingArgs, Loaded};
 
-/// The longest name of a namespace.
 const LONGEST_NAMESPACE: usize = 63;
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +33,6 @@ pub(crate) struct ManifestsArgs {
     judging: JudgingArgs,
 }
 
-/// Why a configuration cannot be installed in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ManifestsError {
     #[error(
@@ -57,7 +55,7 @@ pub(crate) enum ManifestsError {
     Config(#[from] ConfigError),
 }
 
-/// The help of the flag that other commands have, too: here it has no default.
+/// Changes the help of the flag, which has no default here, unlike in other commands.
 pub(crate) fn names_recoveries(argument: clap::Arg) -> clap::Arg {
     if argument.get_id() != "controllers" {
         return argument;
@@ -68,7 +66,7 @@ pub(crate) fn names_recoveries(argument: clap::Arg) -> clap::Arg {
     )
 }
 
-/// Nobody has said which recoveries are to be installed. An installation gets no rights that nobody has asked for.
+/// No recovery is named. An installation gets only the rights that were requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no recovery is named, and nothing is installed that is not: add --controllers with one or more of {}, such as \
@@ -88,13 +86,12 @@ impl From<ManifestsError> for CliError {
     }
 }
 
-/// An installation: all that the objects are made of.
+/// The input of all objects of an installation.
 #[derive(Clone, Debug)]
 struct Installation {
     namespace: String,
     image: String,
     configuration: Configuration,
-    /// The webhooks.
     webhooks: Vec<Webhook>,
 }
 
@@ -137,7 +134,7 @@ impl Installation {
     }
 }
 
-/// Each right that an installation with this configuration needs, and who needs it.
+/// Each right that an installation with this configuration needs, and which part of Salvor needs it.
 pub(crate) fn rights(configuration: &Configuration) -> Vec<(String, Right)> {
     rbac::needed(configuration, &webhooks_in_effect(configuration))
 }

@@ -1,7 +1,7 @@
-//! Standard output is data, standard error is talk.
+//! Standard output is for data, standard error for messages.
 //!
-//! Much of both was written by others: names, messages and annotations of objects, and what a Lease says. A terminal obeys what it is shown, so
-//! all of it is cleaned here, and here alone.
+//! Both contain text of other people: names, messages and annotations of objects, and the content of a Lease. A
+//! terminal executes escape sequences, so all text is cleaned here, and only here.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -19,8 +19,8 @@ pub(crate) enum Form {
     Json,
 }
 
-/// A text without what steers a terminal: control characters other than ends of lines and tabs, and characters that turn the direction of
-/// writing, so that a text looks like another one.
+/// Removes what controls a terminal: control characters other than newlines and tabs, and characters that change the
+/// writing direction, which can disguise a text.
 pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     let steers = |c: char| {
         (c.is_control() && !matches!(c, '\n' | '\t'))
@@ -29,17 +29,17 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains(steers) { Cow::Owned(text.replace(steers, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// Text from an object, on one line, so that it cannot pass for several lines of ours.
+/// Joins the lines of a text, so that it cannot imitate several lines of output.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if text.contains('\n') { Cow::Owned(text.replace('\n', " ")) } else { Cow::Borrowed(text) }
 }
 
-/// Writes data. A reader that has seen enough, such as `head`, is not an error.
+/// Writes data. A reader that closes the pipe, such as `head`, is not an error.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     write_out(&clean(text))
 }
 
-/// The same on an empty screen.
+/// Clears the screen first.
 pub(crate) fn print_anew(text: &str) -> Result<(), CliError> {
     write_out(&format!("\x1b[H\x1b[2J{}", clean(text)))
 }
@@ -52,28 +52,27 @@ fn write_out(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Says on standard error what went wrong.
+/// Prints an error to standard error.
 pub(crate) fn complain(error: &CliError) {
-    // There is nobody left to tell if this fails.
+    // If this fails, there is no other place to report it.
     let _ = writeln!(io::stderr().lock(), "salvor: {}", clean(&story(error)));
 }
 
-/// Says something on standard error that is no error.
+/// Prints a remark to standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "salvor: {}", clean(text));
 }
 
-/// Says something on standard error as it is, with its end of line.
+/// Prints a text to standard error unchanged. It brings its own newline.
 pub(crate) fn talk(text: &str) {
     let _ = io::stderr().lock().write_all(clean(text).as_bytes());
 }
 
-/// The same in place of the line that was there.
+/// Overwrites the current line on standard error.
 pub(crate) fn talk_over(line: &str) {
     let _ = write!(io::stderr().lock(), "\r\x1b[K{}", clean(line));
 }
 
-/// A value as YAML.
 pub(crate) fn yaml(value: &serde_json::Value) -> Result<String, CliError> {
     serde_saphyr::to_string(value).map_err(|error| CliError::Output(io::Error::other(error)))
 }

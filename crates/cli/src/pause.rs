@@ -1,4 +1,4 @@
-//! `salvor pause` and `salvor resume`: the switch that stops everything, without a restart.
+//! `salvor pause` and `salvor resume`: stop all actions and continue, without a restart.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,7 +17,7 @@ use crate::evict::person;
 use crate::settings::JudgingArgs;
 use crate::{logging, output};
 
-/// A longer reason would not fit an annotation, an event and a line on the page.
+/// A longer reason would not fit into an annotation, an event and a line of the page.
 const LONGEST_REASON: usize = 500;
 
 #[derive(Debug, clap::Args)]
@@ -95,7 +95,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-/// Does something in the cluster, and prints the outcome.
+/// Runs an action in the cluster and prints the outcome.
 fn at(
     place: &Place,
     what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), PauseError>,

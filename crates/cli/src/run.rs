@@ -1,4 +1,4 @@
-//! `salvor run`: the operator, until it is told to stop.
+//! `salvor run`: runs the operator until a signal.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::error::CliError;
 use crate::settings::{JudgingArgs, ServingArgs};
 use crate::{doctor, logging};
 
-/// A person at a terminal should not wait longer than this to learn that the server is not there.
+/// A person at a terminal should not wait longer for an unreachable server.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// The page's list of everything that does not come back is made anew at most this often, and only while somebody looks.
+/// The shortest period between two diagnoses for the page. They run only while a browser has it open.
 const LOOK_FOR_MISSING: Duration = Duration::from_secs(5);
 
 #[derive(Debug, clap::Args)]
@@ -46,8 +46,8 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
     logging::start(configuration.log_format, LevelFilter::INFO)?;
     let source = Source::find(args.kubeconfig.as_deref());
     end_on_panic();
-    // The work is waiting for the API server. With a second thread for it a storm took a fifth more CPU and was not faster.
-    // (Election and health have a thread of their own, which does next to nothing.)
+    // The operator mostly waits for the API server. With a second thread, a storm took a fifth more CPU and was not
+    // faster. The leader election and health checks have their own thread, which is almost idle.
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let ending = runtime.block_on(async {
         let signals = listen_for_signals().map_err(CliError::Start)?;
@@ -55,7 +55,7 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
         let operator = operate(&source, configuration, shutdown.clone());
         until_stopped(operator, signals, &shutdown).await
     });
-    // Whatever is still blocked somewhere must not hold the process up.
+    // A blocked task must not delay the exit.
     runtime.shutdown_background();
     Ok(match ending {
         Ok(Ending::Clean) => ExitCode::SUCCESS,
@@ -63,7 +63,7 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
             tracing::warn!(signal = signal.name(), "second signal: stopping without cleaning up");
             ExitCode::from(signal.exit_code())
         }
-        // A log line and not plain text: whoever reads the logs must find it there.
+        // A log line instead of plain text, so that it appears in the logs.
         Err(error) => {
             tracing::error!("{}", story(&error));
             error.exit_code()
@@ -71,8 +71,8 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-/// A panic in one task, or on one thread, must not leave a process that holds the lease and does half of its work. Release
-/// builds end at a panic anyway.
+/// A panic of one task or thread must not leave a process that holds the Lease and does half of its work. Release
+/// builds abort on panic anyway.
 fn end_on_panic() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -88,8 +88,8 @@ async fn operate(
 ) -> Result<(), CliError> {
     let cluster = Cluster::load(source).await?;
     if cluster.origin != Origin::InCluster {
-        // In a pod the server is sure to come back, and the operator waits for it better than a pod that is restarted at
-        // ever longer intervals. A person with a wrong kubeconfig should hear of it.
+        // In a pod the server will come back, and waiting is better than restarts with growing backoff. A person with a
+        // wrong kubeconfig should get an error.
         match shutdown.run_until_cancelled(first_answer(&cluster)).await {
             Some(answer) => answer?,
             None => return Ok(()),
@@ -113,7 +113,7 @@ async fn operate(
     Ok(())
 }
 
-/// Serves a page that only shows, for as long as the operator runs.
+/// Serves a read-only page while the operator runs.
 async fn show_page(
     configuration: &Configuration,
     client: kube::Client,
@@ -142,8 +142,8 @@ async fn show_page(
     Ok(notices)
 }
 
-/// Keeps the page's list of everything that does not come back. It has a thread of its own: in a large cluster the rules take a
-/// while, and recoveries must not wait for somebody's page.
+/// Keeps the page's list of unrecovered workloads up to date. It has its own thread: in a large cluster the rules take
+/// a while, and recoveries must not wait for the page.
 fn look_for_missing(
     page: &Page,
     client: kube::Client,
@@ -173,7 +173,6 @@ async fn first_answer(cluster: &Cluster) -> Result<(), ClusterError> {
     }
 }
 
-/// A signal that asks us to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StopSignal {
     Interrupt,
@@ -195,7 +194,7 @@ impl StopSignal {
         }
     }
 
-    /// As a shell reports a process that the signal ended.
+    /// The exit code that a shell reports for this signal.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -214,16 +213,15 @@ pub(crate) fn listen_for_signals() -> io::Result<mpsc::Receiver<StopSignal>> {
     Ok(signals)
 }
 
-/// The way in which the operator ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// The operator finished its work.
     Clean,
-    /// A second signal came.
+    /// A second signal arrived.
     Forced(StopSignal),
 }
 
-/// Runs the operator. The first signal stops it gracefully, the second at once.
+/// Runs the operator. The first signal stops it gracefully, the second immediately.
 async fn until_stopped(
     operator: impl Future<Output = Result<(), CliError>>,
     mut signals: mpsc::Receiver<StopSignal>,

@@ -1,4 +1,5 @@
-//! Where a setting comes from: a flag beats an environment variable beats the file beats the default.
+//! Merges the sources of a setting: flags override environment variables, which override the file, which overrides the
+//! defaults.
 
 use std::env;
 use std::ffi::OsString;
@@ -41,7 +42,7 @@ impl JudgingArgs {
         }
     }
 
-    /// Whether the caller says anything about how to judge. Otherwise what runs in the cluster counts.
+    /// Whether the caller gives any configuration. Otherwise the configuration of the running operator applies.
     pub(crate) fn is_given(&self) -> bool {
         const VARIABLES: [&str; 4] =
             ["SALVOR_CONFIG", "SALVOR_CONTROLLERS", "SALVOR_FEATURE_GATES", "SALVOR_DRY_RUN"];
@@ -52,12 +53,12 @@ impl JudgingArgs {
             || VARIABLES.iter().any(|name| env::var_os(name).is_some_and(|value| !value.is_empty()))
     }
 
-    /// The configuration for a command that has no more flags than these.
+    /// The configuration for a command without further flags.
     pub(crate) fn load(&self) -> Result<Configuration, CliError> {
         Ok(self.load_with_source()?.configuration)
     }
 
-    /// The same, with who chose its recoveries.
+    /// The same, and whether the list of recoveries was set.
     pub(crate) fn load_with_source(&self) -> Result<Loaded, CliError> {
         load(self.config.as_deref(), &self.overrides())
     }
@@ -81,7 +82,7 @@ pub(crate) struct ServingArgs {
 }
 
 impl ServingArgs {
-    /// The configuration for a process that judges and serves.
+    /// The configuration for a process that decides and serves.
     pub(crate) fn load(&self, judging: &JudgingArgs) -> Result<Configuration, CliError> {
         let flags = Overrides {
             leader_elect: self.leader_elect,
@@ -94,15 +95,14 @@ impl ServingArgs {
     }
 }
 
-/// A configuration, and who chose its recoveries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) configuration: Configuration,
-    /// True if a flag, a variable or the file has the list of recoveries, and false if it is the default.
+    /// Whether a flag, a variable or the file sets the list of recoveries.
     pub(crate) names_controllers: bool,
 }
 
-/// The settings of a layer above the file. Everything else stays as the file has it.
+/// The settings of a layer above the file. All others come from the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Overrides {
     feature_gates: FeatureGates,
@@ -132,7 +132,7 @@ impl Overrides {
         below
     }
 
-    /// Reads the environment variables; one that is empty counts as not set.
+    /// Reads the environment variables. An empty variable counts as not set.
     fn from_variables(variable: &dyn Fn(&'static str) -> Option<OsString>) -> Result<Self, InvalidVariable> {
         fn read<T>(
             variable: &dyn Fn(&'static str) -> Option<OsString>,
@@ -164,7 +164,6 @@ impl Overrides {
     }
 }
 
-/// An environment variable with a value that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value:?} cannot be used: {problem}")]
 pub(crate) struct InvalidVariable {
@@ -197,12 +196,11 @@ fn load(config_flag: Option<&Path>, flags: &Overrides) -> Result<Loaded, CliErro
     Ok(Loaded { configuration: merge(flags, &variables, file.configuration), names_controllers })
 }
 
-/// Reads a configuration file that was named by a flag, a variable or an argument.
 pub(crate) fn read_file(path: &Path, named_by: &'static str) -> Result<Configuration, CliError> {
     Ok(read_with_source(path, named_by)?.configuration)
 }
 
-/// Reads a file once: it may be a pipe.
+/// Reads the file only once, because it may be a pipe.
 fn read_with_source(path: &Path, named_by: &'static str) -> Result<Loaded, CliError> {
     let text = fs::read_to_string(path).map_err(|source| CliError::ReadConfig {
         path: path.into(),
@@ -274,7 +272,7 @@ mod tests {
         config::parse(&text).unwrap()
     }
 
-    /// The setting that a test checks, of a merged configuration.
+    /// The setting under test in a merged configuration.
     fn seen(setting: &str, configuration: &Configuration) -> String {
         match setting {
             "gate" => configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy).to_string(),
@@ -287,7 +285,8 @@ mod tests {
         }
     }
 
-    /// One setting: how each layer sets it, and what is seen with no layer, the file, the variable too, the flag too.
+    /// One setting: how each layer sets it, and the result with no layer, then with the file, the variable and the flag
+    /// added.
     struct Layers {
         setting: &'static str,
         file: &'static str,
@@ -370,7 +369,7 @@ mod tests {
             ];
             let seen = merged.each_ref().map(|merged| seen(case.setting, merged));
             assert_eq!(seen, case.seen, "{}", case.setting);
-            // A layer also reaches past layers that say nothing.
+            // A layer also applies if the layers below set nothing.
             let past = merge(&flag, &none, Configuration::default());
             assert_eq!(super::tests::seen(case.setting, &past), case.seen[3]);
         }

@@ -1,4 +1,4 @@
-//! `salvor uninstall`: takes everything of Salvor's off the objects of a cluster, before Salvor itself is removed.
+//! `salvor uninstall`: removes all marks of Salvor from the objects of a cluster, before Salvor itself is removed.
 
 mod api;
 mod hold;
@@ -29,10 +29,10 @@ use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
 use crate::{evict, logging};
 
-/// An object that changes meanwhile is tried so often. API servers forget a webhook a moment after it was deleted.
+/// Retries after conflicts. API servers also keep calling a webhook for a moment after it was deleted.
 const TRIES: u32 = 6;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// So many workloads in the way are named.
+/// Limits how many blocking workloads are named.
 const NAMED: usize = 5;
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +65,7 @@ pub(crate) fn execute(args: &UninstallArgs) -> Result<ExitCode, CliError> {
     let report = runtime.block_on(async {
         let cluster = args.cluster.load().await?;
         let api = Api::open(&cluster)?;
-        // Without this answer there is nothing to look at.
+        // Without this answer there is nothing to check.
         let now = api.now().await.map_err(|error| cluster.unreachable(told(&error)))?;
         let runs_appwrappers = given && configuration.controllers.enabled(Controller::AppWrapper);
         let report = Report { dry_run: !args.yes, ..Report::default() };
@@ -92,22 +92,20 @@ struct Uninstall<'a> {
     args: &'a UninstallArgs,
     api: Api,
     configuration: Configuration,
-    /// True if Salvor is known to run AppWrappers in this cluster.
+    /// Whether Salvor is known to run AppWrappers in this cluster.
     runs_appwrappers: bool,
-    /// The Lease of the election as it was read.
+    /// The Lease of the leader election as it was read.
     lease: Option<Value>,
     hold: Option<Hold>,
     report: Report,
 }
 
-/// How an object is looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Look {
-    /// What would be done is noted, and what is in the way.
+    /// Records what would be done and what blocks it.
     Plan,
-    /// It is done.
     Act,
-    /// What is still there has failed.
+    /// A mark that is still there counts as failed.
     Check,
 }
 
@@ -120,7 +118,7 @@ impl Uninstall<'_> {
         )
     }
 
-    /// Reads the Lease, and refuses while somebody leads, here or in another namespace.
+    /// Reads the Lease, and refuses while an operator leads, here or in another namespace.
     async fn find_lease(&mut self, now: jiff::Timestamp) {
         let election = self.configuration.leader_election.clone();
         let what = format!("Lease {}/{}", election.lease_namespace, election.lease_name);
@@ -168,7 +166,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// Looks at everything, and notes what is in the way.
+    /// Checks everything, and records what blocks the removal.
     async fn look(&mut self) {
         let namespace = &self.configuration.leader_election.lease_namespace;
         let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/salvor");
@@ -225,7 +223,7 @@ impl Uninstall<'_> {
                 }
             }
         }
-        // First: without an operator, writes that they are asked about would be refused.
+        // First, because without an operator the API server would refuse the writes that the webhooks check.
         self.webhooks(Look::Act).await;
         for carrier in Carrier::ALL {
             self.sweep(carrier, Look::Act).await;
@@ -237,7 +235,7 @@ impl Uninstall<'_> {
         self.end_lease().await;
     }
 
-    /// The Lease goes last, and only if all else is gone: until then no operator can lead.
+    /// Deletes the Lease last, and only if everything else is removed. Until then no operator can lead.
     async fn end_lease(&mut self) {
         let Some(hold) = self.hold.take() else {
             self.check_for_new_leader().await;
@@ -255,7 +253,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// Without a Lease to hold, an operator may have begun to lead meanwhile.
+    /// Without a Lease to hold, an operator may have become leader in the meantime.
     async fn check_for_new_leader(&mut self) {
         let what = "the Lease of the leader election";
         match self.api.get(&self.lease_path()).await {
@@ -265,7 +263,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// True if we may go on: nobody has taken the Lease from us.
+    /// Whether this process still holds the Lease.
     async fn still_holds(&mut self) -> bool {
         let problem = match &mut self.hold {
             Some(hold) => hold.renew(&self.api).await.err().map(|error| told(&error)),
@@ -280,7 +278,7 @@ impl Uninstall<'_> {
         false
     }
 
-    /// Goes through all objects of a kind; the workloads that have not ended.
+    /// Goes through all objects of a kind. Returns the workloads that have not ended.
     async fn sweep(&mut self, carrier: Carrier, look: Look) -> Vec<String> {
         let (mut next, mut unfinished) = (String::new(), Vec::new());
         let mut begun = 0;
@@ -342,7 +340,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// A repair cordons a node without an owner. After uninstall no annotation says that the cordon is Salvor's.
+    /// A repair cordons a node without an owner. After the removal, no annotation shows that the cordon is Salvor's.
     fn note_cordon(&mut self, carrier: Carrier, object: &Value) {
         let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
         let repairing = |condition: &Value| {
@@ -361,7 +359,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// Takes every mark off an object, which may change meanwhile, or go.
+    /// Removes all marks from an object, which may be changed or deleted concurrently.
     async fn take_off(&self, carrier: Carrier, mut object: Value) -> kube::Result<()> {
         let path = carrier.one(&object);
         let mut pause = FIRST_PAUSE;
@@ -394,7 +392,7 @@ impl Uninstall<'_> {
         Ok(())
     }
 
-    /// The webhook configurations; webhooks of others in them stay.
+    /// The webhook configurations. Webhooks of other controllers in them stay.
     async fn webhooks(&mut self, look: Look) {
         let ours = our_webhooks();
         for kind in WebhookKind::ALL {
@@ -434,7 +432,7 @@ impl Uninstall<'_> {
         }
     }
 
-    /// The definitions of the recoveries' own kinds: with one of them all its objects would go.
+    /// The CRDs of the recoveries. Deleting a CRD deletes all its objects.
     async fn definitions(&mut self, look: Look) {
         let complete = look == Look::Plan || self.report.is_complete();
         for definition in recoveries().flat_map(|entry| entry.definitions) {
@@ -494,7 +492,7 @@ impl Uninstall<'_> {
     }
 }
 
-/// The names of all webhooks that any recovery has.
+/// The names of all webhooks of any recovery.
 fn our_webhooks() -> Vec<&'static str> {
     let everything = ControllerList::new(Controller::ALL.iter().map(|controller| controller.name()));
     let configuration = Configuration { controllers: everything, ..Configuration::default() };

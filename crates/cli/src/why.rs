@@ -1,4 +1,4 @@
-//! `salvor why`: why a workload does not come back, in one screen.
+//! `salvor why`: shows on one screen why a workload does not recover.
 
 mod render;
 
@@ -20,9 +20,9 @@ use crate::logging;
 use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
 
-/// How often a live view is made anew.
+/// How often a live view is refreshed.
 const PERIOD: Duration = Duration::from_secs(2);
-/// What a shell makes of an interrupt.
+/// The exit code after SIGINT, by the convention of shells.
 const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,6 @@ pub(crate) struct WhyArgs {
     config: Option<PathBuf>,
 }
 
-/// The object that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct About {
     kind: String,
@@ -112,7 +111,7 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
     })
 }
 
-/// One answer as it is printed; the outer error is ours, the inner one the cluster's.
+/// One answer as text. The outer error is Salvor's own, the inner one comes from the cluster.
 async fn answer(
     args: &WhyArgs,
     reader: &mut Reader,

@@ -1,4 +1,4 @@
-//! `salvor config import-appwrapper`: from the configuration of CodeFlare's AppWrapper controller to ours.
+//! `salvor config import-appwrapper`: converts the configuration of CodeFlare's AppWrapper controller.
 
 use std::fs;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::changes;
 use crate::error::CliError;
 use crate::output;
 
-/// A file of ours, and what of theirs is not in it.
+/// The converted file, and the fields that were not converted.
 #[derive(Debug, PartialEq)]
 struct Imported {
     file: Map<String, Value>,
-    /// Each names a field and says why it is not taken over, or how.
+    /// Each note names a field and says why it is not converted, or how.
     notes: Vec<String>,
 }
 
@@ -28,7 +28,7 @@ pub(super) fn execute(path: &Path) -> Result<(), CliError> {
     let refused = |problem| CliError::Import { path: path.into(), problem };
     let Imported { file, notes } = import(&text).map_err(refused)?;
     let configuration = config::parse(&output::yaml(&Value::Object(file))?).map_err(|mut error| {
-        // The lines are those of a file that nobody has seen; the fields are the same in both.
+        // The line numbers refer to a file that the user has not seen. The field names are the same in both files.
         error.problems.iter_mut().for_each(|problem| problem.line = None);
         CliError::Config { path: path.into(), error }
     })?;
@@ -38,7 +38,7 @@ pub(super) fn execute(path: &Path) -> Result<(), CliError> {
     output::print(&output::yaml(&Value::Object(whole_file(&configuration)))?)
 }
 
-/// What differs from the defaults, with what makes it a file.
+/// The settings that differ from the defaults, plus the header of a file.
 fn whole_file(configuration: &Configuration) -> Map<String, Value> {
     let mut file = changes(configuration);
     file.insert("apiVersion".into(), configuration.api_version.clone().into());
@@ -88,7 +88,7 @@ fn read(text: &str) -> Result<Value, String> {
     serde_saphyr::from_str(text).map_err(told)
 }
 
-/// The configuration inside of a ConfigMap, or the document itself.
+/// The configuration inside a ConfigMap, or the document itself.
 fn in_config_map(document: Value) -> Result<Value, String> {
     if document.get("kind").is_none() {
         return Ok(document);
@@ -151,7 +151,7 @@ impl Imported {
                     ours.insert(key, value);
                 }
                 "preferNoScheduleWeight" => {
-                    // There, a weight that is not set is 1.
+                    // In CodeFlare's configuration a missing weight means 1.
                     ours.insert(key, if value.is_null() { json!(1) } else { value });
                 }
                 "resourceTaints" => {
@@ -164,7 +164,7 @@ impl Imported {
         Ok(Value::Object(ours))
     }
 
-    /// Their entries are taints of nodes, which have a field more.
+    /// CodeFlare's entries are taints of nodes, which have one field more.
     fn resource_taints(&mut self, mut resources: Value) -> Value {
         for (resource, taints) in resources.as_object_mut().into_iter().flatten() {
             if taints.is_null() {
@@ -239,7 +239,7 @@ impl Imported {
     }
 }
 
-/// The fields of a section; one that is null has none.
+/// The fields of a section. A null section has none.
 fn object(place: &str, value: Value) -> Result<Map<String, Value>, String> {
     match value {
         Value::Object(fields) => Ok(fields),

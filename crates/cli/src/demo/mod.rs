@@ -1,4 +1,4 @@
-//! `salvor demo`: a cluster in this process, a story in which nodes are lost, and a page to watch it on.
+//! `salvor demo`: a cluster in this process, a story with failing nodes, and a page to watch it.
 
 mod pace;
 mod replay;
@@ -34,10 +34,9 @@ use pace::{SharedClock, keep_pace};
 use stage::Stage;
 use terminal::{Terminal, WithoutReader};
 
-/// The usual address of the page.
 const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 
-/// The page's list of everything that does not come back is made anew this often, in real time.
+/// How often the demo diagnoses the cluster for the page, in real time.
 const LOOK_FOR_MISSING: Duration = Duration::from_secs(3);
 
 /// The cluster's time begins this long before now.
@@ -97,7 +96,6 @@ fn speed(text: &str) -> Result<f64, String> {
     speed.ok_or_else(|| "write a number from 0.1 to 60".into())
 }
 
-/// The reason why the demo cannot start or go on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
     #[error("cannot read the scenario {}: {source}", path.display())]
@@ -182,9 +180,9 @@ fn load(path: Option<&Path>) -> Result<Scenario, DemoError> {
     Scenario::read(&text, &source).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
 }
 
-/// Plays the story in virtual time. No page is served, and no port is opened.
+/// Plays the story in virtual time, without a page and without an open port.
 async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, DemoError> {
-    // Any time would do, as long as it is always the same: one story, one report.
+    // A fixed start time, so that the same story always gives the same report.
     let start = Timestamp::constant(1_767_225_600, 0);
     let stage = Stage::set(scenario, start, None, with_salvor).await?;
     let mut terminal = Terminal::new(stage.now(), WithoutReader::GoOn);
@@ -200,7 +198,8 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     let mut signals = listen_for_signals().map_err(CliError::Start)?;
     let listener = bind_page(args.page, PAGE)?;
     let address = listener.local_addr().map_err(CliError::Start)?;
-    // The cluster's time begins in the past because it passes faster: kubectl must not show negative ages.
+    // The cluster's time starts in the past because it runs faster than real time. Otherwise kubectl would show
+    // negative ages.
     let start = Timestamp::now() - HEAD_START;
     let clock = SharedClock::showing(start);
     let with_salvor = !args.without_salvor;
@@ -232,12 +231,12 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     stop.cancel();
     pace.abort();
     drop(server);
-    // A second signal does not wait for anything.
+    // A second signal exits without waiting.
     tokio::select! {
         () = stage.strike_set() => {}
         Some(signal) = signals.recv() => return Ok(ExitCode::from(signal.exit_code())),
     }
-    // A panic there has been printed already.
+    // The panic hook has already printed a panic of that thread.
     let _ = shown.join();
     match ending {
         // A reader that closes the pipe, such as `head`, is not an error.
@@ -246,7 +245,7 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
     }
 }
 
-/// Prints the address of the page and the other ways in.
+/// Prints the address of the page and other ways to access the cluster.
 fn greet(
     args: &DemoArgs,
     terminal: &Terminal,
@@ -263,7 +262,7 @@ fn greet(
     Ok(terminal.line("  stop       Ctrl-C")?)
 }
 
-/// Takes any free port if the usual one is taken. A port that --page names is never replaced.
+/// Uses any free port if the default one is taken. A port given by --page is never replaced.
 fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener, DemoError> {
     let address = asked.unwrap_or(usual);
     TcpListener::bind(address)
@@ -274,7 +273,7 @@ fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener
         .map_err(|source| DemoError::Page { address, source })
 }
 
-/// Serves the page on a thread of its own, because it needs real time.
+/// Serves the page on its own thread, because it needs real time.
 fn show(
     page: &Page,
     listener: TcpListener,

@@ -1,4 +1,4 @@
-//! Lets a paused clock pass at a speed of our choice, so that a cluster with the timers of production can be watched.
+//! Advances a paused clock at a chosen speed, so that people can watch a cluster with production timers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -9,12 +9,12 @@ use jiff::Timestamp;
 use salvor_embedded::Cluster;
 use tokio::sync::mpsc;
 
-/// The clock is moved this often. A timer is late by no more than this, times the speed.
+/// How often the clock advances. A timer fires late by at most this, times the speed.
 const TICK: Duration = Duration::from_millis(5);
-/// A machine that slept, or is very busy, must not make every node look dead at once.
+/// Limits the step after the machine slept or was busy. Otherwise all nodes would look dead at once.
 const LONGEST_LEAP: Duration = Duration::from_millis(250);
 
-/// The cluster's time, for threads on which tokio's clock is another one.
+/// The cluster's time, for threads with another tokio clock.
 #[derive(Clone, Debug)]
 pub(super) struct SharedClock(Arc<AtomicI64>);
 
@@ -28,14 +28,14 @@ impl SharedClock {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        // The speed was one before.
+        // Only valid timestamps are stored.
         Timestamp::from_millisecond(self.0.load(Ordering::Relaxed)).unwrap_or_default()
     }
 }
 
-/// Moves the paused clock of this runtime on, for ever.
+/// Advances the paused clock of this runtime forever.
 ///
-/// The metronome is a blocking task on purpose: while one runs, tokio does not move a paused clock by itself.
+/// The ticker is a blocking task on purpose: while one runs, tokio does not auto-advance a paused clock.
 pub(super) async fn keep_pace(speed: f64, cluster: Cluster, shown: SharedClock) {
     let (beat, mut beats) = mpsc::channel(1);
     tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! `salvor demo --replay`: a seed of a scenario is played as `salvor simulate` plays it, and the page shows its history.
+//! `salvor demo --replay`: plays a seed of a scenario as `salvor simulate` does, and shows its history on the page.
 
 use std::fs;
 use std::net::TcpListener;
@@ -26,7 +26,7 @@ use crate::logging;
 use crate::output;
 use crate::run::listen_for_signals;
 
-/// Takes down what the page needs.
+/// Records what the page needs.
 #[derive(Default)]
 struct Pen(Recording);
 
@@ -65,10 +65,10 @@ pub(super) fn execute(args: &DemoArgs, path: &Path) -> Result<ExitCode, CliError
         let mut signals = listen_for_signals().map_err(CliError::Start)?;
         let (done, played) = oneshot::channel();
         let (path, speed) = (path.to_owned(), args.speed);
-        // The play has a runtime and a clock of its own.
+        // The simulation has its own runtime and clock.
         thread::spawn(move || {
             let played = record(&scenario, &policy, seed, speed);
-            // Nobody waits any more after a signal.
+            // After a signal, no receiver is left.
             let _ = done.send(played.map_err(|error| DemoError::Play { path, seed, error }));
         });
         let (told, replay) = tokio::select! {
@@ -86,7 +86,7 @@ pub(super) fn execute(args: &DemoArgs, path: &Path) -> Result<ExitCode, CliError
     ending
 }
 
-/// The policy that is asked for, by the names that reports of `salvor simulate` have.
+/// The requested policy, named as in the reports of `salvor simulate`.
 fn policy(args: &DemoArgs, scenario: &Scenario) -> Result<Policy, DemoError> {
     let peer = if args.without_salvor { Some(Peer::Kubernetes) } else { args.against };
     if let Some(peer) = peer {
@@ -109,7 +109,7 @@ fn policy(args: &DemoArgs, scenario: &Scenario) -> Result<Policy, DemoError> {
     Ok(policy)
 }
 
-/// Plays the seed, with the report and the history.
+/// Plays the seed and returns the report and the history.
 fn record(
     scenario: &Scenario,
     policy: &Policy,
@@ -141,14 +141,14 @@ fn episode(incident: &IncidentRecord) -> Episode {
     let IncidentRecord { at, until, fault, nodes, .. } = incident;
     Episode {
         at: *at,
-        // A restart is over by itself.
+        // A reboot ends by itself.
         until: until.filter(|until| until > at && *fault != Fault::Reboot),
         begins: Deed::Fault(fault.clone()).told(nodes),
         is_over: Deed::Heal.told(nodes),
     }
 }
 
-/// Prints the report, and serves the page until Ctrl-C.
+/// Prints the report and serves the page until Ctrl-C.
 async fn show(
     listener: TcpListener,
     replay: Replay,

@@ -1,4 +1,4 @@
-//! The demo's cluster with all that runs in it.
+//! The demo's cluster and everything that runs in it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,20 +24,19 @@ use tokio::task::JoinSet;
 use super::DemoError;
 use super::pace::SharedClock;
 
-/// A running demo.
 pub(super) struct Stage {
     pub(super) cluster: LocalCluster,
     pub(super) page: Page,
     operator: Operator,
     configuration: Configuration,
-    /// By node: the conditions, by their types, that say whether it is well.
+    /// By node: the health conditions by type.
     conditions: Mutex<BTreeMap<String, BTreeMap<String, Condition>>>,
     audience: JoinSet<()>,
 }
 
 impl Stage {
-    /// Starts the cluster with its nodes and its work, and the operator; with all recoveries, or only with what any
-    /// cluster has: a controller for Jobs. The page tells the time by the given clock, or by tokio's.
+    /// Starts the cluster with its nodes, its workloads and the operator. Without Salvor, the operator only runs the
+    /// Job controller, which any cluster has. The page uses the given clock, or tokio's.
     pub(super) async fn set(
         scenario: &Scenario,
         start: Timestamp,
@@ -95,16 +94,16 @@ impl Stage {
         self.cluster.fleet().truth()
     }
 
-    /// Looks for everything that does not come back, for the page, for ever.
+    /// Diagnoses the cluster for the page, forever.
     pub(super) async fn look_for_missing(&self, with_salvor: bool, every: Duration) {
         let judge = Judge { file: with_salvor.then(|| self.configuration.clone()) };
         self.page.look_for_missing(self.client(), judge, every).await;
     }
 
-    /// Makes nodes suffer.
+    /// Injects faults into nodes.
     pub(super) async fn strike(&self, deed: &Deed, nodes: &[String]) {
         for node in nodes {
-            // Names were checked against the list that the nodes were made from. A node that was replaced since is gone.
+            // The names were checked against the list of created nodes. A node that was replaced since then is gone.
             let _ = self.strike_one(deed, node).await;
         }
     }
@@ -116,7 +115,7 @@ impl Stage {
                 fleet.heal(node).await?;
                 let conditions = self.conditions(|all| all.get(node).cloned()).unwrap_or_default();
                 for condition in conditions.values() {
-                    // A node that is gone has nobody who could tell.
+                    // A node that is gone has no kubelet to report the condition.
                     let _ =
                         scenario::tell_condition(&self.client(), node, condition, false, self.now()).await;
                 }
@@ -144,7 +143,7 @@ impl Stage {
         with(&mut self.conditions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Grants what people at the page wish, for ever.
+    /// Serves the clicks on the page, forever.
     pub(super) async fn grant(&self, mut wishes: mpsc::Receiver<Wish>) {
         while let Some(Wish { node, fault, done }) = wishes.recv().await {
             let (deed, words) = match fault {
@@ -156,13 +155,13 @@ impl Stage {
             if outcome.is_ok() {
                 self.page.tell(&format!("You {words} node {node}"));
             }
-            // Whoever wished may have gone.
+            // The viewer may have left.
             let _ = done.send(outcome.map_err(|error| error.to_string()));
         }
         std::future::pending::<()>().await;
     }
 
-    /// Ends all that runs.
+    /// Stops everything.
     pub(super) async fn strike_set(self) {
         self.operator.stop().await;
         drop(self.audience);
@@ -170,7 +169,7 @@ impl Stage {
     }
 }
 
-/// The configuration of the scenario; without Salvor, only that of what any cluster has: a controller for Jobs.
+/// The configuration of the scenario. Without Salvor, only the Job controller, which any cluster has.
 fn configuration(scenario: &Scenario, with_salvor: bool) -> Configuration {
     let mut configuration = scenario.salvor.configuration.clone();
     if !with_salvor {

@@ -1,4 +1,4 @@
-//! Plays a story, and reports the outcome.
+//! Plays a story and reports the outcome.
 
 use std::io;
 use std::time::Duration;
@@ -12,26 +12,24 @@ use super::DemoError;
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
 
-/// The cluster is checked this often.
 const LOOK: Duration = Duration::from_millis(500);
-/// Failures that a scenario has at a rate are drawn by this seed.
+/// Seeds the random failures of a scenario.
 const SEED: u64 = 1;
-/// A new cluster has this long until all its pods must run.
+/// How long a new cluster may take until all its pods run.
 const OPENING: Duration = Duration::from_secs(300);
 
-/// The outcome of a story.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Workloads that had not recovered when they should have, by chapter.
+    /// Workloads that did not recover in time, by chapter.
     pub(super) failures: Vec<String>,
     /// The number of recovered pods, and the longest time one of them was not running.
     pub(super) came_back: usize,
     pub(super) longest_away: SignedDuration,
-    /// The number of nodes that were replaced, of pods that run again after that, and the longest time that took.
+    /// The number of replaced nodes, the number of pods that run again afterwards, and the longest time that took.
     pub(super) replaced: usize,
     pub(super) moved: usize,
     pub(super) longest_move: SignedDuration,
-    /// The total time for which a pod and its replacement ran at once, because a node was cut off and ran on.
+    /// The total time in which a pod and its replacement both ran, because a partitioned node kept running.
     pub(super) ran_twice: SignedDuration,
     pub(super) lasted: SignedDuration,
 }
@@ -42,7 +40,7 @@ impl Report {
     }
 }
 
-/// Waits until all work runs for the first time.
+/// Waits until all workloads run for the first time.
 pub(super) async fn opening(
     stage: &Stage,
     scenario: &Scenario,
@@ -59,7 +57,6 @@ pub(super) async fn opening(
     }
 }
 
-/// Plays all chapters.
 pub(super) async fn play(
     stage: &Stage,
     scenario: &Scenario,
@@ -92,7 +89,7 @@ pub(super) async fn play(
         if missing.nothing() || stage.now() >= end {
             break missing;
         }
-        // All pods are listed again only when something has changed.
+        // Lists all pods again only after a change.
         while stage.page.version() == seen && stage.now() < end {
             wait(stage, terminal, stage.now() + LOOK).await?;
         }
@@ -132,7 +129,7 @@ async fn perform(stage: &Stage, step: &Step) {
     stage.strike(deed, nodes).await;
 }
 
-/// Waits, and prints what happens meanwhile.
+/// Waits, and prints new moments in the meantime.
 async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) -> io::Result<()> {
     while stage.now() < until {
         let left = Duration::try_from(until.duration_since(stage.now())).unwrap_or_default();
@@ -142,14 +139,13 @@ async fn wait(stage: &Stage, terminal: &mut Terminal, until: Timestamp) -> io::R
     Ok(())
 }
 
-/// Prints what happens, for ever.
+/// Prints new moments forever.
 pub(super) async fn go_on(stage: &Stage, terminal: &mut Terminal) -> io::Result<()> {
     loop {
         wait(stage, terminal, stage.now() + LOOK).await?;
     }
 }
 
-/// Prints the report.
 pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> io::Result<()> {
     let seconds = |d: SignedDuration| lasting(Duration::try_from(d).unwrap_or_default());
     terminal.line("")?;

@@ -1,4 +1,4 @@
-//! The demo's output in the terminal: chapters, and one line for each thing that happens.
+//! The demo's output in the terminal: chapters, and one line for each moment.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,21 +11,20 @@ use salvor_page::{Caption, Kind, Moment, Page};
 /// A moment younger than this may still grow, so it is printed later.
 const SETTLED: SignedDuration = SignedDuration::from_secs(6);
 
-/// The behaviour when the reader of standard output goes away, as in `salvor demo | head`.
+/// What happens when the reader of standard output goes away, as in `salvor demo | head`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WithoutReader {
     /// Stop: the next line is an error.
     End,
-    /// Go on, because the exit code still matters.
+    /// Continue, because the exit code still matters.
     GoOn,
 }
 
-/// The terminal, with or without colours.
 pub(super) struct Terminal {
     colours: bool,
     without_reader: WithoutReader,
     began: Timestamp,
-    /// The first moment that has not been told.
+    /// The first moment that is not printed yet.
     next: u64,
 }
 
@@ -36,7 +35,6 @@ impl Terminal {
         Self { colours, without_reader, began, next: 0 }
     }
 
-    /// A chapter begins.
     pub(super) fn chapter(&self, caption: &Caption) -> io::Result<()> {
         let Caption { title, text, chapter, chapters } = caption;
         self.line("")?;
@@ -47,14 +45,14 @@ impl Terminal {
         Ok(())
     }
 
-    /// Prints new moments. A moment that may still grow is printed later, unless `all`.
+    /// Prints new moments. A moment that may still grow is printed later, unless `all` is set.
     pub(super) fn catch_up(&mut self, page: &Page, now: Timestamp, all: bool) -> io::Result<()> {
         for moment in page.moments() {
             if moment.number < self.next {
                 continue;
             }
             if !all && now.duration_since(moment.at) < SETTLED && moment.kind != Kind::Told {
-                // In the order in which things happened.
+                // Keeps the chronological order.
                 return Ok(());
             }
             self.next = moment.number + 1;
@@ -83,17 +81,16 @@ impl Terminal {
         self.write(&[("2", &at), ("", " "), (colour, &format!("{sign} {}", moment.text()))])
     }
 
-    /// Any line.
     pub(super) fn line(&self, text: &str) -> io::Result<()> {
         self.write(&[("", text)])
     }
 
-    /// Text that is good news, or bad.
+    /// Colours the text as good or bad.
     pub(super) fn outcome(&self, good: bool, text: &str) -> io::Result<()> {
         self.write(&[(if good { "1;32" } else { "1;31" }, text)])
     }
 
-    /// A line of parts, each with its colour.
+    /// Prints a line of parts, each with its colour.
     fn write(&self, parts: &[(&str, &str)]) -> io::Result<()> {
         let line: String = parts.iter().map(|(code, text)| paint(self.colours, code, text)).collect();
         match writeln!(io::stdout().lock(), "{line}") {
@@ -108,12 +105,12 @@ impl Terminal {
     }
 }
 
-/// True if somebody at a terminal wants colours: not with <https://no-color.org>, nor where they cannot be shown.
+/// Whether to use colours: respects <https://no-color.org> and terminals without colours.
 fn wants_colours(no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
-/// Text in a colour. Titles come from files that others write: nothing in them may steer a terminal.
+/// Colours a text. Titles come from files of other people, so control characters are replaced.
 fn paint(colours: bool, code: &str, text: &str) -> String {
     let plain: String =
         text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect();
@@ -124,13 +121,12 @@ fn paint(colours: bool, code: &str, text: &str) -> String {
     }
 }
 
-/// The time in a story, as minutes and seconds.
+/// The time since the start of the story, as minutes and seconds.
 pub(super) fn since(began: Timestamp, at: Timestamp) -> String {
     let seconds = at.duration_since(began).as_secs().max(0);
     format!("{:3}:{:02}", seconds / 60, seconds % 60)
 }
 
-/// A length of time for people.
 pub(super) fn lasting(duration: Duration) -> String {
     let seconds = duration.as_secs();
     if seconds < 60 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }

@@ -1,4 +1,4 @@
-//! Others that act on the same ground: on the same pods, nodes, Jobs or AppWrappers.
+//! Other controllers that act on the same pods, nodes, Jobs or AppWrappers.
 
 use salvor_api::{
     Controller, Gate,
@@ -8,16 +8,15 @@ use serde_json::Value;
 
 use super::finding::{Check, Finding, Severity};
 
-/// What was seen of others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Actors {
     /// Deployments and CronJobs.
     pub(super) workloads: Vec<Value>,
     /// Kueue's configuration files, as text.
     pub(super) kueue_settings: Vec<String>,
-    /// The kinds of health checks of machines that have objects, such as `nodehealthchecks.remediation.medik8s.io`.
+    /// The kinds of machine health checks that have objects, such as `nodehealthchecks.remediation.medik8s.io`.
     pub(super) health_checks: Vec<String>,
-    /// True if there are Machines of Cluster API, and the repair recovery is on.
+    /// Whether Cluster API Machines exist and the repair recovery is on.
     pub(super) has_machines: bool,
     /// Namespaces in which another Salvor leads.
     pub(super) other_leaders: Vec<String>,
@@ -129,7 +128,7 @@ pub(super) fn check(seen: &Actors, configuration: &Configuration) -> Vec<Finding
     findings
 }
 
-/// Whether an argument or a file switches the gate on, in whatever form it is written.
+/// Whether an argument or a file enables the gate, in any notation.
 fn has_failure_recovery(text: &str) -> bool {
     let plain: String = text.chars().filter(|c| !c.is_whitespace() && !matches!(c, '"' | '\'')).collect();
     ["FailureRecoveryPolicy=true", "FailureRecoveryPolicy:true"].iter().any(|gate| plain.contains(gate))
@@ -151,13 +150,13 @@ fn label(workload: &Value) -> &str {
     text(&workload["metadata"]["labels"]["app.kubernetes.io/name"])
 }
 
-/// By its label, or by its name as it is shipped.
+/// Matches the label, or the name in the program's own manifests.
 fn is_called(workload: &Value, program: &str) -> bool {
     let name = text(&workload["metadata"]["name"]);
     label(workload) == program || name == program || name == format!("{program}-controller-manager")
 }
 
-/// Everything that its containers are told.
+/// All command line arguments of the containers.
 fn arguments(workload: &Value) -> impl Iterator<Item = &str> {
     let template = ["/spec/template", "/spec/jobTemplate/spec/template"];
     let template = template.iter().find_map(|path| workload.pointer(path));

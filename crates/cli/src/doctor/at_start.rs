@@ -1,4 +1,4 @@
-//! The same checks when `salvor run` begins: in the background, within bounds, and only what can be an error.
+//! Runs the checks when `salvor run` starts: in the background, with a timeout, and only those that can find errors.
 
 use std::time::Duration;
 
@@ -10,14 +10,14 @@ use tokio::{runtime, time};
 use super::{Depth, Severity, examine};
 use crate::cluster::Cluster;
 
-/// A check that takes longer is given up.
+/// A check that takes longer is cancelled.
 const LONGEST: Duration = Duration::from_secs(60);
-/// So often it is tried, with this pause: the API server may start later than we do.
+/// Retries, because the API server may start later than Salvor.
 const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Checks on a thread of its own, so that neither the work nor readiness nor the election waits for it. What it may not read
-/// it passes over. It ends by itself, and with the process.
+/// Runs the checks on a separate thread, so that recoveries, readiness and the leader election do not wait for them.
+/// Skips what it may not read. The thread ends by itself or with the process.
 pub(crate) fn check_in_background(cluster: &Cluster, configuration: &Configuration, told: CheckAtStart) {
     let cluster = cluster
         .calling_itself(HeaderValue::from_static(concat!("salvor-doctor/", env!("CARGO_PKG_VERSION"))));
@@ -61,7 +61,7 @@ async fn check(cluster: &Cluster, configuration: &Configuration, told: &CheckAtS
 }
 
 impl Cluster {
-    /// The same cluster, whose requests have this user agent.
+    /// The same cluster with another user agent.
     fn calling_itself(&self, name: HeaderValue) -> Self {
         let mut config = self.config.clone();
         config.headers.retain(|(header, _)| *header != USER_AGENT);

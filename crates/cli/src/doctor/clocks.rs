@@ -1,36 +1,35 @@
-//! Clocks: of the API servers, of this machine, and of kubelets, by the Leases that they renew.
+//! Compares the clocks of the API servers, of this machine and of kubelets, by the Leases that kubelets renew.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use super::finding::{Check, Finding, Severity, count, some_of};
 
-/// A difference of so much is ordinary: a second of the `Date`, and the way there and back.
+/// A smaller difference is normal: `Date` has a resolution of a second, and the request takes time.
 const ORDINARY: SignedDuration = SignedDuration::from_secs(5);
-/// A kubelet tries again for so long if the server does not answer, with the time from before.
+/// A kubelet retries for this long if the server does not answer, with the original timestamp.
 const SLOW_WRITE: SignedDuration = SignedDuration::from_secs(15);
-/// Without a renewal for so long, beyond what the Lease lasts, every node lifecycle controller takes a node for lost.
+/// Without a renewal for this long beyond the Lease duration, every node lifecycle controller considers a node lost.
 const SURELY_LOST: SignedDuration = SignedDuration::from_mins(2);
 
-/// The API server's clock, seen from here.
+/// The API server's clock, as seen from this machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ServerTime {
-    /// Its time when it was asked last, at least.
+    /// A lower bound of its time at the last request.
     pub(super) now: Timestamp,
-    /// How much it is ahead of ours, at least and at most.
+    /// A lower and an upper bound of how far it is ahead of this machine.
     pub(super) ahead: (SignedDuration, SignedDuration),
     /// The number of different clocks in its answers.
     pub(super) clocks: usize,
 }
 
-/// The Lease of a node's kubelet.
 #[derive(Clone, Debug)]
 pub(super) struct KubeletLease {
     pub(super) node: String,
     pub(super) node_is_ready: bool,
     /// The time that the kubelet wrote.
     renewed: Timestamp,
-    /// When the API server took that in, by its own clock; it notes that for most writers.
+    /// When the API server received the write, by its own clock. It records this in managedFields for most writers.
     written: Option<Timestamp>,
     pub(super) lasts: SignedDuration,
 }
@@ -49,11 +48,12 @@ impl KubeletLease {
         })
     }
 
-    /// How much the kubelet's clock is ahead of the API server's, if that is more than is ordinary; negative if it is behind.
+    /// How far the kubelet's clock is ahead of the API server's; negative if it is behind. `None` if the difference is
+    /// normal.
     fn ahead(&self, now: Timestamp) -> Option<SignedDuration> {
         let seen = match self.written {
             Some(written) => self.renewed.duration_since(written),
-            // The time of writing is not known, only that it was before now.
+            // The time of the write is unknown, except that it was before now.
             None if self.renewed > now => self.renewed.duration_since(now),
             None if self.node_is_ready && self.is_overdue(now) => self.renewed.duration_since(now),
             None => SignedDuration::ZERO,
@@ -65,7 +65,8 @@ impl KubeletLease {
         now.duration_since(self.renewed) > self.lasts.saturating_add(SURELY_LOST)
     }
 
-    /// True if nobody has renewed it for long, by the server's own clock, and the node counts as Ready all the same.
+    /// Whether the Lease has not been renewed for a long time by the server's clock, although the node still counts as
+    /// Ready.
     pub(super) fn is_unnoticed(&self, now: Timestamp) -> bool {
         let silent =
             |written: Timestamp| now.duration_since(written) > self.lasts.saturating_add(SURELY_LOST);
@@ -147,7 +148,7 @@ mod tests {
         let now: Timestamp = NOW.parse().unwrap();
         for (renewed, written, ready, expected) in [
             ("2026-11-16T09:59:59.5Z", Some("2026-11-16T09:59:59Z"), true, None),
-            // A dead node's Lease is old, and says nothing about clocks.
+            // The Lease of a dead node is old, which says nothing about clocks.
             ("2026-11-16T08:00:00Z", Some("2026-11-16T08:00:01Z"), false, None),
             ("2026-11-16T09:50:00Z", Some("2026-11-16T09:59:59Z"), true, Some(-599)),
             ("2026-11-16T10:09:59Z", Some("2026-11-16T09:59:59Z"), true, Some(600)),

@@ -1,4 +1,4 @@
-//! Workloads that opted in, and whose nodes, policies or settings make that moot.
+//! Finds workloads that opted in although their nodes, policies or settings make the consent ineffective.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,33 @@ use serde_json::Value;
 use super::finding::{Check, Finding, Severity, count, some_of};
 use super::nodes::Node;
 
-/// The annotations by which an owner consents.
+/// The annotations that express an owner's consent.
 const CONSENTS: [&str; 2] =
     [annotations::SAFE_TO_FORCEFULLY_TERMINATE, annotations::SAFE_TO_FORCEFULLY_DELETE];
-/// A static pod, as the API shows it.
+/// Marks the mirror pod of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// What was seen of workloads that opted in: the names of those with which something is wrong, by what it is.
+/// Problems of workloads that opted in: the names of the workloads, by problem.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// Pods that consent by an annotation.
+    /// Pods with a consent annotation.
     annotated: Vec<String>,
-    /// Pods whose annotation has another value than `true`.
+    /// Pods whose annotation has a value other than `true`.
     other_value: Vec<String>,
-    /// Pods that consent, and that Kubernetes never deletes when their node is lost.
+    /// Pods with consent that Kubernetes never deletes when their node is lost.
     stay: Vec<String>,
-    /// Pods of StatefulSets that consent only to being declared `Failed`.
+    /// Pods of StatefulSets that consent only to being marked `Failed`.
     keep_their_name: Vec<String>,
-    /// Pods whose own wait cannot be read.
+    /// Pods with an invalid termination grace annotation.
     unreadable_wait: Vec<String>,
-    /// Static pods.
     mirrors: Vec<String>,
-    /// Workloads that have the annotation themselves, where nobody reads it, and not in their pod template.
+    /// Workloads with the annotation on the workload itself, where nothing reads it, instead of in the pod template.
     on_the_workload: Vec<String>,
-    /// Jobs that Salvor is to run.
+    /// Jobs for Salvor to run.
     jobs: Vec<String>,
-    /// AppWrappers that are ours to run, or nobody's else.
+    /// AppWrappers that name Salvor's controller or none.
     app_wrappers: Vec<String>,
-    /// For each rule, how many pods its selector matches.
+    /// The number of pods that each rule's selector matches.
     pub(super) pods_of_rule: Vec<usize>,
 }
 
@@ -50,7 +49,6 @@ impl Seen {
         Self { pods_of_rule: vec![0; configuration.failure_recovery_policy.rules.len()], ..Self::default() }
     }
 
-    /// Takes in a pod.
     pub(super) fn pod(&mut self, pod: &Value, configuration: &Configuration, policy: &ZombiePolicy) {
         let labels: Labels = texts(&pod["metadata"]["labels"]).into_iter().collect();
         for (number, rule) in self.pods_of_rule.iter_mut().zip(&configuration.failure_recovery_policy.rules) {
@@ -88,7 +86,6 @@ impl Seen {
         }
     }
 
-    /// Takes in a workload with a pod template.
     pub(super) fn workload(&mut self, kind: &str, workload: &Value) {
         let has = |annotated: &Value| CONSENTS.iter().any(|key| annotated["annotations"].get(key).is_some());
         let templates = ["/spec/template/metadata", "/spec/jobTemplate/spec/template/metadata"];
@@ -104,7 +101,6 @@ impl Seen {
         }
     }
 
-    /// Takes in an AppWrapper.
     pub(super) fn app_wrapper(&mut self, wrapper: &Value) {
         let managed_by = wrapper["spec"]["managedBy"].as_str();
         if managed_by.is_none_or(|by| by == appwrapper::CONTROLLER_NAME) {
@@ -123,7 +119,7 @@ fn texts(map: &Value) -> BTreeMap<String, String> {
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// True if taint eviction never deletes a pod of a lost node: it tolerates that for ever.
+/// Whether taint eviction never deletes a pod of a lost node, because the pod tolerates the taint forever.
 fn stays(pod: &Value) -> bool {
     let tolerates = |toleration: &&Value| {
         let text = |key: &str| toleration[key].as_str().unwrap_or_default();
@@ -133,7 +129,7 @@ fn stays(pod: &Value) -> bool {
     };
     let tolerations: Vec<&Value> =
         pod["spec"]["tolerations"].as_array().into_iter().flatten().filter(tolerates).collect();
-    // Of several the shortest time counts, and one without a time is the longest.
+    // The shortest toleration wins. One without seconds lasts forever.
     !tolerations.is_empty() && tolerations.iter().all(|toleration| toleration["tolerationSeconds"].is_null())
 }
 

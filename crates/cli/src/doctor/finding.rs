@@ -3,10 +3,10 @@
 use salvor_why::NotSeen;
 use serde::{Serialize, Serializer};
 
-/// So many objects are named in one finding.
+/// Limits how many objects one finding names.
 const NAMED: usize = 10;
 
-/// All that was found, worst first.
+/// All findings, worst first.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Checkup {
@@ -14,7 +14,6 @@ pub(super) struct Checkup {
     pub(super) not_seen: Vec<NotSeen>,
 }
 
-/// One thing that somebody should know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -37,15 +36,14 @@ impl Finding {
     }
 }
 
-/// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
     /// Good to know.
     Info,
-    /// Something will not work as one may think.
+    /// Something does not work as one may expect.
     Warning,
-    /// A recovery cannot do its work, or two actors act on the same objects.
+    /// A recovery cannot work, or two controllers act on the same objects.
     Error,
 }
 
@@ -59,7 +57,6 @@ impl Severity {
     }
 }
 
-/// The check that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
     Versions,
@@ -73,7 +70,6 @@ pub(super) enum Check {
 }
 
 impl Check {
-    /// Its name, as in JSON.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Versions => "versions",
@@ -94,7 +90,7 @@ impl Serialize for Check {
     }
 }
 
-/// Names in one line: the first few, and how many there are besides.
+/// The first few names, and the number of the others, in one line.
 pub(super) fn some_of<T: AsRef<str>>(names: &[T]) -> String {
     let shown = names.iter().take(NAMED).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED) {
@@ -103,7 +99,7 @@ pub(super) fn some_of<T: AsRef<str>>(names: &[T]) -> String {
     }
 }
 
-/// A number of things: `1 node`, `2 nodes`.
+/// `1 node`, `2 nodes`.
 pub(super) fn count(number: usize, thing: &str) -> String {
     if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
 }

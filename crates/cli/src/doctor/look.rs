@@ -1,4 +1,4 @@
-//! Looks at a cluster, and notes what cannot be seen.
+//! Reads a cluster for the checks, and records what it cannot read.
 
 use std::collections::BTreeMap;
 
@@ -35,11 +35,11 @@ use super::versions::Version;
 use crate::cluster::Cluster;
 use crate::error::CliError;
 
-/// So many objects are read at once.
+/// Objects per page of a list.
 const PAGE: usize = 250;
-/// So often the server is asked for its time: behind one address there may be several.
+/// How often the server is asked for its time: there may be several servers behind one address.
 const TIMES_ASKED: usize = 8;
-/// Health checks of machines: group and plural.
+/// Machine health checks: group and plural.
 const HEALTH_CHECKS: [(&str, &str); 3] = [
     ("remediation.medik8s.io", "nodehealthchecks"),
     ("cluster.x-k8s.io", "machinehealthchecks"),
@@ -69,7 +69,7 @@ impl<'a> Looker<'a> {
         self.not_seen.push(NotSeen { what: what.to_owned(), why });
     }
 
-    /// The first thing that is asked: without an answer there is nothing to look at.
+    /// The error of the first request. Without an answer there is nothing to check.
     fn failed(&self, error: &kube::Error) -> CliError {
         let cluster = &self.cluster;
         let problem = match error {
@@ -101,7 +101,7 @@ impl<'a> Looker<'a> {
         Ok(version)
     }
 
-    /// Asks for each right that somebody needs whether we have it.
+    /// Checks for each needed right whether the current user has it.
     pub(super) async fn rights(&mut self, needed: &[(String, Right)]) -> Vec<Finding> {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
         let mut missing: BTreeMap<(String, String), Vec<&str>> = BTreeMap::new();
@@ -165,8 +165,8 @@ impl<'a> Looker<'a> {
         findings.collect()
     }
 
-    /// Shows every object below a path to somebody, page by page; false if not all could be read. Kinds that nobody serves have
-    /// no objects.
+    /// Passes every object below a path to `show`, page by page. Returns false if not all could be read. A kind that is
+    /// not served has no objects.
     async fn each(&mut self, path: &str, what: &str, mut show: impl FnMut(Value)) -> bool {
         let sign = if path.contains('?') { '&' } else { '?' };
         let mut next = String::new();
@@ -197,14 +197,13 @@ impl<'a> Looker<'a> {
         all
     }
 
-    /// All nodes; none if they cannot be read.
+    /// `None` if nodes cannot be read.
     pub(super) async fn nodes(&mut self) -> Option<Vec<Node>> {
         let mut nodes = Vec::new();
         let all = self.each("/api/v1/nodes", "nodes", |node| nodes.extend(Node::read(&node))).await;
         all.then_some(nodes)
     }
 
-    /// The Leases of the kubelets of these nodes.
     pub(super) async fn kubelet_leases(&mut self, nodes: &[Node]) -> Vec<KubeletLease> {
         let ready: BTreeMap<&str, bool> =
             nodes.iter().map(|node| (node.name.as_str(), node.is_ready())).collect();
@@ -218,13 +217,13 @@ impl<'a> Looker<'a> {
         leases
     }
 
-    /// The time of the API server, or of each of several; none if it does not tell.
+    /// The time of the API server, or of several behind one address. `None` if it sends no time.
     pub(super) async fn server_time(&mut self) -> Option<ServerTime> {
         let mut clock = ServerClock::default();
         for _ in 0..TIMES_ASKED {
             let request = Request::get("/version").body(Body::empty()).ok()?;
             let sent = Timestamp::now();
-            // An answer whose body is not read ends its connection, and the next one may lead to another server.
+            // Not reading the body closes the connection, so the next request may reach another server.
             let answer = match self.client.send(request).await {
                 Ok(answer) => answer,
                 Err(error) => {
@@ -246,7 +245,7 @@ impl<'a> Looker<'a> {
         told.map(|(now, ahead)| ServerTime { now, ahead, clocks: clock.clocks() })
     }
 
-    /// kube-controller-manager, where it runs as a pod.
+    /// kube-controller-manager, if it runs as a pod.
     pub(super) async fn controller_manager(&mut self) -> Option<ControllerManager> {
         const WHAT: &str = "the settings of kube-controller-manager";
         let path = "/api/v1/namespaces/kube-system/pods?labelSelector=component%3Dkube-controller-manager";
@@ -260,7 +259,7 @@ impl<'a> Looker<'a> {
         found
     }
 
-    /// NodeRepairPolicies, and NodePools with a block `spec.repair`, if the repair recovery is on.
+    /// NodeRepairPolicies, and NodePools with a `spec.repair` block, if the repair recovery is on.
     pub(super) async fn repair_policies(&mut self, configuration: &Configuration) -> Vec<Policy> {
         if !configuration.controllers.enabled(Controller::Repair) {
             return Vec::new();
@@ -281,7 +280,7 @@ impl<'a> Looker<'a> {
         policies
     }
 
-    /// Workloads that opted in. Pods and Jobs are looked at page by page, and not kept.
+    /// Workloads that opted in. Pods and Jobs are processed page by page and not kept.
     pub(super) async fn consents(
         &mut self,
         configuration: &Configuration,
@@ -333,14 +332,14 @@ impl<'a> Looker<'a> {
         Actors { workloads, kueue_settings, health_checks, has_machines, other_leaders }
     }
 
-    /// All objects of a kind, in the version that the server prefers; none if it does not serve them.
+    /// All objects of a kind, in the server's preferred version. Empty if the kind is not served.
     async fn of_group(&mut self, group: &str, plural: &str) -> Vec<Value> {
         let Ok(about) = self.get(&format!("/apis/{group}")).await else { return Vec::new() };
         let version = about["preferredVersion"]["version"].as_str().unwrap_or_default();
         self.list(&format!("/apis/{group}/{version}/{plural}"), &format!("{plural}.{group}")).await
     }
 
-    /// The namespaces of other Leases of Salvor that somebody holds.
+    /// The namespaces of other Salvor Leases that have a holder.
     async fn other_leaders(&mut self, configuration: &Configuration) -> Vec<String> {
         let path = "/apis/coordination.k8s.io/v1/leases?fieldSelector=metadata.name%3Dsalvor";
         let found = match self.get(path).await {
@@ -358,7 +357,7 @@ impl<'a> Looker<'a> {
     }
 }
 
-/// The identity of the object that a repair policy is read from.
+/// The identity of the object that contains a repair policy.
 fn head_of(kind: &Kind, object: &Value) -> Option<Head> {
     let metadata = &object["metadata"];
     let text = |key: &str| metadata[key].as_str();
@@ -376,7 +375,7 @@ fn head_of(kind: &Kind, object: &Value) -> Option<Head> {
     })
 }
 
-/// A YAML file without its lines of comments.
+/// A YAML file without its comment lines.
 fn without_comments(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
     lines.collect::<Vec<_>>().join("\n")

@@ -1,4 +1,4 @@
-//! Nodes: what is kept of them, and those that are lost already: how many of them the brake allows.
+//! Nodes as the checks read them, and a check of how many more lost nodes the brake allows.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{
@@ -12,10 +12,9 @@ use serde_json::Value;
 
 use super::finding::{Check, Finding, Severity, count, some_of};
 
-/// A node that is away for longer than this was not lost just now: somebody has parked it.
+/// A node that has been lost for longer was parked on purpose.
 const PARKED_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
-/// What the checks read of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub(super) name: String,
@@ -24,7 +23,7 @@ pub(super) struct Node {
     pub(super) conditions: Vec<(String, String)>,
     /// Keys of its taints.
     pub(super) taints: Vec<String>,
-    /// True if an annotation on it forbids its repair.
+    /// Whether an annotation forbids its repair.
     pub(super) vetoed: bool,
     zone: String,
     standing: NodeStanding,
@@ -39,7 +38,7 @@ impl Node {
         let labels =
             labels.into_iter().flatten().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?)));
         let vetoed = [DO_NOT_REPAIR, KARPENTER_DO_NOT_REPAIR].into_iter().any(|key| {
-            // A time until which it holds may be over by the time that somebody reads this.
+            // A veto with an end time may have expired when the report is read.
             let value = node["metadata"]["annotations"].get(key).and_then(Value::as_str);
             value.is_some_and(|value| value.is_empty() || value == "true")
         });
@@ -64,7 +63,7 @@ impl Node {
     }
 }
 
-/// Compares the nodes that are lost with the brake's limit, by the brake's own way of counting.
+/// Compares the number of lost nodes with the brake's limit, counted as the brake does.
 pub(super) fn check(nodes: &[Node], configuration: &Configuration, now: Timestamp) -> Vec<Finding> {
     let limit = configuration.brake.max_unreachable_percent;
     let within = SignedDuration::from(configuration.brake.count_nodes_ready_within);
@@ -91,7 +90,7 @@ pub(super) fn check(nodes: &[Node], configuration: &Configuration, now: Timestam
     findings
 }
 
-/// The nodes that are lost and count, of those for which a condition holds; whether each is parked.
+/// The lost nodes that count and match `of`, and whether each is parked.
 fn lost(
     nodes: &[Node],
     of: impl Fn(&Node) -> bool,
@@ -135,7 +134,7 @@ fn held(
     )
 }
 
-/// Machines that are parked, and count, leave little room for real failures.
+/// Parked machines that count leave little room for real failures.
 fn near(
     nodes: &[Node],
     cluster: NodeCounts,

@@ -1,4 +1,4 @@
-//! Rules that can never match: of the configuration, and of NodeRepairPolicies.
+//! Finds rules that can never match, in the configuration and in NodeRepairPolicies.
 
 use std::collections::BTreeSet;
 
@@ -12,17 +12,17 @@ use super::finding::{Check, Finding, Severity, count, some_of};
 use super::nodes::Node;
 use super::selectors::{contradiction, covers};
 
-/// What the rules are compared with. What is none could not be read, or was not asked for.
+/// What the rules are compared with. `None` means that it could not be read or was not requested.
 #[derive(Debug, Default)]
 pub(super) struct Ground<'a> {
     pub(super) nodes: Option<&'a [Node]>,
-    /// For each rule of `failureRecoveryPolicy.rules`, how many pods its selector matches.
+    /// The number of pods that each rule of `failureRecoveryPolicy.rules` matches.
     pub(super) pods_of_rule: Option<Vec<usize>>,
-    /// NodeRepairPolicies, and NodePools with a block `spec.repair`.
+    /// NodeRepairPolicies, and NodePools with a `spec.repair` block.
     pub(super) policies: Vec<Policy>,
 }
 
-/// A taint as Kubernetes itself writes it. None of them has a value, except where a value is given.
+/// A taint as Kubernetes writes it. It has no value unless one is given here.
 struct KnownTaint {
     key: &'static str,
     value: &'static str,
@@ -36,7 +36,7 @@ const fn known(key: &'static str, effects: &'static [TaintEffect]) -> KnownTaint
 const BOTH: &[TaintEffect] = &[TaintEffect::NoSchedule, TaintEffect::NoExecute];
 const NO_SCHEDULE: &[TaintEffect] = &[TaintEffect::NoSchedule];
 
-/// The taints whose form is fixed.
+/// Taints with a fixed form.
 const KNOWN_TAINTS: [KnownTaint; 9] = [
     known("node.kubernetes.io/unreachable", BOTH),
     known("node.kubernetes.io/not-ready", BOTH),
@@ -239,7 +239,7 @@ fn repair(ground: &Ground<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Entries that an earlier one always beats.
+/// Entries that an earlier entry always overrides.
 fn shadowed_entries(policy: &Policy, name: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, entry) in policy.entries.iter().enumerate() {
@@ -259,7 +259,7 @@ fn shadowed_entries(policy: &Policy, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// A policy under which nothing is repaired.
+/// A policy that repairs nothing.
 fn moot(policy: &Policy, name: &str, selected: &[&Node]) -> Option<Finding> {
     if policy.paused {
         return Some(found(
@@ -282,7 +282,7 @@ fn moot(policy: &Policy, name: &str, selected: &[&Node]) -> Option<Finding> {
     })
 }
 
-/// Conditions that no node of a policy has, and healthy states that it takes for sick.
+/// Conditions that no node of a policy has, and healthy states that the policy treats as sick.
 fn unknown_conditions(policy: &Policy, name: &str, selected: &[&Node]) -> Vec<Finding> {
     let kinds: BTreeSet<&str> =
         selected.iter().flat_map(|node| node.conditions.iter().map(|(kind, _)| kind.as_str())).collect();

@@ -1,14 +1,14 @@
-//! What can be told of a label selector without any object: whether it can match at all, and whether another one matches all
-//! that it does.
+//! Analyses label selectors without any objects: whether a selector can match at all, and whether another one covers
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use salvor_api::{LabelSelector, Operator};
 
-/// All that a selector demands of one label.
+/// All requirements of a selector on one label.
 #[derive(Clone, Debug, Default)]
 struct Demand<'a> {
-    /// The only values that it may have, if not any.
+    /// The only allowed values. `None` allows any value.
     allowed: Option<BTreeSet<&'a str>>,
     refused: BTreeSet<&'a str>,
     present: bool,
@@ -16,7 +16,7 @@ struct Demand<'a> {
 }
 
 impl Demand<'_> {
-    /// The values that are left; none if that is any value.
+    /// The values that remain possible. `None` if any value is possible.
     fn left(&self) -> Option<Vec<&str>> {
         let allowed = self.allowed.as_ref()?;
         Some(allowed.difference(&self.refused).copied().collect())
@@ -26,7 +26,7 @@ impl Demand<'_> {
         !(self.present && self.absent) && self.left().is_none_or(|left| !left.is_empty())
     }
 
-    /// True if every label that meets the other demand meets this one.
+    /// Whether every label that meets `other` also meets this.
     fn follows_from(&self, other: &Self) -> bool {
         let left = other.left();
         let only = |allowed: &BTreeSet<&str>| {
@@ -69,12 +69,12 @@ fn demands(selector: &LabelSelector) -> BTreeMap<&str, Demand<'_>> {
     demands
 }
 
-/// The label of which a selector demands what no value fulfils; none if it can match.
+/// The label whose requirements no value can meet. `None` if the selector can match.
 pub(super) fn contradiction(selector: &LabelSelector) -> Option<&str> {
     demands(selector).into_iter().find(|(_, demand)| !demand.is_possible()).map(|(key, _)| key)
 }
 
-/// True if whatever the second selector matches is matched by the first as well.
+/// Whether `wide` matches everything that `narrow` matches.
 pub(super) fn covers(wide: &LabelSelector, narrow: &LabelSelector) -> bool {
     let of_narrow = demands(narrow);
     let nothing = Demand::default();

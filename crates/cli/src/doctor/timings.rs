@@ -1,4 +1,4 @@
-//! Who marks nodes as lost, and when: the settings of kube-controller-manager and of kubelets, beside ours.
+//! Compares who marks nodes as lost, and when: the settings of kube-controller-manager and kubelets with Salvor's.
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Controller, GoDuration, config::Configuration};
@@ -8,21 +8,20 @@ use serde_json::Value;
 use super::clocks::KubeletLease;
 use super::finding::{Check, Finding, Severity, count, some_of};
 
-/// The first minor version in which a node is lost after 50 seconds of silence. Before it, after 40.
+/// The first minor version in which a node is lost after 50 seconds of silence. Before, it was 40.
 const FIFTY_SECONDS_SINCE: u32 = 32;
-/// How often the node lifecycle controller looks at a node, if nobody says otherwise.
+/// The default period at which the node lifecycle controller checks nodes.
 const MONITOR_PERIOD: SignedDuration = SignedDuration::from_secs(5);
 
 /// The settings of kube-controller-manager, as far as its pod shows them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ControllerManager {
-    /// Where it was seen.
+    /// The pod it was read from.
     place: String,
     arguments: Vec<String>,
 }
 
 impl ControllerManager {
-    /// Reads its pod.
     pub(super) fn read(pod: &Value) -> Option<Self> {
         let containers = pod["spec"]["containers"].as_array()?;
         let texts = |container: &Value, key: &str| -> Vec<String> {
@@ -41,7 +40,7 @@ impl ControllerManager {
         })
     }
 
-    /// The value of a flag, written `--flag=value` or `--flag value`; of several the last counts.
+    /// The value of a flag, as `--flag=value` or `--flag value`. The last one wins.
     fn flag(&self, name: &str) -> Option<&str> {
         let head = format!("--{name}");
         let mut found = None;
@@ -61,7 +60,7 @@ impl ControllerManager {
         self.flag(name)?.parse::<GoDuration>().ok().map(SignedDuration::from)
     }
 
-    /// True if one of its controllers runs, by any of the names that it goes by.
+    /// Whether one of its controllers runs, by any of its names.
     fn runs(&self, names: &[&str]) -> bool {
         let list: Vec<&str> = self.flag("controllers").unwrap_or("*").split(',').map(str::trim).collect();
         let is =
@@ -72,15 +71,14 @@ impl ControllerManager {
     }
 }
 
-/// All that is compared.
 #[derive(Debug)]
 pub(super) struct Timings<'a> {
-    /// None if it cannot be seen.
+    /// `None` if it cannot be read.
     pub(super) manager: Option<&'a ControllerManager>,
     pub(super) minor: Option<u32>,
     pub(super) leases: &'a [KubeletLease],
     pub(super) policies: &'a [Policy],
-    /// The time of the API server; none if nodes were not looked at.
+    /// The API server's time. `None` if nodes were not read.
     pub(super) now: Option<Timestamp>,
 }
 
@@ -198,7 +196,6 @@ pub(super) fn check(timings: &Timings<'_>, configuration: &Configuration) -> Vec
     findings
 }
 
-/// A duration as Go writes it.
 fn words(duration: SignedDuration) -> String {
     GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
 }

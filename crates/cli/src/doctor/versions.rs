@@ -1,4 +1,4 @@
-//! The version of the API server, and the features that the enabled recoveries need of it.
+//! Checks the version of the API server, and the features that the enabled recoveries need.
 
 use salvor_api::{Controller, config::Configuration};
 
@@ -7,12 +7,11 @@ use super::finding::{Check, Finding, Severity};
 /// The minor versions that Salvor is tested with.
 const TESTED: [u32; 2] = [34, 37];
 
-/// A feature of Kubernetes.
 struct Feature {
     gate: &'static str,
-    /// The minor version in which it came, switched off.
+    /// The minor version that introduced it, off by default.
     came: u32,
-    /// The first minor version that has it switched on.
+    /// The first minor version that enables it by default.
     on: u32,
     needed_by: &'static [Controller],
     why: &'static str,
@@ -49,31 +48,31 @@ static FEATURES: [Feature; 4] = [
     },
 ];
 
-/// The version of an API server, and the features that it says are switched off.
+/// The version of an API server, and the features that it reports as disabled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
-    /// As it tells it, such as `v1.37.1`.
+    /// As the server reports it, such as `v1.37.1`.
     pub(super) told: String,
-    /// The minor version; none if it cannot be read.
+    /// `None` if it does not parse.
     pub(super) minor: Option<u32>,
-    /// Features that are switched off although their version has them on.
+    /// Features that are disabled although their version enables them by default.
     pub(super) off: Vec<String>,
 }
 
 impl Version {
-    /// The minor version out of words such as `37` or `37+`.
+    /// Parses a minor version such as `37` or `37+`.
     pub(super) fn new(told: &str, minor: &str) -> Self {
         let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
         Self { told: told.to_owned(), minor: digits.parse().ok(), off: Vec::new() }
     }
 
-    /// The features that somebody may have switched off, so that it is worth asking.
+    /// Whether any of the features can be disabled at all in this version.
     pub(super) fn worth_asking(&self) -> bool {
-        // Each of them is locked by now.
+        // In later versions all of these gates are locked.
         self.minor.is_some_and(|minor| minor < 35)
     }
 
-    /// Takes in what the server's metrics say of features.
+    /// Reads the states of features from the server's metrics.
     pub(super) fn read_metrics(&mut self, metrics: &str) {
         for feature in &FEATURES {
             let head = format!("kubernetes_feature_enabled{{name=\"{}\"", feature.gate);

@@ -7,7 +7,7 @@ use salvor_operator::{End, Standing, Survey, SurveyedPod};
 
 const BAR: usize = 30;
 
-/// The pods and volumes on the node, and the pods that nobody will replace.
+/// The pods and volumes on the node, and the pods that nothing will replace.
 pub(super) fn survey(survey: &Survey) -> String {
     let mut text = String::new();
     let heard = survey.lease_renewed.map_or("it has no Lease".into(), |at| format!("Lease renewed at {at}"));
@@ -52,7 +52,6 @@ pub(super) fn survey(survey: &Survey) -> String {
     text
 }
 
-/// One line of progress.
 pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
     let pods = survey.pods.iter().filter(|pod| pod.leaves).count();
     let (all, left) = (pods + survey.volumes.len(), standing.pods_left + standing.volumes_left);
@@ -68,7 +67,7 @@ pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
     )
 }
 
-/// The outcome, and where each evicted pod runs now.
+/// The outcome, and the new node of each evicted pod.
 pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String, Option<String>>) -> String {
     let mut text = String::new();
     let node = &survey.node;
@@ -105,7 +104,7 @@ pub(super) fn end(survey: &Survey, standing: &Standing, places: &BTreeMap<String
     text
 }
 
-/// The state that an interrupt leaves.
+/// What remains after an interrupt.
 pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
     let stays = if is_asked {
         format!(
@@ -122,7 +121,7 @@ pub(super) fn interrupted(node: &str, is_asked: bool) -> String {
     )
 }
 
-/// The eviction has not begun, with the reason if Salvor has told one.
+/// The eviction has not started. Includes Salvor's reason if there is one.
 pub(super) fn not_begun(node: &str, said: Option<&str>) -> String {
     match said {
         Some(said) => format!("The eviction has not begun. Salvor says: {said}\n"),
@@ -134,7 +133,7 @@ pub(super) fn not_begun(node: &str, said: Option<&str>) -> String {
 }
 
 fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "{line}");
 }
 

@@ -1,4 +1,4 @@
-//! An explanation as a person reads it at night: the verdict first, then what led to it.
+//! Renders an explanation as text: the verdict first, then the reasons.
 
 use std::fmt::{self, Display, Write};
 
@@ -8,14 +8,13 @@ use salvor_operator::{Detail, DetailLine, Explanation, RecoveryReport};
 
 use crate::output;
 
-/// So many lines of a detail are shown: a Job may have a hundred thousand indexes that wait.
+/// Limits the lines of a detail: a Job may have a hundred thousand waiting indexes.
 const MOST_LINES: usize = 20;
 
-/// The style of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
     pub(super) marks: Marks,
-    /// True if the operator that is asked about would only report.
+    /// Whether the operator only reports.
     pub(super) dry_run: bool,
 }
 
@@ -27,7 +26,7 @@ pub(super) enum Marks {
 }
 
 impl Marks {
-    /// Unicode where the locale says that it can be shown.
+    /// Unicode if the locale supports it.
     pub(super) fn for_terminal(variable: impl Fn(&str) -> Option<String>) -> Self {
         let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
@@ -48,7 +47,7 @@ impl Marks {
     }
 }
 
-/// The whole explanation; `now` is what its times are told relative to.
+/// Renders the whole explanation. Times are relative to `now`.
 pub(super) fn render(explanation: &Explanation, now: Timestamp, style: Style) -> String {
     let mut page = Page { text: String::new(), now, style };
     for report in &explanation.recoveries {
@@ -81,7 +80,7 @@ struct Page {
 
 impl Page {
     fn line(&mut self, text: impl Display) {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{}", output::one_line(&text.to_string()));
     }
 
@@ -171,7 +170,7 @@ impl Page {
     }
 }
 
-/// A time in full and from now.
+/// A time as timestamp and relative to now.
 struct Moment {
     at: Timestamp,
     now: Timestamp,
@@ -181,7 +180,7 @@ impl Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let away = self.at.duration_since(self.now);
         let distance = away.unsigned_abs();
-        // Parts of a second round up, so that a time that is not reached yet is never shown as reached.
+        // Fractions of a second round up, so that a time in the future is never shown as reached.
         let seconds = distance.as_secs() + u64::from(distance.subsec_nanos() > 0);
         let seconds = GoDuration::from_secs(u32::try_from(seconds).unwrap_or(u32::MAX));
         let at = self.at;

@@ -1,5 +1,6 @@
-//! The files of the Helm chart that follow from the code: rights, memory, webhooks and definitions. The chart's templates only put
-//! them together, so that the chart and `salvor manifests` cannot grant different rights. `salvor docs --chart` writes them.
+//! Generates the files of the Helm chart that depend on the code: rights, memory, webhooks and CRDs. The chart's
+//! templates only combine them, so that the chart and `salvor manifests` always grant the same rights. `salvor docs
+//! --chart` writes the files.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +19,11 @@ const HEADER: &str = "# Generated from Salvor's code by `salvor docs --chart`; c
 /// A setting of a recovery that changes its rights.
 struct Setting {
     recovery: Controller,
-    /// Its name in the chart's templates, which know how to find its value.
+    /// Its name in the chart's templates.
     name: &'static str,
-    /// Where it is in the configuration.
+    /// A JSON pointer into the configuration.
     field: &'static str,
-    /// Each value that it may have, as the templates have it and as the configuration does.
+    /// Each possible value, in the form of the templates and of the configuration.
     values: fn() -> Vec<(&'static str, Value)>,
 }
 
@@ -66,13 +67,13 @@ fn booleans() -> Vec<(&'static str, Value)> {
     vec![("false", json!(false)), ("true", json!(true))]
 }
 
-/// What a release does, as the templates call it.
+/// The modes of a release, as the templates name them.
 const MODES: [(&str, bool); 2] = [("acting", false), ("dryRun", true)];
 
-/// Rights one by one, so that they can be compared.
+/// Single rights, so that sets of them can be compared.
 type Rights = BTreeSet<(Scope, Resource, Verb)>;
 
-/// Each generated file of the chart, with its path in it.
+/// Each generated file of the chart, with its path.
 pub(crate) fn files() -> Result<Vec<(String, String)>, CliError> {
     let mut files = vec![("files/salvor.yaml".to_owned(), format!("{HEADER}{}", output::yaml(&data()?)?))];
     for entry in recoveries() {
@@ -112,7 +113,7 @@ fn data() -> Result<Value, CliError> {
     }))
 }
 
-/// A configuration with this recovery alone, no wrapped kinds, and these fields.
+/// A configuration with only this recovery, no wrapped kinds, and these fields.
 fn configuration(entry: &RecoveryEntry, fields: &[(&str, Value)]) -> Result<Configuration, CliError> {
     let mut value = json(&Configuration::default())?;
     let mut set = |pointer: &str, new: &Value| {
@@ -143,7 +144,7 @@ fn rights(configuration: &Configuration, entry: &RecoveryEntry) -> Rights {
     .collect()
 }
 
-/// The rights of a recovery whatever its options are, and those that each value of an option adds.
+/// The rights of a recovery independent of its options, and those that each value of an option adds.
 fn rights_of(entry: &RecoveryEntry) -> Result<Value, CliError> {
     let mut rows = Map::new();
     let mut options: BTreeMap<&str, BTreeMap<&str, Map<String, Value>>> = BTreeMap::new();
@@ -152,7 +153,7 @@ fn rights_of(entry: &RecoveryEntry) -> Result<Value, CliError> {
         let mut each = Vec::new();
         for option in SETTINGS.iter().filter(|option| option.recovery == entry.controller) {
             for (name, value) in (option.values)() {
-                // The others have the value with which they add nothing.
+                // All other settings have the value that adds no rights.
                 let others = SETTINGS.iter().filter(|other| other.recovery == entry.controller);
                 let mut fields: Vec<(&str, Value)> = others
                     .filter_map(|other| Some((other.field, (other.values)().into_iter().next()?.1)))
@@ -184,7 +185,7 @@ fn rights_of(entry: &RecoveryEntry) -> Result<Value, CliError> {
     Ok(Value::Object(rows))
 }
 
-/// Rights as the templates read them.
+/// Rights in the format of the templates.
 fn table(rights: &Rights) -> Value {
     let mut rows: BTreeMap<(&Scope, &Resource), Vec<&str>> = BTreeMap::new();
     for (scope, resource, verb) in rights {
@@ -203,7 +204,7 @@ fn table(rights: &Rights) -> Value {
     rows.into_iter().map(row).collect()
 }
 
-/// The verbs on each kind that may be wrapped.
+/// The verbs on each wrapped kind.
 fn wrapped() -> Result<Value, CliError> {
     let mut verbs = Map::new();
     for entry in recoveries().filter(|entry| entry.controller == Controller::AppWrapper) {
@@ -217,7 +218,7 @@ fn wrapped() -> Result<Value, CliError> {
     Ok(Value::Object(verbs))
 }
 
-/// The webhooks of a recovery by the kind of their configuration; the namespace of their Service is the release's.
+/// The webhooks of a recovery, by the kind of their configuration. The release sets the namespace of their Service.
 fn webhooks_of(entry: &RecoveryEntry) -> Result<Option<Value>, CliError> {
     let declared = webhooks_in_effect(&configuration(entry, &[])?);
     let target = Target::Service { namespace: String::new() };
@@ -235,12 +236,12 @@ mod tests {
 
     use super::*;
 
-    /// A setting that changes rights must be known here, or the chart would grant too much or too little.
+    /// If a setting that changes rights is missing here, the chart grants too much or too little.
     #[test]
     fn every_switch_that_changes_rights_is_an_option() {
         let known = ["/dryRun", "/webhooks/enabled", "/leaderElection/enabled"];
         for entry in recoveries() {
-            // Webhooks ask about users, and only then does it matter that they are on.
+            // Only with this check do the webhooks need rights of their own.
             let base = [("/appwrapper/userRBACAdmissionCheck", json!(true))];
             let before = rights(&configuration(entry, &base).unwrap(), entry);
             for field in FIELDS.iter().filter(|field| matches!(field.kind, Kind::Bool)) {

@@ -1,4 +1,4 @@
-//! The objects of an installation, in the order in which they can be created.
+//! The objects of an installation, in creation order.
 
 use std::collections::BTreeMap;
 
@@ -31,21 +31,19 @@ use crate::config;
 use crate::error::CliError;
 use crate::output;
 
-/// The name of every object, and of the app in their labels.
+/// The name of every object, and the value of the app label.
 const NAME: &str = "salvor";
 const CONFIG_FOLDER: &str = "/etc/salvor";
 const CONFIG_FILE: &str = "config.yaml";
-/// The name of the port, by which probes find it.
+/// Probes refer to the port by this name.
 const PORT: &str = "http";
-/// The name of the port on which webhooks are served.
 const WEBHOOK_PORT: &str = "webhooks";
-/// The Secret with certificates of the administrator's, as cert-manager makes it, if `webhooks.certDir` is set.
+/// The Secret with the administrator's certificates, in the format of cert-manager, if `webhooks.certDir` is set.
 const WEBHOOK_CERTIFICATES: &str = "salvor-webhooks-tls";
-/// A user and group that own nothing, as distroless images have them.
+/// A user and group without any files, as in distroless images.
 const NOBODY: i64 = 65532;
 const REPLICAS: i32 = 2;
 
-/// Every object, as the API server takes it.
 pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let config = config_file(installation)?;
     let mut objects = definitions(installation)?;
@@ -72,14 +70,14 @@ pub(super) fn all(installation: &Installation) -> Result<Vec<Value>, CliError> {
         json(&deployment(installation, &config))?,
         json(&disruption_budget(installation))?,
     ]);
-    // Last: from here on the API server calls them.
+    // Last, because the API server calls the webhooks from here on.
     let target = Target::Service { namespace: installation.namespace.clone() };
     let configurations = WebhookKind::ALL.map(|kind| configuration(kind, &installation.webhooks, &target));
     objects.extend(configurations.into_iter().flatten());
     Ok(objects)
 }
 
-/// The CustomResourceDefinitions of the enabled recoveries. They come first: what follows may be of these kinds.
+/// The CRDs of the enabled recoveries. They come first, because later objects may be of these kinds.
 fn definitions(installation: &Installation) -> Result<Vec<Value>, CliError> {
     let enabled = recoveries().filter(|entry| entry.off(&installation.configuration).is_none());
     let texts = enabled.flat_map(|entry| entry.definitions);
@@ -91,8 +89,8 @@ fn json(object: &impl Serialize) -> Result<Value, CliError> {
     serde_json::to_value(object).map_err(|error| CliError::Output(error.into()))
 }
 
-/// The settings that differ from the defaults, as the file that `salvor run` reads. It names its recoveries also if they are the
-/// default, so that it can be installed again as it is.
+/// The settings that differ from the defaults, in the file format of `salvor run`. The file always names its
+/// recoveries, even the default ones, so that it can be installed again unchanged.
 fn config_file(installation: &Installation) -> Result<String, CliError> {
     let configuration = &installation.configuration;
     let mut file = config::changes(configuration);
@@ -169,8 +167,8 @@ fn subject(installation: &Installation) -> Subject {
     }
 }
 
-/// Where replicas share the certificate authority of their webhooks, the token of their path and the keys of stamps. It comes empty, so that they need no right to create it;
-/// to apply it again leaves alone what they put there.
+/// The Secret in which replicas share the webhooks' certificate authority, the token of their path and the signing
+/// keys. It is created empty, so that the replicas need no right to create it. Applying it again keeps its content.
 fn webhook_secret(installation: &Installation) -> Secret {
     Secret {
         metadata: ObjectMeta { name: Some(SERVICE.into()), ..metadata(Some(&installation.namespace)) },
@@ -209,7 +207,7 @@ fn selector() -> LabelSelector {
 }
 
 fn deployment(installation: &Installation, config: &str) -> Deployment {
-    // The file is read at start only, so a changed file must make new pods.
+    // The file is only read at startup, so a changed file must replace the pods.
     let digest = ("salvor.dev/config-digest".into(), digest(config));
     Deployment {
         metadata: metadata(Some(&installation.namespace)),
@@ -250,7 +248,7 @@ fn pod(installation: &Installation) -> PodSpec {
     }
 }
 
-/// The folder with certificates of the administrator's, if webhooks are served with such.
+/// The folder with the administrator's certificates, if webhooks use them.
 fn certificates(installation: &Installation) -> Option<&String> {
     installation.configuration.webhooks.cert_dir.as_ref().filter(|_| !installation.webhooks.is_empty())
 }
@@ -297,7 +295,7 @@ fn webhook_port(installation: &Installation) -> Option<u16> {
     (!installation.webhooks.is_empty()).then(|| installation.configuration.webhooks.bind.port())
 }
 
-/// A lost node should not take both replicas; on a cluster of one node both still run.
+/// A lost node should not take both replicas. On a single-node cluster both still run.
 fn apart_from_each_other() -> Affinity {
     Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {
@@ -346,7 +344,7 @@ fn probe(path: &str) -> Probe {
     }
 }
 
-/// No limit on the CPU: it is idle until nodes fail, and then nothing should slow it down.
+/// No CPU limit: Salvor is idle until nodes fail, and then nothing should throttle it.
 fn resources(installation: &Installation) -> ResourceRequirements {
     let quantity = |name: &str, amount: String| (name.to_owned(), Quantity(amount));
     let limit = memory::limit(&installation.configuration);
@@ -358,9 +356,8 @@ fn resources(installation: &Installation) -> ResourceRequirements {
     }
 }
 
-/// Nobody reaches another port than those that are served. Who may reach those is not known here: a Prometheus may be in any
-/// namespace, and some networks show a probe under the node's address and some under another. What the pods reach is open,
-/// since the API server may be anywhere.
+/// Only the served ports are reachable. The allowed sources are unknown: Prometheus may run in any namespace, and
+/// networks differ in the source address of probes. Egress is open, because the API server may be anywhere.
 fn network_policy(installation: &Installation) -> NetworkPolicy {
     let page = &installation.configuration.page;
     let page = (page.enabled && !page.bind.ip().is_loopback()).then(|| page.bind.port());
@@ -390,7 +387,7 @@ fn disruption_budget(installation: &Installation) -> PodDisruptionBudget {
         spec: Some(PodDisruptionBudgetSpec {
             min_available: Some(IntOrString::Int(1)),
             selector: Some(selector()),
-            // Replicas that do not even work must not hold up a drain.
+            // Replicas that do not work must not block a drain.
             unhealthy_pod_eviction_policy: Some("AlwaysAllow".into()),
             ..PodDisruptionBudgetSpec::default()
         }),
@@ -398,7 +395,7 @@ fn disruption_budget(installation: &Installation) -> PodDisruptionBudget {
     }
 }
 
-/// FNV-1a: the same for the same text on every release; it only has to change when the text does.
+/// FNV-1a: gives the same result in every release. It only has to change when the text does.
 fn digest(text: &str) -> String {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,4 +1,4 @@
-//! The rights that an installation needs: for each enabled recovery what it reads and writes, and nothing else.
+//! The rights of an installation: exactly what each enabled recovery reads and writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,11 @@ use salvor_api::config::Configuration;
 use salvor_operator::webhooks::{CONFIGURATION, SERVICE, Webhook, WebhookKind};
 use salvor_operator::{Resource, Right, Scope, Verb, recoveries};
 
-/// Rights by where they hold. What several recoveries need is there once.
+/// Rights by scope. Rights that several recoveries need appear once.
 #[derive(Debug, Default)]
 pub(super) struct Rights(BTreeMap<Scope, BTreeMap<Resource, BTreeSet<Verb>>>);
 
 impl Rights {
-    /// The rights that an installation with this configuration needs.
     pub(super) fn of(configuration: &Configuration, webhooks: &[Webhook]) -> Self {
         let mut rights = Self::default();
         for (_, Right { scope, resource, verbs }) in needed(configuration, webhooks) {
@@ -21,7 +20,6 @@ impl Rights {
         rights
     }
 
-    /// The rules of each role.
     pub(super) fn rules(self) -> impl Iterator<Item = (Scope, Vec<PolicyRule>)> {
         self.0.into_iter().map(|(scope, resources)| {
             let rules = resources.into_iter().map(|(resource, verbs)| PolicyRule {
@@ -36,7 +34,7 @@ impl Rights {
     }
 }
 
-/// Each right that an installation needs, and who needs it.
+/// Each right that an installation needs, and which part of Salvor needs it.
 pub(super) fn needed(configuration: &Configuration, webhooks: &[Webhook]) -> Vec<(String, Right)> {
     let by = |who: &str| {
         let who = who.to_owned();
@@ -55,14 +53,14 @@ fn leader_election(configuration: &Configuration) -> [Right; 2] {
     let election = &configuration.leader_election;
     let the_lease = Resource { name: Some(election.lease_name.clone()), ..Resource::LEASES };
     [
-        // An object that is not there yet cannot be named in a rule.
+        // RBAC rules cannot name an object that does not exist yet.
         Resource::LEASES.within(&election.lease_namespace, &[Verb::Create]),
         the_lease.within(&election.lease_namespace, &[Verb::Get, Verb::Update]),
     ]
 }
 
-/// The rights to fill in the certificate authority and the token of the path, and to share them and the keys of stamps. The objects come with the manifests, so that each right is to one object by
-/// name, and nothing may be created.
+/// The rights to publish the certificate authority and the path token, and to share them and the signing keys. The
+/// manifests create the objects, so each right is limited to one object by name, and nothing may be created.
 fn for_webhooks(configuration: &Configuration, webhooks: &[Webhook]) -> Vec<Right> {
     const USED: &[Verb] = &[Verb::Get, Verb::Update];
     let mut rights = Vec::new();

@@ -25,7 +25,7 @@ fn install(rest: &str) -> Installation {
     Installation::new(None, "salvor:test".into(), configuration(rest)).unwrap()
 }
 
-/// The objects as a reader of the YAML sees them.
+/// The objects, parsed from the YAML.
 fn read_back(installation: &Installation) -> Vec<Value> {
     let text = yaml(installation).unwrap();
     text.split("---\n").map(|document| serde_saphyr::from_str(document).unwrap()).collect()
@@ -38,7 +38,7 @@ fn find<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     object
 }
 
-/// Every right as `where: verb group/resource[name]`.
+/// Every right as `scope: verb group/resource[name]`.
 fn rights(objects: &[Value]) -> BTreeSet<String> {
     let mut rights = BTreeSet::new();
     let texts = |list: &Value| -> Vec<String> {
@@ -169,7 +169,7 @@ fn memory_follows_from_the_recoveries_that_run() {
     let gate = "featureGates: {FailureRecoveryPolicy: true}\n";
     for (list, gate, limit, request) in [
         ("zombie", gate, "128Mi", "64Mi"),
-        // A recovery whose gate is off takes nothing.
+        // A recovery whose gate is off needs no memory.
         ("zombie", "", "96Mi", "48Mi"),
         ("job", "", "160Mi", "80Mi"),
         ("zombie, job, eviction", gate, "224Mi", "112Mi"),
@@ -228,7 +228,7 @@ fn rights_are_those_of_the_enabled_recoveries() {
     }
 }
 
-/// The same input gives the same output, to the byte: people keep the output in their own repositories.
+/// The same input gives byte-identical output, because people keep it in their repositories.
 #[test]
 fn the_output_is_what_it_was() {
     let zombie = format!("{ZOMBIE}{NODE_RULE}");
@@ -318,7 +318,7 @@ fn the_file_in_the_config_map_is_the_effective_configuration() {
     assert_eq!(container["image"], "salvor:test");
 }
 
-/// `kubectl get configmap` into `salvor manifests --config=/dev/stdin` gives the same installation.
+/// Piping `kubectl get configmap` into `salvor manifests --config=/dev/stdin` gives the same installation.
 #[test]
 fn the_file_in_the_config_map_names_its_recoveries() {
     for list in ["'*'", "zombie, job", "'*', -job"] {
@@ -338,7 +338,7 @@ fn everything_is_in_the_namespace_that_was_asked_for() {
     assert_eq!(find(&objects, "Namespace")["metadata"]["name"], "elsewhere");
     for object in &objects {
         let namespace = object["metadata"].get("namespace");
-        // The rights to read what kubelets write are where that is.
+        // The rights to read the kubelets' Leases are in the namespace of those Leases.
         let is_there = |namespace: &Value| namespace == "elsewhere" || namespace == "kube-node-lease";
         assert!(namespace.is_none_or(is_there), "{object}");
     }
@@ -382,7 +382,7 @@ fn only_the_ports_that_are_served_can_be_reached() {
     let cases: [(&str, &[u16]); 4] = [
         ("", &[8080]),
         ("bind: '0.0.0.0:9090'\n", &[9090]),
-        // An address on loopback is enough for port-forward, which connects from within the pod.
+        // A loopback address is enough for port-forward, which connects from within the pod.
         ("page: {enabled: true}\n", &[8080]),
         ("page: {enabled: true, bind: '0.0.0.0:8888'}\n", &[8080, 8888]),
     ];
@@ -431,7 +431,7 @@ fn names_are_checked() {
     assert!(image("").is_err() && image("a b").is_err());
 }
 
-/// Webhooks such as a recovery may have.
+/// Example webhooks of a recovery.
 fn webhooks() -> Vec<Webhook> {
     use salvor_operator::webhooks::{FailurePolicy, Operation, Rule};
     let webhook = |kind, name, path| Webhook {
@@ -497,7 +497,7 @@ fn webhooks_come_with_a_service_and_rights_to_nothing_but_their_own_objects() {
         assert_eq!(configuration["metadata"]["name"], "salvor");
         let entry = &configuration["webhooks"][0];
         assert_eq!((&entry["name"], &entry["failurePolicy"]), (&json!(name), &json!("Fail")));
-        // To apply them again must not take away what the operator filled in.
+        // Applying the objects again must not remove what the operator filled in.
         let service = json!({"name": "salvor-webhooks", "namespace": "salvor-system", "port": 443});
         assert_eq!(entry["clientConfig"], json!({ "service": service }));
     }
@@ -529,6 +529,6 @@ fn webhooks_that_the_api_server_could_not_call_are_refused() {
         let expected = ManifestsError::WebhooksNotReachable(bind.parse().unwrap());
         assert_eq!(refusal(&format!("webhooks: {{bind: '{bind}'}}\n")), expected);
     }
-    // Without webhooks none of that matters.
+    // Without webhooks these settings do not matter.
     install(&format!("{JOB}webhooks: {{url: 'https://10.0.0.1:9443', bind: '127.0.0.1:9443'}}\n"));
 }

@@ -1,4 +1,4 @@
-//! A scenario from a live cluster. It only reads.
+//! Builds a scenario from a live cluster. It only reads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::cluster::ClusterArgs;
 use crate::error::CliError;
 use crate::output;
 
-/// So many objects are read at once.
+/// Objects per page of a list.
 const PAGE: usize = 500;
 
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -34,7 +34,8 @@ pub(super) struct LiveArgs {
     cluster: ClusterArgs,
 }
 
-/// Reads the cluster, tells on standard error what is not simulated, and writes the file if one is asked for. The scenario, and its file.
+/// Reads the cluster, prints to standard error what is not simulated, and writes the file if requested. Returns the
+/// scenario and its text.
 pub(super) fn scenario(args: &LiveArgs) -> Result<(Scenario, String), CliError> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
@@ -80,7 +81,7 @@ async fn read(client: &Client) -> kube::Result<Objects> {
     })
 }
 
-/// A kind that the cluster does not have, has no objects.
+/// A kind that the cluster does not serve has no objects.
 fn if_served(read: kube::Result<Vec<Value>>) -> kube::Result<Vec<Value>> {
     match read {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
@@ -96,14 +97,14 @@ async fn all(client: &Client, path: &str) -> kube::Result<Vec<Value>> {
         let mut page: Value = client.request(request.map_err(kube::Error::HttpError)?).await?;
         found.extend(page["items"].as_array_mut().map(std::mem::take).unwrap_or_default());
         match page["metadata"]["continue"].as_str().filter(|token| !token.is_empty()) {
-            // A token is letters, digits, - and _ and =: only the last needs an escape.
+            // A token consists of letters, digits, `-`, `_` and `=`. Only the last needs an escape.
             Some(token) => next = format!("&continue={}", token.replace('=', "%3D")),
             None => return Ok(found),
         }
     }
 }
 
-/// The configuration of whoever leads, as its Lease tells.
+/// The leader's configuration, from its Lease.
 async fn configuration(client: &Client) -> kube::Result<Option<Configuration>> {
     let election = Configuration::default().leader_election;
     let leases: Api<Lease> = Api::namespaced(client.clone(), &election.lease_namespace);

@@ -1,4 +1,4 @@
-//! `salvor simulate merge`: joins what shards have reported.
+//! `salvor simulate merge`: merges the reports of shards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,9 +51,9 @@ pub(super) fn execute(args: &MergeArgs) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says which seeds the parts should have, and do not.
+/// Reports the seeds that the shards should contain and do not.
 fn tell_missing(missing: &[(u64, u64)]) {
-    /// So many ranges are named.
+    /// Limits how many ranges are named.
     const NAMED: usize = 10;
     if missing.is_empty() {
         return;
@@ -69,7 +69,6 @@ fn tell_missing(missing: &[(u64, u64)]) {
     output::note(&format!("{count} missing, and the report is without: {}", named.join(", ")));
 }
 
-/// The report of many plays.
 pub(super) fn table(title: &str, comparison: &Comparison) -> String {
     match comparison.policies.as_slice() {
         [one] => summary_table(title, one),
@@ -77,7 +76,7 @@ pub(super) fn table(title: &str, comparison: &Comparison) -> String {
     }
 }
 
-/// All reports of a folder, in the order of the names of their files.
+/// All reports of a folder, sorted by file name.
 fn shards(folder: &Path) -> Result<Vec<(PathBuf, Shard)>, SimulateError> {
     let unreadable = |source| SimulateError::Read { path: folder.to_owned(), source };
     let mut files = Vec::new();
@@ -89,7 +88,7 @@ fn shards(folder: &Path) -> Result<Vec<(PathBuf, Shard)>, SimulateError> {
     let mut shards = Vec::new();
     for path in files {
         let text = read(&path)?;
-        // The log of a pod that was replaced may stand before the report.
+        // The log of a replaced pod may come before the report.
         let report = if text.starts_with('{') { 0 } else { text.find("\n{").unwrap_or(0) };
         let mut found = serde_json::Deserializer::from_str(&text[report..]).into_iter::<Shard>().peekable();
         let broken = |problem: String| SimulateError::Shard { path: path.clone(), problem };

@@ -1,4 +1,4 @@
-//! `salvor simulate`: what a policy will do, before an outage does it.
+//! `salvor simulate`: shows what a policy does before a real outage happens.
 
 mod live;
 mod merge;
@@ -27,7 +27,7 @@ use crate::logging;
 use crate::output;
 use progress::Progress;
 
-/// More settings at once would be a typing error.
+/// More combinations are probably a typing error.
 const MOST_POLICIES: usize = 1000;
 
 #[derive(Debug, clap::Args)]
@@ -106,7 +106,6 @@ enum Form {
     Svg,
 }
 
-/// A field, and the values to try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sweep {
     key: String,
@@ -122,7 +121,7 @@ impl std::fmt::Display for Sweep {
 fn sweep(text: &str) -> Result<Sweep, String> {
     let usage = || "write KEY=VALUE,VALUE, such as brake.maxUnreachablePercent=20,50".to_owned();
     let (key, values) = text.split_once('=').ok_or_else(usage)?;
-    // A comma in brackets belongs to a value.
+    // A comma inside brackets belongs to a value.
     let mut deep = 0usize;
     let parts = values.split(|c: char| {
         match c {
@@ -139,7 +138,6 @@ fn sweep(text: &str) -> Result<Sweep, String> {
     Ok(Sweep { key: key.trim().to_owned(), values })
 }
 
-/// The reason why nothing is simulated.
 #[derive(Debug, thiserror::Error)]
 enum SimulateError {
     #[error("cannot read {}: {source}", path.display())]
@@ -252,7 +250,7 @@ pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     let seeds = args.seeds.clone().unwrap_or(Seeds(args.seed..=args.seed));
     let Some(seeds) = args.shard.map_or(Some(seeds.clone()), |part| seeds.shard(part.index, part.count))
     else {
-        // There are more parts than seeds.
+        // There are more shards than seeds.
         let comparison = Comparison::of(Vec::new());
         output::print(&pretty(&Answer::of(args, &scenario, &comparison, Vec::new()))?)?;
         return Ok(ExitCode::SUCCESS);
@@ -279,7 +277,7 @@ fn read(path: &Path) -> Result<String, SimulateError> {
     fs::read_to_string(path).map_err(|source| SimulateError::Read { path: path.to_owned(), source })
 }
 
-/// All policies that are asked for, in order; that of the scenario if none is.
+/// The requested policies in order, or the policy of the scenario.
 fn policies(args: &SimulateArgs, scenario: &Scenario) -> Result<Vec<Policy>, SimulateError> {
     let mut policies = Vec::new();
     for path in &args.compare {
@@ -309,7 +307,7 @@ fn policies(args: &SimulateArgs, scenario: &Scenario) -> Result<Vec<Policy>, Sim
     Ok(policies)
 }
 
-/// A policy that is asked for twice is played twice. Its name tells which is which.
+/// A policy that is requested twice is played twice. Its name gets a number.
 fn tell_apart(policies: &mut [Policy]) {
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
     for policy in policies {
@@ -321,7 +319,7 @@ fn tell_apart(policies: &mut [Policy]) {
     }
 }
 
-/// Plays every policy with every seed; of each policy, the reports that are done.
+/// Plays every policy with every seed. Returns the finished reports of each policy.
 fn play_all(
     scenario: &Scenario,
     policies: &[Policy],
@@ -329,7 +327,7 @@ fn play_all(
 ) -> Result<Vec<Vec<Report>>, SimulateError> {
     let first = *seeds.0.start();
     let count = policies.len() as u64;
-    // Policies take turns, so that about as many seeds of each are done when somebody interrupts.
+    // Policies take turns, so that an interrupt leaves about the same number of seeds for each.
     let games = Seeds(0..=seeds.count().saturating_mul(count).saturating_sub(1));
     let threads = Arc::new(Threads::new(games.clone()));
     let _signals = progress::stop_on_signal(&threads);
@@ -367,7 +365,7 @@ fn play_all(
     Ok(reports)
 }
 
-/// Policies are compared on the same failures: seeds that not all have played when somebody interrupts are left out.
+/// Policies are compared on the same failures: after an interrupt, seeds that not all policies have played are dropped.
 fn on_the_same_seeds(reports: &mut [Vec<Report>]) {
     let seeds = |reports: &Vec<Report>| reports.iter().map(|it| it.seed).collect::<BTreeSet<u64>>();
     let common = reports.iter().map(seeds).reduce(|a, b| &a & &b).unwrap_or_default();
@@ -377,21 +375,20 @@ fn on_the_same_seeds(reports: &mut [Vec<Report>]) {
     }
 }
 
-/// The answer for machines.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer<'a> {
     api_version: &'static str,
     kind: &'static str,
     scenario: &'a str,
-    /// Simulations that can be joined have the same.
+    /// Equal for simulations that can be merged.
     fingerprint: String,
-    /// The part that it is of all seeds.
+    /// The shard of all seeds that this report covers.
     #[serde(skip_serializing_if = "Option::is_none")]
     part: Option<Part>,
     #[serde(flatten)]
     comparison: &'a Comparison,
-    /// Each play in full, if there are no more than a few.
+    /// Each run in full, if there are only a few.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     reports: Vec<&'a Report>,
 }
@@ -413,7 +410,7 @@ impl<'a> Answer<'a> {
         Self { part, ..Self::joined(&scenario.title, fingerprint, comparison, reports) }
     }
 
-    /// That of parts that were joined.
+    /// The answer for merged shards.
     fn joined(
         scenario: &'a str,
         fingerprint: String,
@@ -425,7 +422,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// So many plays are told in full.
+/// At most this many runs are reported in full.
 const IN_FULL: usize = 10;
 
 fn tell(
@@ -474,7 +471,7 @@ fn shown<'a>(comparison: &'a Comparison, policies: &'a [Policy]) -> Option<(&'a 
     summaries().find(|(summary, ..)| Some(summary.policy.as_str()) == best).or_else(|| summaries().next())
 }
 
-/// A page shows that seed. It is played again: one seed, one history.
+/// The page shows that seed. It is played again, which gives the same history.
 fn page(
     args: &SimulateArgs,
     scenario: &Scenario,

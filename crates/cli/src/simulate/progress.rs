@@ -1,4 +1,4 @@
-//! How far a simulation is, for people at a terminal; and Ctrl-C.
+//! Shows the progress of a simulation on a terminal, and handles Ctrl-C.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use salvor_simulate::Threads;
 
 use crate::run::listen_for_signals;
 
-/// The bar is drawn no more often than this.
+/// The shortest time between two updates of the bar.
 const PERIOD: Duration = Duration::from_millis(200);
 const WIDTH: u64 = 30;
 
-/// A bar on standard error, if that is a terminal and there is more than one thing to play.
+/// A progress bar on standard error, if that is a terminal and there is more than one run.
 pub(super) struct Progress {
     total: u64,
     done: u64,
@@ -28,19 +28,18 @@ impl Progress {
         Self { total, done: 0, began: Instant::now(), drawn: None, is_shown }
     }
 
-    /// One more is done.
     pub(super) fn step(&mut self) {
         self.done += 1;
         let is_due = self.drawn.is_none_or(|drawn| drawn.elapsed() >= PERIOD);
         if self.is_shown && (is_due || self.done == self.total) {
             self.drawn = Some(Instant::now());
-            // A terminal that went away misses nothing.
+            // Errors of the terminal do not matter.
             let _ =
                 write!(io::stderr().lock(), "\r\x1b[2K{}", bar(self.done, self.total, self.began.elapsed()));
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(super) fn end(&self) {
         if self.is_shown {
             let _ = write!(io::stderr().lock(), "\r\x1b[2K");
@@ -59,7 +58,8 @@ fn span(seconds: u64) -> String {
     if seconds < 60 { format!("{seconds} s") } else { format!("{} min {} s", seconds / 60, seconds % 60) }
 }
 
-/// The first Ctrl-C lets the plays under way end and reports them; the second ends the process. It listens until it is dropped.
+/// The first Ctrl-C lets the current runs finish and reports them. The second ends the process. Listens until the guard
+/// is dropped.
 pub(super) fn stop_on_signal(threads: &Arc<Threads>) -> Option<tokio_util::sync::DropGuard> {
     let (threads, over) = (threads.clone(), tokio_util::sync::CancellationToken::new());
     let guard = over.clone().drop_guard();

@@ -1,4 +1,4 @@
-//! Many machines: each plays a part of the seeds.
+//! Splits a simulation over several machines, each of which plays a part of the seeds.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path};
@@ -10,13 +10,11 @@ use super::{SimulateArgs, SimulateError, read};
 use crate::error::CliError;
 use crate::output;
 
-/// The image that the manifests use.
 pub(super) const IMAGE: &str = concat!("salvor:", env!("CARGO_PKG_VERSION"));
 
 /// The name of the ConfigMap and the Job.
 const NAME: &str = "salvor-simulate";
 
-/// One of several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) index: u64,
@@ -31,15 +29,14 @@ pub(super) fn part(text: &str) -> Result<Part, String> {
     if part.index < part.count { Ok(part) } else { Err(usage()) }
 }
 
-/// A ConfigMap holds a mebibyte, with its own fields.
+/// A ConfigMap holds a mebibyte, including its other fields.
 pub(super) const MOST_BYTES: usize = 1_000_000;
-/// The folder in which the pods have the files.
+/// The mount path in the pods.
 const FOLDER: &str = "/scenario";
-/// The name of the scenario there.
 const SCENARIO: &str = "scenario.yaml";
 
-/// A ConfigMap with the scenario and all files that it needs, and an Indexed Job of which each pod plays its part and writes the report to
-/// its log.
+/// A ConfigMap with the scenario and all files it needs, and an Indexed Job whose pods each play one part and write the
+/// report to their log.
 pub(super) fn job(args: &SimulateArgs, text: &str, folder: &Path, parts: u32) -> Result<String, CliError> {
     let mut files = Files([(SCENARIO.to_owned(), text.to_owned())].into());
     for file in other_files(text) {
@@ -78,11 +75,11 @@ pub(super) fn job(args: &SimulateArgs, text: &str, folder: &Path, parts: u32) ->
     Ok(text)
 }
 
-/// The files that the pods have, by their paths.
+/// The files for the pods, by path.
 struct Files(BTreeMap<String, String>);
 
 impl Files {
-    /// Takes a file along, as this path.
+    /// Adds a file under this path.
     fn add(&mut self, as_path: &str, file: &Path) -> Result<(), SimulateError> {
         let as_path = as_path.trim_start_matches("./");
         if !is_below(as_path) {
@@ -95,7 +92,8 @@ impl Files {
         }
     }
 
-    /// The ConfigMap, and the volume that shows it. A key has no folders, so other files than the scenario have a number.
+    /// The ConfigMap and the volume that mounts it. Keys of a ConfigMap cannot contain folders, so files other than the
+    /// scenario are numbered.
     fn mounted(self) -> Result<(Value, Value), SimulateError> {
         let bytes = self.0.iter().map(|(path, text)| path.len() + text.len()).sum();
         if bytes > MOST_BYTES {
@@ -118,7 +116,7 @@ impl Files {
     }
 }
 
-/// True for a path that leads to a file below the folder that it begins in.
+/// Whether a path leads to a file below its starting folder.
 fn is_below(path: &str) -> bool {
     let mut parts = Path::new(path).components().peekable();
     parts.peek().is_some() && parts.all(|part| matches!(part, Component::Normal(_)))

@@ -1,4 +1,4 @@
-//! Reads and guarded writes of any object. Nothing is repeated in here.
+//! Reads and writes with preconditions, for any object. Nothing is retried here.
 
 use std::time::Duration;
 
@@ -13,21 +13,20 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::error::CliError;
 
-/// So many objects are read at once: memory does not grow with the cluster.
+/// Objects per page of a list, so that memory does not grow with the cluster.
 const PAGE: usize = 250;
-/// A server that says nothing for so long does not answer.
+/// A server that is silent for this long counts as not answering.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Who writes, as it stands in managed fields.
+/// The field manager in managedFields.
 const FIELD_MANAGER: &str = "salvor-uninstall";
 
 pub(super) struct Api(Client);
 
-/// One page of a list.
 pub(super) struct Page {
     pub(super) items: Vec<Value>,
-    /// Where the next one begins; empty after the last.
+    /// The continue token. Empty after the last page.
     pub(super) next: String,
-    /// The number of objects behind this page, if the server tells.
+    /// The number of objects after this page, if the server reports it.
     pub(super) more: u64,
 }
 
@@ -43,12 +42,12 @@ impl Api {
         self.0.request(request.body(body).map_err(kube::Error::HttpError)?).await
     }
 
-    /// The object at a path; none if there is none, or nobody serves its kind.
+    /// The object at a path. `None` if it does not exist or its kind is not served.
     pub(super) async fn get(&self, path: &str) -> kube::Result<Option<Value>> {
         absent(self.ask(Request::get(path), Vec::new()).await)
     }
 
-    /// A page of a list; none if nobody serves the kind.
+    /// A page of a list. `None` if the kind is not served.
     pub(super) async fn page(
         &self,
         path: &str,
@@ -69,7 +68,7 @@ impl Api {
         Ok(Some(Page { items, next, more }))
     }
 
-    /// Changes an object that is still exactly as it was read.
+    /// Patches an object only if it is unchanged since it was read.
     pub(super) async fn patch(&self, path: &str, read: &Value, mut patch: Value) -> kube::Result<Value> {
         for field in ["uid", "resourceVersion"] {
             patch["metadata"][field] = read["metadata"][field].clone();
@@ -79,7 +78,7 @@ impl Api {
         self.ask(request, patch.to_string().into_bytes()).await
     }
 
-    /// Deletes an object that is still exactly as it was read.
+    /// Deletes an object only if it is unchanged since it was read.
     pub(super) async fn delete(&self, path: &str, read: &Value) -> kube::Result<()> {
         let guard =
             json!({ "uid": read["metadata"]["uid"], "resourceVersion": read["metadata"]["resourceVersion"] });
@@ -88,7 +87,7 @@ impl Api {
         absent(self.ask(request, options.to_string().into_bytes()).await).map(drop)
     }
 
-    /// The time by the server's clock, by which Leases are judged: the clock of this machine may be wrong.
+    /// The server's time, which decides about Leases: the clock of this machine may be wrong.
     pub(super) async fn now(&self) -> kube::Result<Timestamp> {
         let request = Request::get("/version").body(Body::empty()).map_err(kube::Error::HttpError)?;
         let answer = self.0.send(request).await?;
@@ -105,7 +104,7 @@ fn absent(answer: kube::Result<Value>) -> kube::Result<Option<Value>> {
     }
 }
 
-/// True if the same write may succeed after the object was read again, or a moment later.
+/// Whether the same write may succeed after a new read or a short wait.
 pub(super) fn is_passing(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 409 | 429 | 500..),
@@ -113,12 +112,12 @@ pub(super) fn is_passing(error: &kube::Error) -> bool {
     }
 }
 
-/// True if a list took so long that its pages expired.
+/// Whether the continue token of a list has expired.
 pub(super) fn is_expired(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 410)
 }
 
-/// What the server says; a missing right is named there by its verb, resource and user.
+/// The server's message. For a missing right it names the verb, resource and user.
 pub(super) fn told(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),

@@ -1,4 +1,5 @@
-//! The Lease of the leader election is held while marks are taken off, so that no operator can put them back meanwhile.
+//! Holds the Lease of the leader election while marks are removed, so that no operator can add them again in the
+//! meantime.
 
 use std::time::{Duration, Instant};
 
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 
-/// After a crash of this command an operator can lead again this much later.
+/// If this command crashes, an operator can lead again after this time.
 const SECONDS: u32 = 60;
-/// The Lease is renewed if the last time is longer ago.
+/// The Lease is renewed if the last renewal is older.
 const PERIOD: Duration = Duration::from_secs(10);
 
 pub(super) struct Hold {
@@ -19,7 +20,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Takes a Lease that nobody has taken since it was read.
+    /// Acquires a Lease if it is unchanged since it was read.
     pub(super) async fn take(api: &Api, path: &str, lease: &Value, person: &str) -> kube::Result<Self> {
         let now = micro(api.now().await?);
         let spec = json!({
@@ -29,7 +30,7 @@ impl Hold {
         Ok(Self { path: path.to_owned(), lease, renewed: Instant::now() })
     }
 
-    /// Renews it if it is time to. An error means that somebody else may have it.
+    /// Renews the Lease if it is due. An error means that another process may hold it.
     pub(super) async fn renew(&mut self, api: &Api) -> kube::Result<()> {
         if self.renewed.elapsed() < PERIOD {
             return Ok(());
@@ -40,18 +41,18 @@ impl Hold {
         Ok(())
     }
 
-    /// The Lease as it was last written.
+    /// The Lease as last written.
     pub(super) fn lease(&self) -> &Value {
         &self.lease
     }
 
-    /// Leaves it to whoever wants it next.
+    /// Releases the Lease.
     pub(super) async fn give_back(self, api: &Api) -> kube::Result<()> {
         api.patch(&self.path, &self.lease, json!({ "spec": { "holderIdentity": "" } })).await.map(drop)
     }
 }
 
-/// A time as Leases have it.
+/// The time format of Leases.
 fn micro(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }

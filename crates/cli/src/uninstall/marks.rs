@@ -1,11 +1,11 @@
-//! What Salvor leaves on objects of others, and what becomes of each of these names when it is removed.
+//! The marks that Salvor leaves on objects, and what happens to each of them when Salvor is removed.
 
 use salvor_api::names::{annotations, appwrapper, job, node_conditions, repair, taints};
 use salvor_recovery::objects::Taint;
 use salvor_recovery::taints::Taints;
 use serde_json::{Map, Value, json};
 
-/// A kind of object that may carry a mark of Salvor's.
+/// A kind of object that may carry a mark of Salvor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Carrier {
     Node,
@@ -17,7 +17,7 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
-    /// All of them. Pods come after the Jobs that own them, which are looked at first.
+    /// All kinds. Pods come after the Jobs that own them.
     pub(super) const ALL: [Self; 6] =
         [Self::Job, Self::AppWrapper, Self::Pod, Self::Node, Self::NodePool, Self::NodeClaim];
 
@@ -32,7 +32,7 @@ impl Carrier {
         }
     }
 
-    /// The path of its API, and its name there.
+    /// The path of its API group and its plural name.
     const fn api(self) -> (&'static str, &'static str) {
         match self {
             Self::Node => ("/api/v1", "nodes"),
@@ -44,13 +44,11 @@ impl Carrier {
         }
     }
 
-    /// The path of all objects of this kind.
     pub(super) fn all(self) -> String {
         let (api, plural) = self.api();
         format!("{api}/{plural}")
     }
 
-    /// The path of one object.
     pub(super) fn one(self, object: &Value) -> String {
         let (api, plural) = self.api();
         let name = text(object, "/metadata/name");
@@ -66,17 +64,18 @@ impl Carrier {
 pub(super) enum Place {
     Annotation,
     Finalizer,
-    /// Every taint of this key.
+    /// Every taint with this key.
     Taint,
-    /// The out-of-service taint as Salvor adds it, if the annotation is there that says so. Others add that taint, too.
+    /// The out-of-service taint in the form that Salvor adds, if the annotation of Salvor is present. Others add that
+    /// taint, too.
     OurOutOfService,
     Condition,
 }
 
-/// What becomes of a name when Salvor is removed.
+/// What happens to a name when Salvor is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is taken off objects of this kind.
+    /// It is removed from objects of this kind.
     TakenOff(Carrier, Place),
     /// It is on the Lease of the leader election, which is deleted.
     GoesWithTheLease,
@@ -90,8 +89,8 @@ const CONSENT: &str = "the owner of a workload wrote it, and it means nothing wi
 const NO_MARK: &str = "it is on no object of others";
 const NOT_OURS: &str = "others write it, and Salvor only reads it";
 
-/// Every name that is, or looks like, a mark. A name that ends with `/` is all names that begin with it. A test asks for the names
-/// of `names.rs` that are missing here.
+/// Every name that is a mark or looks like one. A name that ends with `/` stands for all names with this prefix. A test
+/// checks that no name of `names.rs` is missing.
 pub(super) const FATES: &[(&str, Fate)] = &[
     (annotations::OUT_OF_SERVICE_SINCE, TakenOff(Carrier::Node, Place::Annotation)),
     (annotations::OUT_OF_SERVICE_BOOT, TakenOff(Carrier::Node, Place::Annotation)),
@@ -134,7 +133,7 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     (appwrapper::annotations::PREFIX, Stays("the owner of an AppWrapper wrote it")),
     (appwrapper::API_VERSION, Stays(NO_MARK)),
     (salvor_api::names::configuration::API_VERSION, Stays(NO_MARK)),
-    // Of a Job's pods: tools of users read them, and they mean the same there as under the built-in controller.
+    // Users' tools read these names on pods of Jobs, and they mean the same with the built-in controller.
     ("batch.kubernetes.io/", Stays("Kubernetes' own names on the pods of Jobs")),
     (job::BUILT_IN_CONTROLLER, Stays(NOT_OURS)),
     (salvor_api::names::labels::EXCLUDE_DISRUPTION, Stays(NOT_OURS)),
@@ -144,18 +143,18 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     ("cluster.x-k8s.io/", Stays("Cluster API acts on it, and it goes with its Machine")),
 ];
 
-/// All that is to be taken off one object.
+/// Everything to remove from one object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Release {
     /// Each mark, such as `annotation eviction.salvor.dev/progress`.
     pub(super) marks: Vec<String>,
-    /// The merge patch of the object itself, without its guard.
+    /// The merge patch of the object, without its preconditions.
     pub(super) object: Option<Value>,
-    /// The merge patch of its status, without its guard.
+    /// The merge patch of its status, without its preconditions.
     pub(super) status: Option<Value>,
 }
 
-/// What is to be taken off an object; nothing if it has no mark.
+/// What to remove from an object. `None` if it has no mark.
 pub(super) fn release(carrier: Carrier, object: &Value) -> Option<Release> {
     let (mut marks, mut metadata, mut spec) = (Vec::new(), Map::new(), Map::new());
     let mut gone_annotations = Map::new();
@@ -237,8 +236,8 @@ fn out_of_service() -> Taint {
     }
 }
 
-/// True for an AppWrapper that Salvor has run: it wrote to it, or is configured to run AppWrappers. CodeFlare's controller uses the
-/// same finalizer, and must not lose it.
+/// Whether Salvor runs an AppWrapper: it wrote to it, or is configured to run AppWrappers. CodeFlare's controller uses
+/// the same finalizer, which must not be removed from its AppWrappers.
 pub(super) fn is_our_appwrapper(object: &Value, configured: bool) -> bool {
     let managed_by = object.pointer("/spec/managedBy").and_then(Value::as_str);
     let writers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
@@ -246,7 +245,7 @@ pub(super) fn is_our_appwrapper(object: &Value, configured: bool) -> bool {
     managed_by.is_none_or(|name| name == appwrapper::CONTROLLER_NAME) && (configured || written)
 }
 
-/// True for a Job or AppWrapper that has not ended and that nobody runs without Salvor.
+/// Whether a Job or AppWrapper has not ended and no other controller runs it.
 pub(super) fn is_unfinished(carrier: Carrier, object: &Value) -> bool {
     if object.pointer("/metadata/deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return false;
@@ -267,7 +266,7 @@ pub(super) fn is_unfinished(carrier: Carrier, object: &Value) -> bool {
     }
 }
 
-/// A text in an object; empty if there is none.
+/// The text at a pointer. Empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -287,7 +286,7 @@ mod tests {
     fn constants() -> Vec<(String, String, String)> {
         let mut path: Vec<String> = Vec::new();
         let mut found = Vec::new();
-        // A long value stands on a line of its own.
+        // A long value is on its own line.
         let joined = NAMES.replace("=\n", "= ");
         for line in joined.lines().map(str::trim) {
             if let Some(module) = line.strip_prefix("pub mod ") {
@@ -307,7 +306,7 @@ mod tests {
     #[test]
     fn every_name_that_may_be_a_mark_has_a_fate() {
         for (module, name, value) in constants() {
-            // Qualified names are annotations, labels, taints and finalizers; a path begins with a slash.
+            // Qualified names are annotations, labels, taints and finalizers. A path begins with a slash.
             let qualified = value.split_once('/').is_some_and(|(domain, _)| domain.contains('.'));
             let on_nodes = module == "node_conditions" || (module == "repair" && name.ends_with("CONDITION"));
             if qualified || on_nodes {
@@ -319,7 +318,7 @@ mod tests {
         for (name, _) in FATES {
             assert!(known(name), "{name} is no name of names.rs any more");
         }
-        // Whatever Salvor invents and is not on the Lease is released, but for what people write.
+        // All of Salvor's own names that are not on the Lease are removed, except those that people write.
         for (_, _, value) in constants() {
             let ours = value.contains("salvor.dev/") && !value.starts_with("config.");
             if let (true, Some(Stays(why))) = (ours, fate(&value)) {
@@ -381,7 +380,7 @@ mod tests {
         let marked = release(Carrier::Node, &node(&ours, &other_value)).unwrap();
         assert_eq!(marked.marks, ["annotation zombie.salvor.dev/out-of-service-since"]);
         assert!(marked.object.unwrap().get("spec").is_none());
-        // Marks in other places, and fields of other types than they should be.
+        // Marks in other places, and fields of unexpected types.
         let pod = json!({"metadata": {"name": "p", "finalizers": ["a/b"], "annotations": {"eviction.salvor.dev/progress": "x"}}});
         assert_eq!(release(Carrier::Pod, &pod), None);
         let odd = json!({"metadata": {"finalizers": "x", "annotations": 1}, "spec": {"taints": {}}, "status": {"conditions": 2}});

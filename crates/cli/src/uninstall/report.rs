@@ -1,15 +1,15 @@
-//! What was found and done, for people and for machines.
+//! The report of what was found and done, for people and for machines.
 
 use salvor_why::NotSeen;
 use serde::Serialize;
 
-/// An object that has marks of Salvor's, or is Salvor's.
+/// An object with marks of Salvor, or an object of Salvor itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Released {
     pub(super) kind: &'static str,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
-    /// What is taken off it; nothing if the whole object is deleted.
+    /// The removed marks. Empty if the whole object is deleted.
     pub(super) marks: Vec<String>,
 }
 
@@ -22,20 +22,19 @@ impl Released {
     }
 }
 
-/// The answer of the command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
     pub(super) dry_run: bool,
-    /// Why nothing may be released now.
+    /// Why nothing may be removed now.
     pub(super) blocked: Vec<String>,
-    /// What was released, or would be in a dry run.
+    /// What was removed, or would be in a dry run.
     pub(super) released: Vec<Released>,
     /// What stays, and why.
     pub(super) stays: Vec<String>,
-    /// What could not be released.
+    /// What could not be removed.
     pub(super) failed: Vec<NotSeen>,
-    /// What could not be looked at.
+    /// What could not be read.
     pub(super) not_seen: Vec<NotSeen>,
 }
 
@@ -51,7 +50,7 @@ impl Report {
         self.failed.push(NotSeen { what: what.to_owned(), why });
     }
 
-    /// True if everything was looked at, and nothing failed.
+    /// Whether everything was read and nothing failed.
     pub(super) fn is_complete(&self) -> bool {
         self.failed.is_empty() && self.not_seen.is_empty() && self.blocked.is_empty()
     }

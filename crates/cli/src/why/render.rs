@@ -1,11 +1,11 @@
-//! The answer for people: one screen.
+//! Renders the answer for people, on one screen.
 
 use jiff::Timestamp;
 use salvor_why::{Answer, NotSeen, Object, Overview, Remedy, RootCause};
 
-/// So many root causes are shown in full; the rest are counted.
+/// Further root causes are only counted.
 const MOST_CAUSES: usize = 5;
-/// So many workloads of a group are named.
+/// Limits how many workloads of a group are named.
 const MOST_WORKLOADS: usize = 8;
 
 pub(super) fn answer(answer: &Answer, judged_by: &str, now: Timestamp) -> String {
@@ -96,7 +96,7 @@ fn end(not_seen: &[NotSeen], judged_by: &str) -> Vec<String> {
     lines
 }
 
-/// The time between two moments, to the two largest units.
+/// The time between two timestamps, in the two largest units.
 fn lasting(later: Timestamp, earlier: Timestamp) -> String {
     let seconds = later.duration_since(earlier).as_secs().max(0);
     match seconds {
