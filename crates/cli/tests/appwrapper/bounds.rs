@@ -1,4 +1,4 @@
-//! AppWrappers that are too large, kinds that are not served for a while, and a cluster without the definition of AppWrappers.
+//! AppWrappers that are too large, kinds that are temporarily not served, and a cluster without the CRD of AppWrappers.
 
 use k8s_openapi::{
     api::core::v1::Service,
@@ -22,7 +22,7 @@ fn of_components(name: &str, count: usize) -> Wrap {
     (1..count).fold(Wrap::new(name).of(Run::on().pod("p")), |wrap, n| wrap.of(service(&format!("s{n}"))))
 }
 
-/// Admission names the bound; so does the controller where no webhook asks, in a status that is small.
+/// Admission refuses with the limit. Without a webhook, the controller reports it in a small status.
 async fn more_components_than_the_bound_allows(site: Site) {
     let plane = site.control_plane().await;
     let kinds = json!(["Pod", "Service"]);
@@ -84,8 +84,8 @@ fn definition(serves: &[&str]) -> Value {
     })
 }
 
-/// The version that a template names is not served any more, and another one is: the same objects. Nothing is reset, and they are deleted
-/// where they are served.
+/// The version in a template is no longer served, but another version of the same objects is. Nothing is reset, and the
+/// objects are deleted through the served version.
 async fn a_served_version_that_goes_away_resets_nothing(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().with("wrappedKinds", json!(["Pod", "Widget.example.com"]));
@@ -115,7 +115,7 @@ async fn a_served_version_that_goes_away_resets_nothing(site: Site) {
     let widgets: Api<Widget> = Api::default_namespaced(stage.arena.client());
     assert_eq!(widgets.list(&ListParams::default()).await.unwrap().items.len(), 0);
 
-    // For a moment it is not served at all: what can never be created has the whole grace.
+    // For a moment no version is served. A component that can never be created still gets the whole grace period.
     stage.suspend("w", false).await;
     stage.until("w", "it begins", |w| w.phase() == "Resuming").await;
     serve(&["v1", "v1beta1"]).await;
@@ -125,7 +125,7 @@ async fn a_served_version_that_goes_away_resets_nothing(site: Site) {
     assert_eq!(wrapper.resets(), 0);
 }
 
-/// A recovery without its definition keeps no replica from being ready, and begins when the definition is there.
+/// A missing CRD does not keep a replica from being ready. The recovery starts when the CRD is installed.
 async fn a_cluster_without_the_definition_is_no_reason_not_to_be_ready(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;

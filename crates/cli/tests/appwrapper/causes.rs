@@ -1,4 +1,4 @@
-//! The five causes for which a workload is unhealthy: which are given a grace, and which are not.
+//! The five causes of an unhealthy workload: which get a grace period, and which do not.
 
 use kube::api::{DeleteParams, ListParams};
 use salvor_testkit::{Recorder, Site, wait};
@@ -34,7 +34,6 @@ async fn a_failing_job_is_retried_and_then_fails(site: Site) {
     stage.event("w", "Unhealthy", "").await;
 }
 
-/// Pod failure, from CodeFlare's unit tests.
 async fn a_failed_pod_without_retries_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "podfail", 1).await;
     let wrap = Wrap::new("w")
@@ -48,7 +47,7 @@ async fn a_failed_pod_without_retries_fails_the_whole(site: Site) {
     stage.event("w", "Unhealthy", "FoundFailedPods: 1 failed pods").await;
 }
 
-/// A failed pod is given its grace, and the reset comes after it.
+/// The reset comes only after the grace period of a failed pod.
 async fn a_failed_pod_is_given_its_grace(site: Site) {
     let stage = Stage::new(site, "grace", 1).await;
     let recorder = stage.record().await;
@@ -70,7 +69,7 @@ async fn a_failed_pod_is_given_its_grace(site: Site) {
     assert_eq!(stage.get("w").await.resets(), 1);
 }
 
-/// A pod that is replaced within the grace is no cause (6.2, 2).
+/// A pod that is replaced within the grace period is no cause (6.2, 2).
 async fn a_deployment_that_replaces_its_pod_is_not_reset(site: Site) {
     let stage = Stage::new(site, "healed", 1).await;
     let wrap = Wrap::new("w")
@@ -81,10 +80,10 @@ async fn a_deployment_that_replaces_its_pod_is_not_reset(site: Site) {
     stage.create(wrap).await;
     stage.ready("w").await;
     let recorder = stage.record().await;
-    // Long after the warm-up: whoever counts only from the beginning gives no grace at all (9, 2).
+    // Long after the warm-up: a grace period counted from the start would already be over (9, 2).
     stage.create(Wrap::new("clock").of(Run::to_end("3s", 0).pod("clock"))).await;
     stage.phase("clock", "Succeeded").await;
-    // The new pod finds no room for now: one that runs at once is never missed, and nothing would be written.
+    // The new pod is unschedulable for now. If it ran at once, it would never be missing, and nothing would be written.
     stage.cordon(true).await;
     let lost = stage.pod_names("w").await.remove(0);
     stage.pods.delete(&lost, &DeleteParams::default().grace_period(0)).await.unwrap();
@@ -95,7 +94,7 @@ async fn a_deployment_that_replaces_its_pod_is_not_reset(site: Site) {
     assert!(!seen.contains(&"Resetting".to_owned()), "{seen:?}");
 }
 
-/// The first pod of a Job has succeeded, and the second never runs: nothing hides that.
+/// The first pod of a Job succeeded, and the second never runs. Nothing hides that.
 async fn a_wave_that_never_runs_is_noticed_and_reset(site: Site) {
     let stage = Stage::new(site, "wave", 1).await;
     let job = stage.job("j", json!({"completions": 2, "parallelism": 1}), &Run::to_end("4s", 0));
@@ -107,14 +106,14 @@ async fn a_wave_that_never_runs_is_noticed_and_reset(site: Site) {
         .set("retryPausePeriodDuration", "1h");
     stage.create(wrap).await;
     stage.ready("w").await;
-    // Its second pod finds no room.
+    // Its second pod is unschedulable.
     stage.cordon(true).await;
     let reset = stage.phase("w", "Resetting").await;
     assert_eq!(reset.reason("Unhealthy"), "InsufficientPodsReady");
     stage.cordon(false).await;
 }
 
-/// What a Job says of itself counts at once: nobody will repair it (seed; 9, 3).
+/// A Job that reports failure counts at once: nothing will repair it (seed; 9, 3).
 async fn a_failed_job_is_reset_without_grace(site: Site) {
     let stage = Stage::new(site, "component", 1).await;
     let wrap = Wrap::new("w")
@@ -151,7 +150,7 @@ async fn a_failed_py_torch_job_is_reset_without_grace(site: Site) {
     stage.until("w", "it was reset", |w| w.resets() == 1).await;
 }
 
-/// Component deleted, from CodeFlare's end-to-end tests: a person took it away, and nobody brings it back.
+/// Component deleted, from CodeFlare's end-to-end tests: a person deleted it, and nothing recreates it.
 async fn a_component_that_a_user_deletes_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "missing", 1).await;
     let wrap = Wrap::new("w").of(stage.job("j", json!({}), &Run::on())).of(Run::on().pod("p"));
@@ -167,7 +166,7 @@ async fn a_component_that_a_user_deletes_fails_the_whole(site: Site) {
     assert_eq!(failed.resets(), 0);
 }
 
-/// Admission: not enough pods come into being. Then the failure grace as well (seed; 9, 1).
+/// Not enough pods are created within the admission grace period. Then the failure grace period follows (seed; 9, 1).
 async fn pods_that_never_come_are_waited_for_and_then_reset(site: Site) {
     let stage = Stage::new(site, "admission", 1).await;
     stage.at_most_pods(1).await;
@@ -185,7 +184,7 @@ async fn pods_that_never_come_are_waited_for_and_then_reset(site: Site) {
     assert!(message.ends_with("pods running; 0 pods succeeded"), "{message}");
 }
 
-/// Stuck init, from CodeFlare's end-to-end tests: the pods are there, and do not get to run.
+/// Stuck init, from CodeFlare's end-to-end tests: the pods exist, but do not run.
 async fn pods_that_never_run_are_waited_for_and_then_reset(site: Site) {
     let stage = Stage::new(site, "warmup", 1).await;
     let stuck = Run::on()
@@ -204,7 +203,7 @@ async fn pods_that_never_run_are_waited_for_and_then_reset(site: Site) {
     assert_eq!((failed.resets(), failed.reason("Unhealthy").as_str()), (1, "InsufficientPodsReady"));
 }
 
-/// Each of the two graces of pods is followed by that of failures.
+/// The failure grace period follows each of the two grace periods of pods.
 async fn the_failure_grace_follows_the_warm_up(site: Site) {
     let stage = Stage::new(site, "both", 0).await;
     let recorder = stage.record().await;
@@ -222,7 +221,7 @@ async fn the_failure_grace_follows_the_warm_up(site: Site) {
     assert!(waited >= 11, "reset {waited} s after it was deployed, not 12");
 }
 
-/// The shorter grace is for pods that are not there, the longer one for pods that do not run yet.
+/// The shorter grace period is for pods that do not exist, the longer one for pods that do not run yet.
 async fn pods_that_are_there_have_the_time_to_warm_up(site: Site) {
     let stage = Stage::new(site, "slow", 1).await;
     let recorder = stage.record().await;
@@ -236,7 +235,7 @@ async fn pods_that_are_there_have_the_time_to_warm_up(site: Site) {
     assert!(!phases(&recorder, "w").await.contains(&"Resetting".to_owned()));
 }
 
-/// Exit codes decide whether a failure is worth another try.
+/// Exit codes decide whether a failure is retried.
 async fn exit_codes_tell_what_is_worth_a_retry(site: Site) {
     let stage = Stage::new(site, "codes", 1).await;
     let wrap = |name: &str, code: u8| {
@@ -282,7 +281,7 @@ async fn a_negative_limit_never_retries(site: Site) {
     assert_eq!(stage.phase("w", "Failed").await.resets(), 0);
 }
 
-/// A malformed annotation leaves the default in force, and somebody is told.
+/// A malformed annotation leaves the default in force and is reported.
 async fn malformed_annotations_are_reported(site: Site) {
     let stage = Stage::new(site, "malformed", 1).await;
     let wrap = Wrap::new("w")
@@ -307,8 +306,8 @@ async fn malformed_annotations_are_reported(site: Site) {
     }
 }
 
-/// A failed pod beside one that runs counts as soon as it is seen, not when somebody comes by (6.2, 1). There is no bound on
-/// the time here; the benchmark measures it. An hour's grace shows that it is told before it is acted on.
+/// A failed pod counts as soon as it is observed, even if another pod runs (6.2, 1). The test sets no time limit; the
+/// benchmark measures the latency. The grace period of an hour shows that the failure is reported before Salvor acts.
 async fn a_failure_is_told_before_it_is_acted_on(site: Site) {
     let stage = Stage::new(site, "told", 1).await;
     let wrap = Wrap::new("w")

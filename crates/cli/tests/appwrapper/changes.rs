@@ -1,4 +1,4 @@
-//! Without webhooks nobody refuses a change of what was admitted but the controller.
+//! Without webhooks, only the controller refuses changes of an admitted AppWrapper.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, ResourceExt};
@@ -37,7 +37,7 @@ fn is_valid_again(w: &AppWrapper) -> bool {
     w.condition("ComponentsValid").is_some_and(|it| it.status == "True" && it.reason == "Valid")
 }
 
-/// The update rules of the webhook, each change made and taken back while it runs.
+/// The update rules of the webhook. Each change is made and reverted while the AppWrapper runs.
 async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &settings()).await;
@@ -88,7 +88,7 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
         stage.change("w", back).await;
         stage.until("w", &format!("{what} is taken back"), is_valid_again).await;
     }
-    // What the webhook allows is no change.
+    // Changes that the webhook allows do not count.
     let mut infos = components.clone();
     infos[0]["podSetInfos"] = json!([{"labels": {"a": "b"}}]);
     infos[0]["annotations"] = json!({"a": "b"});
@@ -102,7 +102,7 @@ async fn what_was_admitted_stays_as_it_was_without_webhooks(site: Site) {
     assert_eq!(services.list(&members("w")).await.unwrap().items.len(), 1);
 }
 
-/// A pod has failed while the template is another one: it is deleted, and comes back when the template is as it was.
+/// A pod fails while the template is changed. The workload is deleted, and starts again after the template is reverted.
 async fn a_reset_waits_until_it_is_changed_back(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &settings()).await;
@@ -148,7 +148,7 @@ async fn a_reset_waits_until_it_is_changed_back(site: Site) {
     }
 }
 
-/// It is changed while no controller runs, and while it waits for its turn.
+/// The change happens while no controller runs, and while the AppWrapper waits for its turn.
 async fn a_change_that_nobody_saw_is_noticed(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;

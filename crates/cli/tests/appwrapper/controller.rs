@@ -1,7 +1,8 @@
-//! The controller that a case is played against: Salvor, or the one that users have today.
+//! The controller under test: Salvor, or CodeFlare's controller that users have today.
 //!
-//! `SALVOR_APPWRAPPER=upstream` plays the cases that the CodeFlare controller 1.2.0 passes too: that shows that a case asks
-//! for nothing but what users have. `upstream-all` plays every case against it: those that are only ours must fail then.
+//! `SALVOR_APPWRAPPER=upstream` runs the cases that the CodeFlare controller 1.2.0 passes too. That shows that a case
+//! requires only what users already have. `upstream-all` runs every case against it: those of Salvor alone must fail
+//! then.
 
 use salvor_testkit::{
     Access, Salvor, Site, free_port,
@@ -12,16 +13,16 @@ use serde_json::{Value, json};
 pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 const VARIABLE: &str = "SALVOR_APPWRAPPER";
 
-/// Who passes a case.
+/// Which controllers pass a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passes {
-    /// Salvor, and CodeFlare's controller 1.2.0.
+    /// Salvor and CodeFlare's controller 1.2.0.
     Both,
-    /// Salvor; CodeFlare's has a defect here, or lacks the thing.
+    /// Only Salvor: CodeFlare's controller has a defect or lacks the feature.
     Salvor,
 }
 
-/// Whose controller is played against.
+/// The controller under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whose {
     Ours,
@@ -37,7 +38,7 @@ pub(crate) fn whose() -> Whose {
     }
 }
 
-/// Whether a case is played here. CodeFlare's controller is played on the real control plane only.
+/// Whether a case runs here. CodeFlare's controller runs only on the real control plane.
 pub(crate) fn plays(passes: Passes, site: Site) -> bool {
     match whose() {
         Whose::Ours => site.is_chosen(),
@@ -45,21 +46,21 @@ pub(crate) fn plays(passes: Passes, site: Site) -> bool {
     }
 }
 
-/// What a controller is started with.
+/// The settings of a controller.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// The section `appwrapper`, with upstream's keys; durations are nanoseconds, which both read.
+    /// The section `appwrapper` with upstream's keys. Durations are nanoseconds, which both controllers accept.
     pub(crate) appwrapper: Value,
-    /// Whether Salvor has webhooks; CodeFlare's always has.
+    /// Whether Salvor has webhooks. CodeFlare's controller always has.
     pub(crate) webhooks: bool,
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// One second, as it stands in configurations.
+/// One second in nanoseconds, as in configurations.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 impl Default for Settings {
-    /// Shipped timers. The taints are those that the unit tests of CodeFlare's controller add to the shipped ones.
+    /// The shipped timers. The taints are those that the unit tests of CodeFlare's controller add to the shipped ones.
     fn default() -> Self {
         let taint =
             |key: &str, value: &str, effect: &str| json!({"key": key, "value": value, "effect": effect});
@@ -78,7 +79,8 @@ impl Default for Settings {
                         taint("extra2", "test2", "PreferNoSchedule"),
                     ]},
                 },
-                // Salvor's own, which CodeFlare's controller does not read: its shipped rights, and one more of the samples.
+                // Salvor's own, which CodeFlare's controller ignores: its shipped rights, and one more kind of the
+                // samples.
                 "wrappedKinds": [
                     "Pod", "Service", "Deployment.apps", "StatefulSet.apps", "Job.batch", "PyTorchJob.kubeflow.org",
                     "RayCluster.ray.io", "RayJob.ray.io", "JobSet.jobset.x-k8s.io",
@@ -107,7 +109,7 @@ impl Settings {
         self
     }
 
-    /// Jobs of an embedded cluster are Salvor's own to run.
+    /// In an embedded cluster, Salvor runs the Jobs.
     fn for_salvor(&self, site: Site) -> String {
         let controllers = match site {
             Site::Real => "[appwrapper]",
@@ -119,7 +121,7 @@ impl Settings {
         } else {
             json!({"enabled": false})
         };
-        // The brake is for storms; cases of all tests together look like one.
+        // The brake would engage, because all tests together look like a failure storm.
         format!(
             "controllers: {controllers}\nbrake: {{maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}}\n\
              job: {{backoffBase: 100ms, batchPeriod: 100ms}}\nwebhooks: {webhooks}\nappwrapper: {}\n",
@@ -128,7 +130,7 @@ impl Settings {
     }
 }
 
-/// A controller that runs. Dropping it kills it.
+/// A running controller. Dropping it kills it.
 #[derive(Debug)]
 pub(crate) enum Controller {
     Salvor(Box<Salvor>),
@@ -136,13 +138,13 @@ pub(crate) enum Controller {
 }
 
 impl Controller {
-    /// Starts it as the admin, with its custom resource installed, and waits until it is ready.
+    /// Starts it as the admin, installs its CRD, and waits until it is ready.
     pub(crate) async fn start(site: Site, access: &Access, settings: &Settings) -> Self {
         let started = Self::start_as(site, access, access, settings).await;
         started.ready().await
     }
 
-    /// The same for a controller that asks somebody else than the cluster itself; it may not be ready yet.
+    /// The same with another user or proxy for the controller. It may not be ready yet.
     pub(crate) async fn start_as(site: Site, cluster: &Access, who: &Access, settings: &Settings) -> Self {
         match whose() {
             Whose::Ours => {
@@ -183,7 +185,7 @@ impl Controller {
         }
     }
 
-    /// Salvor, for what only it has.
+    /// Salvor, for cases that only it supports.
     pub(crate) fn salvor(&self) -> &Salvor {
         match self {
             Self::Salvor(salvor) => salvor,
@@ -192,7 +194,7 @@ impl Controller {
     }
 }
 
-/// The custom resource as Salvor's own manifests bring it.
+/// The CRD from Salvor's own manifests.
 pub(crate) async fn install_ours(access: &Access) {
     let output =
         std::process::Command::new(SALVOR).args(["manifests", "--controllers", "appwrapper"]).output();
@@ -209,13 +211,13 @@ pub(crate) async fn install_ours(access: &Access) {
     peers::install(access, folder.path(), |_| ()).await.unwrap();
 }
 
-/// The custom resources of the workloads that others run.
+/// The CRDs of workloads with other controllers.
 pub(crate) async fn install_workloads(access: &Access) {
     let folder = Peer::Workloads.folder().unwrap_or_else(|error| panic!("{error}"));
     peers::install(access, &folder.join("crds"), |_| ()).await.unwrap();
 }
 
-/// Makes tests of cases: on both sites, or on the real control plane alone.
+/// Defines tests of cases: on both sites, or only on the real control plane.
 macro_rules! cases {
     ($passes:ident, on both sites: $($name:ident),* $(,)?) => {
         $(

@@ -1,4 +1,4 @@
-//! The controller dies at the worst moments. What it made is found again, and nothing is made twice.
+//! The controller dies at the worst moments. A new one finds what exists, and creates nothing twice.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::ListParams;
@@ -17,7 +17,7 @@ fn wrap(stage: &Stage<'_>, name: &str) -> Wrap {
     Wrap::new(name).of(job).of(Run::on().pod(&format!("{name}-pod")))
 }
 
-/// How many Jobs were ever made for each AppWrapper.
+/// Checks how many Jobs were ever created for each AppWrapper.
 async fn assert_made_once(jobs: &Recorder<Job>, names: &[String]) {
     let changes = jobs.changes().await;
     for name in names {
@@ -28,7 +28,7 @@ async fn assert_made_once(jobs: &Recorder<Job>, names: &[String]) {
     }
 }
 
-/// `kill -9` just as a Job of a generated name appears (9, 10).
+/// `kill -9` as soon as a Job with a generated name appears (9, 10).
 async fn killed_as_its_job_appears(site: Site) {
     let plane: Plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 2).await;
@@ -49,11 +49,11 @@ async fn killed_as_its_job_appears(site: Site) {
     assert_made_once(&jobs, &names).await;
 }
 
-/// Salvor ends right before, or right after, each of its first writes.
+/// Salvor exits right before or right after each of its first writes.
 async fn ended_at_each_write(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 2).await;
-    // The definition must be there before anybody looks.
+    // Installs the CRD first.
     drop(Controller::start(site, &plane.admin(), &Settings::default()).await);
     let jobs: Recorder<Job> = Recorder::start(&stage.jobs, &ListParams::default()).await;
     let mut names = Vec::new();
@@ -63,7 +63,7 @@ async fn ended_at_each_write(site: Site) {
             let settings =
                 Settings::default().environment("SALVOR_TEST_CRASH", &format!("{moment}:{number}"));
             let dying = Controller::start_as(site, &plane.admin(), &plane.admin(), &settings).await;
-            // Without its webhooks nothing can be created; so it may die before, while it gets ready.
+            // Nothing can be created without its webhooks, so it may die earlier, during its start.
             let created = wait::patience().until(async {
                 loop {
                     match stage.wrappers.create(&Default::default(), &wrap(&stage, &name).object()).await {
@@ -94,7 +94,7 @@ async fn ended_at_each_write(site: Site) {
     assert_made_once(&jobs, &names).await;
 }
 
-/// A new process goes on with the waits of the old one: the deadlines are in the object.
+/// A new process continues the waits of the old one: the deadlines are in the object.
 async fn a_wait_survives_the_controller(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;
@@ -119,7 +119,7 @@ async fn a_wait_survives_the_controller(site: Site) {
     stage.released("w", "Failed").await;
 }
 
-/// Deleted and suspended while nobody was there.
+/// AppWrappers are deleted and suspended while no controller runs.
 async fn what_changed_meanwhile_is_noticed(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;
@@ -136,7 +136,8 @@ async fn what_changed_meanwhile_is_noticed(site: Site) {
         stage.ready(name).await;
     }
     controller.kill().await;
-    // Whoever validates is dead; deletions are not validated, and a patch of a pod's status is not about AppWrappers.
+    // The validating process is dead. Deletions are not validated, and a status patch of a pod does not concern
+    // AppWrappers.
     stage.delete("deleted").await;
     let failed = json!({"status": {"phase": "Failed"}});
     let patch = kube::api::Patch::Strategic(failed);

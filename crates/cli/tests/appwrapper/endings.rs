@@ -1,4 +1,4 @@
-//! Endings: failure with time to look, pods that will not go, and deletion at any moment.
+//! Endings: failures that are kept for debugging, pods that do not terminate, and deletion at any moment.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::ListParams};
@@ -19,7 +19,7 @@ async fn lose_machine(stage: &Stage<'_>, name: &str) {
     stage.fleet.inject(&stage.arena.node_name(0), Fault::Crash).await.unwrap();
 }
 
-/// Pods that no kubelet ends are force deleted when ForcefulDeletionGracePeriod is over.
+/// Pods that no kubelet ends are force deleted after ForcefulDeletionGracePeriod.
 async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     let stage = Stage::new(site, "force", 1).await;
     stage
@@ -37,7 +37,7 @@ async fn a_pod_that_will_not_end_is_deleted_by_force(site: Site) {
     .await;
 }
 
-/// The children of a Job as well: the Job goes in the background, its pods stay.
+/// The same for the pods of a Job: the Job is deleted in the background, its pods stay.
 async fn the_pods_of_a_job_that_will_not_end_are_deleted_by_force(site: Site) {
     let stage = Stage::new(site, "forcejob", 1).await;
     let job = stage.job("j", json!({}), &Run::on().stubborn());
@@ -49,7 +49,7 @@ async fn the_pods_of_a_job_that_will_not_end_are_deleted_by_force(site: Site) {
     assert!(stage.jobs.get_opt("j").await.unwrap().is_none());
 }
 
-/// A finalizer is somebody's word that work is left. It holds the resources, and so the quota.
+/// A finalizer means that work is left. It keeps the resources, and therefore the quota.
 async fn a_pod_with_a_finalizer_holds_the_quota(site: Site) {
     let stage = Stage::new(site, "held", 1).await;
     stage
@@ -64,7 +64,7 @@ async fn a_pod_with_a_finalizer_holds_the_quota(site: Site) {
     })
     .await;
     let early = |w: &AppWrapper| !w.is("QuotaReserved") || !w.is("ResourcesDeployed");
-    // Time enough for force to be used, told by the same clock.
+    // Waits long enough for a forced deletion, measured by the same clock.
     wait::never(
         &stage.wrappers,
         &ListParams::default().fields("metadata.name=w"),
@@ -80,7 +80,7 @@ async fn a_pod_with_a_finalizer_holds_the_quota(site: Site) {
     stage.released("w", "Suspended").await;
 }
 
-/// Somebody wants to look at the failed pods: once, from the failure on (2.7; 9, 6).
+/// A failed workload is kept for debugging once, counted from the failure (2.7; 9, 6).
 async fn a_failed_one_is_kept_for_its_time_and_once(site: Site) {
     let stage = Stage::new(site, "look", 1).await;
     let recorder = stage.record().await;
@@ -117,7 +117,7 @@ async fn a_failed_one_is_kept_for_its_time_and_once(site: Site) {
     assert!(kept >= 4, "its resources are deleted {kept} s after the failure");
 }
 
-/// Force still works after that time.
+/// A forced deletion still works after the time for debugging.
 async fn force_is_used_after_the_time_to_look(site: Site) {
     let stage = Stage::new(site, "lookforce", 1).await;
     let wrap = Wrap::new("w")
@@ -132,7 +132,7 @@ async fn force_is_used_after_the_time_to_look(site: Site) {
     stage.released("w", "Failed").await;
 }
 
-/// Kueue may take the quota of a failed one that is only kept to be looked at.
+/// Kueue may take the quota of a failed workload that is only kept for debugging.
 async fn suspending_ends_the_time_to_look(site: Site) {
     let stage = Stage::new(site, "looktaken", 1).await;
     let wrap = Wrap::new("w")
@@ -150,7 +150,7 @@ async fn suspending_ends_the_time_to_look(site: Site) {
     );
 }
 
-/// Deletion in every phase ends in nothing.
+/// Deletion in every phase leaves nothing behind.
 async fn deleting_works_in_every_phase(site: Site) {
     let stage = Stage::new(site, "delete", 1).await;
     let failing = |name: &str| {
@@ -174,7 +174,7 @@ async fn deleting_works_in_every_phase(site: Site) {
         stage.delete(name).await;
         stage.gone(name).await;
     }
-    // In the middle of deletions: a pod holds the AppWrapper in its phase.
+    // In the middle of deletions: a pod keeps the AppWrapper in its phase.
     let blocked = |name: &str| {
         Wrap::new(name)
             .of(Run::to_end("1s", 1).blocked().pod(&format!("{name}-bad")))
@@ -195,7 +195,7 @@ async fn deleting_works_in_every_phase(site: Site) {
     }
 }
 
-/// While it cannot be made at all.
+/// The component cannot be created at all.
 async fn deleting_works_while_creating(site: Site) {
     let stage = Stage::new(site, "deletenew", 1).await;
     stage.at_most_pods(0).await;
@@ -205,7 +205,7 @@ async fn deleting_works_while_creating(site: Site) {
     stage.gone("w").await;
 }
 
-/// The last word about an AppWrapper that is deleted while it runs.
+/// The last status of an AppWrapper that is deleted while it runs.
 async fn a_deleted_one_says_when_everything_is_gone(site: Site) {
     let stage = Stage::new(site, "lastword", 1).await;
     let recorder = stage.record().await;
@@ -232,7 +232,7 @@ async fn a_deleted_one_says_when_everything_is_gone(site: Site) {
     );
 }
 
-/// An AppWrapper that is made anew under its name has nothing to do with the old one's things.
+/// A new AppWrapper with the same name is independent of the old one's components.
 async fn a_new_one_of_the_same_name_begins_anew(site: Site) {
     let stage = Stage::new(site, "anew", 1).await;
     let wrap = || Wrap::new("w").of(stage.job("j", json!({}), &Run::on()));

@@ -1,4 +1,4 @@
-//! Workloads that others run: their operators are played by the test, their pods run on simulated nodes.
+//! Workloads of other controllers: the test plays their operators, and their pods run on simulated nodes.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::ListParams};
@@ -17,7 +17,7 @@ async fn made<K: Namespaced>(stage: &Stage<'_>, name: &str) -> Object<K> {
     wait::for_object(&stage.of::<K>(), name, "it is made", |_| true).await
 }
 
-/// Plays an operator: as many pods of a template as it asks for.
+/// Plays an operator: creates as many pods of a template as requested.
 async fn pods_of<K: Namespaced>(
     stage: &Stage<'_>,
     owner: &Object<K>,
@@ -81,7 +81,7 @@ async fn a_ray_cluster_and_a_ray_job_run(site: Site) {
     for name in ["cluster", "job"] {
         stage.ready(name).await;
     }
-    // A state that passes is no failure (#174).
+    // A temporary state is no failure (#174).
     stage.set_status::<OfRayCluster>("c", json!({"state": "failed"})).await;
     let recorder = stage.record().await;
     stage.create(Wrap::new("clock").of(Run::to_end("2s", 0).pod("clock"))).await;
@@ -89,7 +89,7 @@ async fn a_ray_cluster_and_a_ray_job_run(site: Site) {
     assert_eq!(phases(&recorder, "cluster").await, ["Running"]);
 }
 
-/// It succeeds, after which no pod is left that could use its quota, and was not reset.
+/// It succeeds without a reset. Afterwards no pod is left that could use its quota.
 async fn succeeds_without_pods(stage: &Stage<'_>, recorder: &Recorder<AppWrapper>) {
     stage.phase("w", "Succeeded").await;
     let pods = stage.pods.list(&ListParams::default()).await.unwrap().items;
@@ -99,7 +99,8 @@ async fn succeeds_without_pods(stage: &Stage<'_>, recorder: &Recorder<AppWrapper
     assert!(!phases(recorder, "w").await.contains(&"Resetting".to_owned()));
 }
 
-/// The cluster of a RayJob stays up when the job is done, unless its spec says otherwise: nobody else ends its pods (6.2, 4).
+/// The cluster of a RayJob keeps running after the job unless its spec says otherwise, and nothing else ends its pods
+/// (6.2, 4).
 async fn a_ray_job_that_says_succeeded_is_done(site: Site) {
     let stage = Stage::new(site, "raydone", 1).await;
     stage.with_workloads().await;
@@ -137,7 +138,7 @@ async fn a_job_set_with_a_generated_name_runs(site: Site) {
     assert_eq!(key("tas-sub-group-count"), "2");
 }
 
-/// Success of a JobSet is its own to tell: of several Jobs one may be enough (#423).
+/// Only the JobSet itself decides about its success: one of several Jobs may be enough (#423).
 async fn a_job_set_that_says_completed_is_done(site: Site) {
     let stage = Stage::new(site, "completed", 1).await;
     stage.with_workloads().await;
@@ -167,7 +168,7 @@ async fn a_job_set_that_says_failed_is_reset_without_grace(site: Site) {
     stage.until("w", "it was reset", |w| w.resets() == 1).await;
 }
 
-/// A kind that nobody knows: the user says where its pods are.
+/// An unknown kind: the user declares where its pods are.
 async fn declared_pod_sets_stand_for_what_is_not_known(site: Site) {
     let stage = Stage::new(site, "lws", 1).await;
     stage.with_workloads().await;
@@ -197,12 +198,12 @@ async fn declared_pod_sets_stand_for_what_is_not_known(site: Site) {
     stage.gone("w").await;
 }
 
-/// A kind that is not installed cannot be made, and says so.
+/// A kind that is not installed cannot be created, and this is reported.
 async fn a_kind_that_is_not_installed_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "unknown", 0).await;
     let unknown =
         json!({"apiVersion": "example.com/v1", "kind": "Nothing", "metadata": {"name": "n"}, "spec": {}});
-    // One that is known as well: admission may refuse the other, or the controller finds out.
+    // Includes a known kind as well: either admission refuses the unknown one, or the controller notices.
     let wrap = Wrap::new("w").of(Run::on().pod("p")).of(unknown);
     match stage.wrappers.create(&Default::default(), &wrap.object()).await {
         Ok(_) => {

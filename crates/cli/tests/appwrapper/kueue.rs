@@ -1,4 +1,4 @@
-//! Under the real Kueue: admission, preemption, and a quota that never lies.
+//! With the real Kueue: admission, preemption, and a quota that is always accurate.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ use crate::{
     stage::{Run, Stage, Wrap, phases},
 };
 
-/// A control plane with Kueue and a controller of AppWrappers, for all cases of a process.
+/// A control plane with Kueue and an AppWrapper controller, shared by all cases of a process.
 pub(crate) struct World {
     pub(crate) plane: Plane,
     _kueue: RunningPeer,
@@ -38,11 +38,10 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A cluster with Kueue and a controller of AppWrappers.
     pub(crate) async fn start(frameworks: Option<&'static [&'static str]>) -> Self {
         let plane = Site::Real.control_plane().await;
         let admin = plane.admin();
-        // Kueue serves the kinds that are there when it starts.
+        // Kueue serves the kinds that exist when it starts.
         install_workloads(&admin).await;
         let controller = Controller::start(Site::Real, &admin, &Settings::default()).await;
         let kueue = Kueue::build().unwrap_or_else(|error| panic!("{error}"));
@@ -54,7 +53,7 @@ impl World {
         let kueue = kueue.start(&admin, &[]).unwrap().ready().await.unwrap_or_else(|error| panic!("{error}"));
         let flavors: Api<ResourceFlavor> = Api::all(admin.client("stage"));
         let flavor = ResourceFlavor::named("default-flavor", json!({}));
-        // Its webhooks answer a moment after it is ready.
+        // Its webhooks answer shortly after it is ready.
         let made = wait::patience().until(async {
             while let Err(error) = flavors.create(&PostParams::default(), &flavor).await {
                 assert!(error.to_string().contains("webhook"), "{error}");
@@ -83,7 +82,7 @@ async fn world() -> &'static World {
     WORLD.get_or_init(|| World::start(None)).await
 }
 
-/// A namespace with a queue of its own, for so much CPU.
+/// A namespace with its own queue of this much CPU.
 async fn queue(name: &str, cpu: &str) -> Stage<'static> {
     let world = world().await;
     let stage = Stage::beside(Site::Real, world.plane.arena(name).await, 2).await;
@@ -91,7 +90,7 @@ async fn queue(name: &str, cpu: &str) -> Stage<'static> {
     stage
 }
 
-/// Gives a namespace a queue for so much CPU of a flavor, with more in its spec.
+/// Gives a namespace a queue with this much CPU of a flavor, and extra fields in its spec.
 pub(crate) async fn with_queue(client: Client, own: &str, flavor: &str, cpu: &str, more: Value) {
     let mut spec = json!({
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": own}},
@@ -138,7 +137,7 @@ fn holds(workload: &Workload, kind: &str) -> bool {
     condition(&workload.status, kind).is_some_and(|c| c.status == "True")
 }
 
-/// CPU that the queue counts as used.
+/// The CPU that the queue counts as used.
 fn used(queue: &ClusterQueue) -> String {
     let total = &queue.status["flavorsUsage"][0]["resources"][0]["total"];
     total.as_str().map_or_else(|| total.to_string(), str::to_owned)
@@ -169,7 +168,7 @@ async fn an_admitted_one_runs_and_its_workload_finishes(_: Site) {
     stage.gone("w").await;
 }
 
-/// After Kueue's own end-to-end test of a Deployment, and the child recognition of CodeFlare's.
+/// After Kueue's own end-to-end test of a Deployment, and CodeFlare's recognition of children.
 async fn children_are_not_queued_again(_: Site) {
     let stage = queue("children", "2").await;
     let torch = run("500m").py_torch_job("t", false, 2);
@@ -184,7 +183,7 @@ async fn children_are_not_queued_again(_: Site) {
                 .of(run("250m").deployment("md", 2)),
         ),
     ] {
-        // Each fills the queue exactly: what is counted twice does not fit.
+        // Each fills the queue exactly. Anything counted twice would not fit.
         stage.create(queued(wrap)).await;
         if name == "mixed" {
             let made = wait::for_object(&stage.of::<OfPyTorchJob>(), "t", "it is made", |_| true).await;
@@ -223,7 +222,7 @@ async fn one_waits_until_there_is_room(_: Site) {
     stage.gone("first").await;
 }
 
-/// The lesser one gives way, and nothing of the greater one is there before the lesser one's pods are gone.
+/// The workload of lower priority is preempted. Nothing of the other one exists before all preempted pods are gone.
 async fn the_lesser_one_gives_way_completely(_: Site) {
     let stage = queue("preempt", "2").await;
     let class = "kueue.x-k8s.io/priority-class";
@@ -254,7 +253,7 @@ async fn the_lesser_one_gives_way_completely(_: Site) {
     assert!(back.spec["components"][0]["podSetInfos"].is_array());
 }
 
-/// All through a reset the queue counts the workload, so that nobody takes its place.
+/// The queue counts the workload throughout a reset, so that no other workload takes its place.
 async fn quota_is_kept_through_a_reset(_: Site) {
     let stage = queue("kept", "2").await;
     let wrap = Wrap::new("w")
@@ -267,7 +266,7 @@ async fn quota_is_kept_through_a_reset(_: Site) {
     let queues: Api<ClusterQueue> = Api::all(stage.arena.client());
     let own = stage.arena.namespace().to_owned();
     wait::for_object(&queues, &own, "it counts the workload", |queue| used(queue) == "2").await;
-    // One more that would take its place at once.
+    // Another workload that would take its place immediately.
     stage.create(queued(Wrap::new("thief").of(run("2").pod("thief")))).await;
     let only = ListParams::default().fields(&format!("metadata.name={own}"));
     let dropped = |queue: &ClusterQueue| used(queue) != "2";
@@ -276,7 +275,7 @@ async fn quota_is_kept_through_a_reset(_: Site) {
     })
     .await;
     assert_eq!(stage.get("thief").await.phase(), "Suspended");
-    // Failed for good: now the other one has its turn, after the last pod is gone.
+    // Failed for good: now the other workload is admitted, after the last pod is gone.
     stage.released("w", "Failed").await;
     stage.ready("thief").await;
     let finished =
@@ -303,7 +302,7 @@ async fn an_eviction_in_a_reset_wins(_: Site) {
     wait::for_object(&queues, &own, "the queue is empty", |queue| used(queue) == "0").await;
 }
 
-/// An AppWrapper that another cluster runs is only looked at here.
+/// An AppWrapper that another cluster runs is only observed here.
 async fn what_multikueue_manages_is_left_alone(_: Site) {
     let stage = queue("multi", "2").await;
     let theirs =
@@ -319,8 +318,8 @@ async fn what_multikueue_manages_is_left_alone(_: Site) {
     assert!(stage.pods_of("theirs").await.is_empty());
 }
 
-/// Kueue chooses the rack: its gates, labels and selectors go into the pods, and all of them end up in one rack. After Kueue's own
-/// end-to-end test of topology-aware scheduling.
+/// Kueue chooses the rack: its gates, labels and selectors go into the pods, and all of them run in one rack. After
+/// Kueue's own end-to-end test of topology-aware scheduling.
 async fn pods_are_placed_by_topology(_: Site) {
     const RACK: &str = "example.com/rack";
     let world = world().await;
@@ -361,7 +360,7 @@ async fn pods_are_placed_by_topology(_: Site) {
     assert_eq!(racks.len(), 1, "{racks:?}");
 }
 
-/// Under Kueue a Job that is taken for done between its waves is suspended for good (9, 8).
+/// With Kueue, a Job that counts as done between its waves would be suspended for good (9, 8).
 async fn all_waves_of_a_job_run(_: Site) {
     let stage = queue("waves", "2").await;
     let ends = Run::to_end("1s", 0).requests("cpu", "1");

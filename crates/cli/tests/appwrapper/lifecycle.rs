@@ -1,4 +1,4 @@
-//! The way of a healthy AppWrapper, phase by phase, and the words that Kueue and people read.
+//! The phases of a healthy AppWrapper, and the conditions that Kueue and people read.
 
 use kube::{ResourceExt, api::ListParams};
 use salvor_testkit::{Recorder, Site, recorder::ChangeKind, wait};
@@ -50,7 +50,7 @@ async fn two_pods_run_and_succeed_one_after_the_other(site: Site) {
     assert_eq!(done.reason("QuotaReserved"), "Succeeded");
     assert_eq!(done.resets(), 0);
 
-    // Success is told while the pods are still there, and after the second one has ended.
+    // Success is reported after the second pod has ended, and while the pods still exist.
     let deployed = history(&recorder, "w", "ResourcesDeployed").await;
     let told: Vec<_> = deployed.iter().map(|c| (c.status.as_str(), c.reason.as_str())).collect();
     assert_eq!(told, [("True", "Resuming"), ("True", "Succeeded"), ("False", "Succeeded")]);
@@ -64,7 +64,7 @@ async fn two_pods_run_and_succeed_one_after_the_other(site: Site) {
     stage.gone("w").await;
 }
 
-/// Whether phases came in this order; some may be left out.
+/// Whether phases came in this order. Phases may be missing.
 fn is_part_of(seen: &[String], order: &[&str]) -> bool {
     let mut rest = order.iter();
     seen.iter().all(|phase| rest.any(|next| next == phase))
@@ -116,7 +116,7 @@ async fn conditions_say_what_kueue_and_people_read(site: Site) {
     assert_eq!((&*gone.status, &*gone.reason), ("False", "CompononetDeleted"), "as it stands on the wire");
     stage.event("w", "Suspending", "Externally suspended while in the Running phase").await;
 
-    // Quota is given back last: while it is still held, so may the resources be.
+    // The quota is released last: while it is reserved, resources may still exist.
     let early = recorder.changes().await.into_iter().find(|change| {
         let is = |kind: &str| {
             crate::objects::condition(&change.object["status"], kind).is_some_and(|c| c.status == "True")
@@ -166,7 +166,7 @@ async fn pods_deployments_stateful_sets_and_jobs_run(site: Site) {
     assert!(made.starts_with("job-") && stage.jobs.get(&made).await.is_ok(), "{made}");
 }
 
-/// Kueue knows children by this owner.
+/// Kueue recognises children by this owner.
 async fn components_are_owned_and_labelled(site: Site) {
     let stage = Stage::new(site, "owned", 1).await;
     let wrapper = stage.create(Wrap::new("w").of(stage.job("j", json!({}), &Run::on()))).await;
@@ -200,7 +200,7 @@ async fn another_manager_keeps_its_own(site: Site) {
     stage.gone("theirs").await;
 }
 
-/// A Job of more completions than it runs at once is between two waves: no pod runs, and it is not done (6.2, 3).
+/// A Job with more completions than parallelism is between two waves: no pod runs, and it is not done (6.2, 3).
 async fn a_job_between_two_waves_is_not_done(site: Site) {
     let stage = Stage::new(site, "waves", 1).await;
     let recorder = stage.record().await;
@@ -211,7 +211,7 @@ async fn a_job_between_two_waves_is_not_done(site: Site) {
     assert_eq!(job.status.unwrap().succeeded, Some(4), "{:?}", phases(&recorder, "w").await);
 }
 
-/// A failed pod that its Job has replaced is part of the work (6.2, 2).
+/// A failed pod that its Job has replaced is no failure of the workload (6.2, 2).
 async fn a_job_that_helps_itself_is_left_alone_and_succeeds(site: Site) {
     let stage = Stage::new(site, "selfhelp", 1).await;
     let recorder = stage.record().await;
@@ -225,7 +225,7 @@ async fn a_job_that_helps_itself_is_left_alone_and_succeeds(site: Site) {
     assert_eq!(stage.get("w").await.resets(), 0);
 }
 
-/// A Job may go as soon as it is done: nothing is missing then (6.2, 4).
+/// A Job may be deleted as soon as it is done. Nothing is missing then (6.2, 4).
 async fn a_job_that_is_deleted_after_its_success_is_not_missing(site: Site) {
     let stage = Stage::new(site, "ttl", 1).await;
     let recorder = stage.record().await;
@@ -238,7 +238,7 @@ async fn a_job_that_is_deleted_after_its_success_is_not_missing(site: Site) {
     assert_eq!(done.resets(), 0);
 }
 
-/// The time to live begins at success (2.7; 9, 7).
+/// The TTL begins at success (2.7; 9, 7).
 async fn the_time_to_live_begins_at_success(site: Site) {
     let stage = Stage::new(site, "lives", 1).await;
     let recorder = stage.record().await;
@@ -253,7 +253,7 @@ async fn the_time_to_live_begins_at_success(site: Site) {
     assert!(lived >= 4, "its resources are deleted {lived} s after its success, not 5");
 }
 
-/// A component that was made a moment ago is not missing because a watch lags (6.1, #416).
+/// A component that was just created is not missing because a watch lags (6.1, #416).
 async fn a_component_that_the_watch_has_not_shown_yet_is_not_missing(site: Site) {
     use salvor_embedded::{Effect, Fault};
     use salvor_testkit::FaultyServer;
@@ -297,7 +297,7 @@ async fn fifty_run_at_once(site: Site) {
     }
 }
 
-/// Metrics, after CodeFlare's end-to-end tests: the counter that its users have, but for Terminating.
+/// Metrics, after CodeFlare's end-to-end tests: the counter that its users have, except for Terminating.
 async fn each_phase_is_counted(site: Site) {
     let stage = Stage::new(site, "metrics", 1).await;
     stage.create(Wrap::new("w").of(Run::to_end("1s", 0).pod("p"))).await;

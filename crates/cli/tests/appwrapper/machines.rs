@@ -1,4 +1,5 @@
-//! Lost nodes whose machines may still run: a pod that must not run twice waits, any other is marked Failed and then deleted.
+//! Lost nodes whose machines may still run. A pod that must not run twice waits. Any other pod is marked Failed and
+//! then deleted.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use crate::{
     stage::{Run, Stage, Wrap},
 };
 
-/// Timers with which a reset would be over in seconds.
+/// Timers with which a reset takes only seconds.
 fn hasty(wrap: Wrap) -> Wrap {
     wrap.set("failureGracePeriodDuration", "1s")
         .set("retryPausePeriodDuration", "0s")
@@ -28,7 +29,7 @@ async fn node_of(stage: &Stage<'_>, pod: &str) -> String {
     stage.pods.get(pod).await.unwrap().spec.unwrap().node_name.unwrap()
 }
 
-/// It waits for a machine, with its quota, and says for which one. Nothing changes about that while others come and go.
+/// It keeps its quota and waits for a machine, which it names. This does not change while other objects come and go.
 async fn is_held(stage: &Stage<'_>, name: &str, pod: &str, node: &str) -> AppWrapper {
     let held = stage
         .until(name, "it waits for the machine", |w| w.reason("DeletingResources") == "MachineMayRun")
@@ -53,7 +54,7 @@ async fn is_held(stage: &Stage<'_>, name: &str, pod: &str, node: &str) -> AppWra
     held
 }
 
-/// Every container of these pods ended before the next one started.
+/// Checks that every container of these pods ended before the next one started.
 fn ran_one_after_another(stage: &Stage<'_>, pods: impl Fn(&str) -> bool) {
     let runs = stage.fleet.truth().runs();
     let mut runs: Vec<_> = runs.iter().filter(|run| pods(&run.pod)).collect();
@@ -66,7 +67,7 @@ fn ran_one_after_another(stage: &Stage<'_>, pods: impl Fn(&str) -> bool) {
     assert_eq!(uids.len(), 2, "it ran on one machine and then on another: {runs:?}");
 }
 
-/// A StatefulSet with a volume on a node that is only cut off. Its copy waits until somebody says that the machine is off.
+/// A StatefulSet with a volume on a partitioned node. Its copy waits until a person confirms that the machine is off.
 async fn a_stateful_set_with_a_volume_waits_for_its_machine(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
@@ -104,7 +105,7 @@ async fn a_stateful_set_with_a_volume_waits_for_its_machine(site: Site) {
     storage.stop().await;
 }
 
-/// A Job that replaces no pod before its end is itself deleted by the reset. Its successor waits all the same, until the node is back.
+/// The reset deletes a Job that replaces pods only after their end. Its successor still waits until the node is back.
 async fn a_job_that_awaits_the_end_of_its_pods_waits_for_their_machine(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
@@ -124,11 +125,11 @@ async fn a_job_that_awaits_the_end_of_its_pods_waits_for_their_machine(site: Sit
     ran_one_after_another(&stage, |pod| pod.starts_with("j-"));
 }
 
-/// Pods of which two may run are forced when their time is over, and whoever looks at them sees that they failed.
+/// Pods that may run twice are deleted by force after their grace period, and first marked Failed for observers.
 async fn what_may_run_twice_is_marked_failed_and_then_freed(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
-    // Nobody evicts it, so that only the reset ends it; but no new pod is put on the lost node.
+    // Nothing evicts it, so only the reset ends it. No new pod is scheduled to the lost node.
     let stays = Run::on().spec("tolerations", json!([{"operator": "Exists", "effect": "NoExecute"}]));
     stage.create(hasty(Wrap::new("w").of(stage.job("j", json!({}), &stays)))).await;
     stage.ready("w").await;
@@ -150,7 +151,7 @@ async fn what_may_run_twice_is_marked_failed_and_then_freed(site: Site) {
     assert!(stage.get("w").await.status["resets"][0]["pods"][0]["node"] == json!(node));
 }
 
-/// A pod that does not end has its own grace period on a node that lives, whatever the AppWrapper's timers say.
+/// A pod that does not terminate on a live node gets its own grace period, whatever the AppWrapper's timers say.
 async fn a_pod_on_a_living_node_has_its_own_grace(site: Site) {
     let stage = Stage::new(site, "owngrace", 1).await;
     let slow = Run::on().script("ignore-sigterm", "forever").spec("terminationGracePeriodSeconds", 8.into());
@@ -167,7 +168,8 @@ async fn a_pod_on_a_living_node_has_its_own_grace(site: Site) {
     assert!(ended >= over.parse().unwrap(), "it ended at {ended}, and its grace at {over}");
 }
 
-/// A bare Pod with a volume for one node is a component, and no less a pod: its deletion does not go around the question.
+/// A bare Pod with a single-node volume is a component and also a pod. Deleting the component must not bypass the
+/// check.
 async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;

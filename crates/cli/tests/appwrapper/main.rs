@@ -1,7 +1,7 @@
-//! AppWrappers under the built binary: on a real control plane with real workload controllers and simulated nodes, and on
-//! the embedded one. [`controller`] says how the same cases are played against the controller that users have today.
+//! Tests of AppWrappers with the built binary: on a real control plane with real workload controllers and simulated
+//! nodes, and on the embedded one. [`controller`] describes how the same cases run against CodeFlare's controller.
 
-// A case that cannot set its stage has failed.
+// A case whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod bounds;

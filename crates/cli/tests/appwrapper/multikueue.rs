@@ -1,4 +1,4 @@
-//! MultiKueue: the AppWrapper of one cluster runs in another. Kueue copies it there, and copies its status back.
+//! MultiKueue: the AppWrapper of one cluster runs in another. Kueue copies it there and copies its status back.
 
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -22,12 +22,12 @@ use crate::{
 
 const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 
-/// After Kueue's own end-to-end test: the manager's controller leaves it alone, the worker's runs it.
+/// After Kueue's own end-to-end test: the manager's controller ignores it, the worker's controller runs it.
 async fn one_runs_in_another_cluster(_: Site) {
     let start = || World::start(Some(&["batch/job", "workload.codeflare.dev/appwrapper"]));
     let (manager, worker) = tokio::join!(start(), start());
     let there = Stage::beside(Site::Real, worker.plane.arena("multi").await, 1).await;
-    // MultiKueue looks in the namespace of the same name.
+    // MultiKueue uses the namespace of the same name.
     let own = there.arena.namespace().to_owned();
     let here = manager.plane.admin().in_namespace(&own).client("stage");
     let namespace = json!({"metadata": {"name": own}});
@@ -65,7 +65,7 @@ async fn one_runs_in_another_cluster(_: Site) {
     assert_eq!(made.spec["managedBy"], MULTIKUEUE, "{}", made.spec);
     let is_done = |wrapper: &AppWrapper| wrapper.phase() == "Succeeded";
     let done = wait::for_object(&wrappers, "w", "its copy has succeeded", is_done).await;
-    // All that the manager's own controller could have left.
+    // Nothing that the manager's own controller could have left exists.
     assert!(done.finalizers().is_empty(), "{:?}", done.finalizers());
     let jobs: Api<Job> = Api::default_namespaced(here.clone());
     assert!(jobs.list(&ListParams::default()).await.unwrap().items.is_empty());
@@ -74,7 +74,7 @@ async fn one_runs_in_another_cluster(_: Site) {
         all.iter().any(|w| condition(&w.status, "Finished").is_some_and(|c| c.status == "True"))
     };
     wait::for_list(&workloads, &ListParams::default(), "its Workload is finished", finished).await;
-    // Kueue removes the copy when it is done; its finalizer lets it go with all that it made.
+    // Kueue deletes the copy when it is done. Its finalizer deletes everything it created.
     let copies = |all: &[AppWrapper]| all.is_empty();
     wait::for_list(&there.wrappers, &ListParams::default(), "the copy is gone", copies).await;
 }

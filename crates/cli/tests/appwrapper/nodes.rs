@@ -1,4 +1,4 @@
-//! Nodes: Autopilot's labels, and machines that are lost.
+//! Nodes: Autopilot's labels, and lost machines.
 
 use kube::ResourceExt;
 use salvor_nodes::{Fault, Fleet, FleetOptions};
@@ -12,7 +12,7 @@ use crate::{
 
 const HEALTH: &str = "autopilot.ibm.com/gpuhealth";
 
-/// Two nodes with GPUs; they live as long as what is returned.
+/// Two nodes with GPUs. They exist as long as the returned value.
 async fn gpu_nodes(stage: &Stage<'_>) -> Fleet {
     let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
     let fleet = Fleet::start(stage.arena.admin().client("gpu-nodes"), options);
@@ -34,7 +34,7 @@ fn gpu() -> Run {
     Run::on().requests("nvidia.com/gpu", "1")
 }
 
-/// Autopilot migration, from CodeFlare's end-to-end tests: the workload moves, and no retry is used up.
+/// Autopilot migration, from CodeFlare's end-to-end tests: the workload moves, and no retry is used.
 async fn a_workload_leaves_a_node_that_autopilot_evicts(site: Site) {
     let stage = Stage::new(site, "evict", 0).await;
     let _nodes = gpu_nodes(&stage).await;
@@ -61,7 +61,7 @@ async fn a_workload_leaves_a_node_that_autopilot_evicts(site: Site) {
     stage.label_node(&bad, HEALTH, Value::Null).await;
 }
 
-/// A warning, or a label that is not for the resource that it uses, moves nobody.
+/// A warning, or a label for a resource that the workload does not use, does not move it.
 async fn a_warning_moves_nobody(site: Site) {
     let stage = Stage::new(site, "warn", 0).await;
     let _nodes = gpu_nodes(&stage).await;
@@ -87,7 +87,7 @@ async fn a_warning_moves_nobody(site: Site) {
     }
 }
 
-/// Also without any retry left an evacuation is no failure (upstream ends in Failed).
+/// An evacuation without any retry left is no failure either (upstream ends in Failed).
 async fn an_evacuation_needs_no_retries(site: Site) {
     let stage = Stage::new(site, "noretry", 0).await;
     let _nodes = gpu_nodes(&stage).await;
@@ -104,7 +104,7 @@ async fn an_evacuation_needs_no_retries(site: Site) {
     assert!(!phases(&recorder, "w").await.contains(&"Failed".to_owned()));
 }
 
-/// A machine is lost under a bare pod, which is evicted: that is no user's deletion, and the workload comes back (9, 9).
+/// A bare pod on a lost machine is evicted. This does not count as a user's deletion, and the workload recovers (9, 9).
 async fn a_bare_pod_comes_back_when_its_node_is_lost(site: Site) {
     let stage = Stage::new(site, "lost", 2).await;
     let wrap = Wrap::new("w")
@@ -125,7 +125,7 @@ async fn a_bare_pod_comes_back_when_its_node_is_lost(site: Site) {
     assert_ne!(ready.phase(), "Failed");
 }
 
-/// A Job's pods come back by themselves; the Job is given the time.
+/// The Job replaces its pods by itself, and gets the time for it.
 async fn a_job_comes_back_when_its_node_is_lost(site: Site) {
     let stage = Stage::new(site, "lostjob", 2).await;
     let wrap = Wrap::new("w")

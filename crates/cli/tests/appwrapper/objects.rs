@@ -23,7 +23,6 @@ kinds! {
     MultiKueueCluster = OfMultiKueueCluster, NamespaceResourceScope, "kueue.x-k8s.io", "v1beta2", "multikueueclusters";
 }
 
-/// A kind whose objects are in namespaces.
 pub(crate) trait Namespaced: Kind<Scope = NamespaceResourceScope> {}
 
 impl<K: Kind<Scope = NamespaceResourceScope>> Namespaced for K {}
@@ -40,7 +39,6 @@ impl AppWrapper {
         self.status["phase"].as_str().unwrap_or_default()
     }
 
-    /// Whether a condition is True.
     pub(crate) fn is(&self, kind: &str) -> bool {
         self.condition(kind).is_some_and(|condition| condition.status == "True")
     }
@@ -50,7 +48,7 @@ impl AppWrapper {
         self.condition(kind).map(|condition| condition.reason).unwrap_or_default()
     }
 
-    /// How many resets were counted.
+    /// The number of counted resets.
     pub(crate) fn resets(&self) -> i64 {
         self.status["resettingCount"].as_i64().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! A reset: everything goes, the pause, everything comes back, and the quota is kept all along.
+//! A reset deletes everything, pauses, and creates everything again. It keeps the quota all the time.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::ListParams};
@@ -11,12 +11,12 @@ use crate::{
     stage::{Run, Stage, Wrap, history, phases, seconds},
 };
 
-/// Quota is held, and new components come only after the old ones and all their pods are gone.
+/// The quota is kept, and new components are created only after the old ones and all their pods are gone.
 async fn nothing_new_comes_before_the_old_is_gone_and_quota_is_kept(site: Site) {
     let stage = Stage::new(site, "order", 1).await;
     let recorder = stage.record().await;
     let pods = Recorder::start(&stage.pods, &ListParams::default()).await;
-    // A second pod takes its time to end.
+    // A second pod takes longer to terminate.
     let slow = Run::on().script("ignore-sigterm", "2s").spec("terminationGracePeriodSeconds", 10.into());
     let wrap = Wrap::new("w")
         .of(Run::to_end("2s", 1).script("fail-first", "1").script("exit-code", "0").pod("bad"))
@@ -37,7 +37,7 @@ async fn nothing_new_comes_before_the_old_is_gone_and_quota_is_kept(site: Site) 
             assert!(is("QuotaReserved"), "quota is given away in a reset: {status}");
         }
     }
-    // No second life of a name before both of the first generation are gone.
+    // No name is used again before both pods of the first generation are gone.
     let (mut alive, mut gone) = (0, 0);
     for change in pods.changes().await {
         match change.kind {
@@ -64,7 +64,7 @@ async fn nothing_new_comes_before_the_old_is_gone_and_quota_is_kept(site: Site) 
     );
 }
 
-/// The pause begins when the deletion is over (seed; 9, 4), which takes longer here than the pause.
+/// The pause begins after the deletion (seed; 9, 4), which takes longer than the pause here.
 async fn the_pause_begins_when_everything_is_gone(site: Site) {
     let stage = Stage::new(site, "pause", 1).await;
     let recorder = stage.record().await;
@@ -89,7 +89,8 @@ async fn the_pause_begins_when_everything_is_gone(site: Site) {
     assert!(paused >= 4, "the Job is made again {paused} s after the old one was gone");
 }
 
-/// Every failure has its grace and every reset its pause, also if the workload was never seen healthy in between (9, 5).
+/// Every failure gets its grace period and every reset its pause, even if the workload was never healthy in between (9,
+/// 5).
 async fn each_failure_has_its_own_grace_and_pause(site: Site) {
     let stage = Stage::new(site, "each", 1).await;
     let pods = Recorder::start(&stage.pods, &ListParams::default()).await;
@@ -113,7 +114,7 @@ async fn each_failure_has_its_own_grace_and_pause(site: Site) {
     }
 }
 
-/// The same for what cannot even be made (2.5): the second cycle has a pause too.
+/// The same for components that cannot be created (2.5): the second cycle has a pause too.
 async fn creations_that_fail_are_tried_again_after_a_pause_each_time(site: Site) {
     let stage = Stage::new(site, "creating", 1).await;
     stage.at_most_pods(0).await;
@@ -139,7 +140,7 @@ async fn creations_that_fail_are_tried_again_after_a_pause_each_time(site: Site)
     assert!(pauses.len() == 2 && pauses.iter().all(|pause| *pause >= 2), "{pauses:?}");
 }
 
-/// A refusal that may pass is tried again, and is not the end (2.3).
+/// A temporary refusal is retried and not final (2.3).
 async fn a_creation_that_is_refused_for_now_is_tried_again(site: Site) {
     let stage = Stage::new(site, "again", 1).await;
     stage.at_most_pods(0).await;
@@ -154,7 +155,7 @@ async fn a_creation_that_is_refused_for_now_is_tried_again(site: Site) {
     stage.ready("w").await;
 }
 
-/// A generated name stays the same after a reset, so that a late creation cannot make a second object.
+/// A generated name stays the same after a reset, so that a late creation cannot create a second object.
 async fn a_generated_name_stays(site: Site) {
     let stage = Stage::new(site, "generated", 1).await;
     let jobs: Recorder<Job> = Recorder::start(&stage.jobs, &ListParams::default()).await;
@@ -177,7 +178,7 @@ async fn a_generated_name_stays(site: Site) {
     wait::for_list(&stage.jobs, &ListParams::default(), "no Job is left", <[Job]>::is_empty).await;
 }
 
-/// Weeks later somebody asks: was it preempted, or did it crash?
+/// The status still shows much later whether it was preempted or failed.
 async fn the_status_remembers_why_it_was_reset(site: Site) {
     let stage = Stage::new(site, "remembers", 1).await;
     let wrap = Wrap::new("w")
@@ -200,7 +201,7 @@ async fn the_status_remembers_why_it_was_reset(site: Site) {
     }
 }
 
-/// A full cluster is nobody's failure: it does not eat the retries.
+/// A full cluster is no failure of the workload and uses no retries.
 async fn pods_that_find_no_room_do_not_eat_the_retries(site: Site) {
     let stage = Stage::new(site, "room", 1).await;
     let wrap = Wrap::new("w")
@@ -228,7 +229,7 @@ async fn pods_that_find_no_room_do_not_eat_the_retries(site: Site) {
     assert_eq!(stage.get("w").await.resets(), 0);
 }
 
-/// What another owner has under the name is not ours, also if that owner was called as we are.
+/// An object with the same name and another owner is not Salvor's, even if that owner had the same name as this one.
 async fn an_object_of_a_former_owner_of_the_name_is_not_taken_over(site: Site) {
     let stage = Stage::new(site, "former", 1).await;
     let mut foreign = stage.job("j", json!({}), &Run::on());

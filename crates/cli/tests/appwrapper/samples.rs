@@ -1,4 +1,4 @@
-//! The samples that users start from. They are read out of the module that ships them.
+//! The samples that users start from, read from the module that ships them.
 
 use kube::ResourceExt;
 use salvor_nodes::{Fleet, FleetOptions};
@@ -11,7 +11,6 @@ use crate::{
     stage::Stage,
 };
 
-/// A sample as it is shipped.
 fn sample(name: &str) -> Value {
     let folder = Peer::Workloads.folder().unwrap_or_else(|error| panic!("{error}"));
     let text = std::fs::read_to_string(folder.join("samples").join(format!("wrapped-{name}.yaml"))).unwrap();
@@ -24,7 +23,7 @@ async fn create(stage: &Stage<'_>, sample: Value) -> String {
     wrapper.name_any()
 }
 
-/// Simulated containers do what annotations say, not what their commands do.
+/// Simulated containers follow annotations, not their commands.
 fn plays(template: &mut Value, run_for: &str, code: u8) {
     template["metadata"]["annotations"] =
         json!({"sim.salvor.dev/run-for": run_for, "sim.salvor.dev/exit-code": code.to_string()});
@@ -105,7 +104,7 @@ async fn a_failing_py_torch_job_fails_after_its_retries(site: Site) {
     stage.released(&name, "Failed").await;
 }
 
-/// Upstream's own rights do not cover this kind; here the administrator's list must.
+/// Upstream's own rights do not include this kind. Here the administrator's list must.
 async fn a_leader_worker_set_runs(site: Site) {
     let stage = Stage::new(site, "leaders", 2).await;
     let name = create(&stage, sample("leader-worker-set")).await;

@@ -1,4 +1,4 @@
-//! What only Salvor's configuration has, and what `salvor explain` says.
+//! Settings that only Salvor has, and the output of `salvor explain`.
 
 use salvor_nodes::Fault;
 use salvor_testkit::{Site, wait};
@@ -10,7 +10,7 @@ use crate::{
     stage::{Run, Stage, Wrap, phases, service},
 };
 
-/// Without webhooks nobody knows who asked, so only kinds are made that the administrator names for that.
+/// Without webhooks the user is unknown, so only the kinds that the administrator lists for this case are created.
 async fn without_webhooks_the_controller_refuses(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().without_webhooks().with("wrappedKindsWithoutWebhooks", json!(["Pod"]));
@@ -49,7 +49,7 @@ async fn without_webhooks_the_controller_refuses(site: Site) {
 async fn pods_on_an_unreachable_node_are_a_cause(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
-    // Nobody evicts it: it tolerates everything for ever.
+    // It tolerates every taint forever, so nothing evicts it.
     let stays = Run::on().spec("tolerations", json!([{"operator": "Exists"}]));
     let wrap = Wrap::new("w")
         .of(stays.pod("p"))
@@ -65,7 +65,7 @@ async fn pods_on_an_unreachable_node_are_a_cause(site: Site) {
     assert!(!phases(&recorder, "w").await.contains(&"Failed".to_owned()));
 }
 
-/// A pod on a lost node is deleted before the grace period ends: the history tells of the node all the same.
+/// A pod on a lost node is deleted before the grace period ends. The history still mentions the node.
 async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
@@ -80,7 +80,7 @@ async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
     let node = stage.pods.get("p").await.unwrap().spec.unwrap().node_name.unwrap();
     stage.fleet.inject(&node, Fault::Partition).await.unwrap();
     stage.until("w", "its node is the cause", |w| w.reason("Unhealthy") == "NodeLost").await;
-    // As Kubernetes itself does after the pod's time to tolerate it.
+    // As Kubernetes does after the pod's toleration seconds.
     stage.pods.delete("p", &Default::default()).await.unwrap();
     let reset = stage.until("w", "it is reset", |w| !w.status["resets"].is_null()).await;
     let record = &reset.status["resets"][0];
@@ -89,7 +89,7 @@ async fn the_history_tells_of_a_lost_node_although_its_pod_is_gone(site: Site) {
     assert_ne!(record["counted"], true, "{record}");
 }
 
-/// A lost node alone is no cause here. The reset that follows from its evicted pod tells of it all the same, and costs no retry.
+/// A lost node alone is no cause here. The reset that its evicted pod causes still mentions the node and uses no retry.
 async fn a_lost_node_is_told_and_costs_no_retry_also_where_it_is_no_cause(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().with("resetWhenNodeUnreachable", false.into());
@@ -115,7 +115,7 @@ async fn a_lost_node_is_told_and_costs_no_retry_also_where_it_is_no_cause(site: 
     assert_eq!((reset.resets(), &record["counted"]), (0, &json!(false)), "{record}");
 }
 
-/// Opt-in: somebody says that a machine is off, and its pods do not wait for anything.
+/// Opt-in: a person confirms that a machine is off, and its pods are a cause immediately.
 async fn pods_on_a_force_evicted_node_are_a_cause_if_that_is_wanted(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().with("resetWhenNodeForceEvicted", true.into());
@@ -152,7 +152,7 @@ async fn resets_can_be_counted_as_upstream_counts(site: Site) {
     assert_eq!(stage.released("w", "Failed").await.resets(), 1);
 }
 
-/// A person asks what it waits for.
+/// `salvor explain` shows what it waits for.
 async fn explain_says_what_it_waits_for(site: Site) {
     let stage = Stage::new(site, "explain", 1).await;
     let name = |of: &str| format!("{}/{of}", stage.arena.namespace());

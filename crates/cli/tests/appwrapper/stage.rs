@@ -1,4 +1,4 @@
-//! A namespace for one case, with simulated nodes, and a controller of AppWrappers beside it.
+//! A namespace for one case, with simulated nodes and an AppWrapper controller.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ pub(crate) const MEMBER: &str = "workload.codeflare.dev/appwrapper";
 pub(crate) const FINALIZER: &str = "workload.codeflare.dev/finalizer";
 pub(crate) const OURS: &str = "workload.codeflare.dev/appwrapper-controller";
 const TIMERS: &str = "workload.codeflare.dev.appwrapper/";
-/// A finalizer of the test's own, with which an object stays.
+/// A finalizer of the test, which keeps an object.
 const BLOCK: &str = "fake.example.com/block-deletion";
 
-/// One case's corner.
+/// The setup of one case.
 pub(crate) struct Stage<'p> {
     pub(crate) site: Site,
     pub(crate) arena: Arena<'p>,
@@ -42,14 +42,14 @@ pub(crate) struct Stage<'p> {
     controller: Option<Running>,
 }
 
-/// The controller of a case: its own, or one that all cases on the shared control plane have.
+/// The controller of a case: its own, or the one that all cases on the shared control plane use.
 enum Running {
     Shared(&'static Controller),
     Own(Box<Controller>),
 }
 
 impl Stage<'static> {
-    /// In a cluster with all controllers and so many nodes, with the settings that all cases share.
+    /// In a cluster with all controllers and this many nodes, with the settings that all cases share.
     pub(crate) async fn new(site: Site, name: &str, nodes: usize) -> Self {
         static SHARED: OnceCell<Controller> = OnceCell::const_new();
         let arena = site.arena(name).await;
@@ -71,19 +71,19 @@ impl Stage<'static> {
 }
 
 impl<'p> Stage<'p> {
-    /// In a cluster of its own, with settings of its own.
+    /// In its own cluster, with its own settings.
     pub(crate) async fn alone(site: Site, plane: &'p Plane, nodes: usize, settings: &Settings) -> Self {
         let stage = Self::unattended(site, plane, nodes).await;
         let controller = Controller::start(site, &plane.admin(), settings).await;
         Self { controller: Some(Running::Own(Box::new(controller))), ..stage }
     }
 
-    /// In a cluster of its own without a controller of AppWrappers.
+    /// In its own cluster without an AppWrapper controller.
     pub(crate) async fn unattended(site: Site, plane: &'p Plane, nodes: usize) -> Self {
         Self::on(site, plane.arena("alone").await, nodes, None).await
     }
 
-    /// In a corner of a cluster whose controller is somebody else's.
+    /// In a namespace of a cluster that already has a controller.
     pub(crate) async fn beside(site: Site, arena: Arena<'p>, nodes: usize) -> Self {
         Self::on(site, arena, nodes, None).await
     }
@@ -108,7 +108,7 @@ impl<'p> Stage<'p> {
         }
     }
 
-    /// The custom resources of workloads that others run. The shared control plane has them already.
+    /// Installs the CRDs of workloads with other controllers. The shared control plane already has them.
     pub(crate) async fn with_workloads(&self) {
         if self.site == Site::Embedded {
             install_workloads(&self.arena.admin()).await;
@@ -153,13 +153,13 @@ impl<'p> Stage<'p> {
         self.until(name, &format!("its phase is {phase}"), |wrapper| wrapper.phase() == phase).await
     }
 
-    /// Running, and all its pods are.
+    /// Waits until it is Running with all its pods ready.
     pub(crate) async fn ready(&self, name: &str) -> AppWrapper {
         let is_ready = |wrapper: &AppWrapper| wrapper.phase() == "Running" && wrapper.is("PodsReady");
         self.until(name, "it runs and its pods are ready", is_ready).await
     }
 
-    /// In this phase, with nothing left of it and its quota released.
+    /// Waits until it is in this phase, with no resources left and its quota released.
     pub(crate) async fn released(&self, name: &str, phase: &str) -> AppWrapper {
         let what = format!("it is {phase}, and holds neither resources nor quota");
         let wrapper = self
@@ -184,7 +184,7 @@ impl<'p> Stage<'p> {
         self.pods_of(name).await.iter().map(ResourceExt::name_any).collect()
     }
 
-    /// Waits until the pods of an AppWrapper are as they should be.
+    /// Waits until the pods of an AppWrapper meet a condition.
     pub(crate) async fn pods_until(
         &self,
         name: &str,
@@ -194,12 +194,11 @@ impl<'p> Stage<'p> {
         wait::for_list(&self.pods, &members(name), what, condition).await
     }
 
-    /// Begins to record AppWrappers.
     pub(crate) async fn record(&self) -> Recorder<AppWrapper> {
         Recorder::start(&self.wrappers, &ListParams::default()).await
     }
 
-    /// Events about an AppWrapper with this reason.
+    /// Waits for an event about an AppWrapper with this reason.
     pub(crate) async fn event(&self, name: &str, reason: &str, text: &str) -> Event {
         let events: Api<Event> = Api::default_namespaced(self.arena.client());
         let is_it = |event: &Event| {
@@ -221,7 +220,7 @@ impl<'p> Stage<'p> {
         nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Puts a taint on a node, beside those that it has.
+    /// Adds a taint to a node and keeps the others.
     pub(crate) async fn taint_node(&self, node: &str, key: &str, value: &str, effect: &str) {
         let nodes: Api<Node> = Api::all(self.arena.client());
         let taints = json!([{"key": key, "value": value, "effect": effect}]);
@@ -229,14 +228,14 @@ impl<'p> Stage<'p> {
         nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Keeps new pods away from the case's first node, or lets them in again.
+    /// Cordons or uncordons the first node of the case.
     pub(crate) async fn cordon(&self, cordoned: bool) {
         let nodes: Api<Node> = Api::all(self.arena.client());
         let patch = Patch::Merge(json!({"spec": {"unschedulable": cordoned}}));
         nodes.patch(&self.arena.node_name(0), &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// A Job for the controller of Jobs that this cluster has.
+    /// A Job for the Job controller of this cluster.
     pub(crate) fn job(&self, name: &str, spec: Value, run: &Run) -> Value {
         let mut spec = spec;
         if self.site == Site::Embedded {
@@ -251,13 +250,13 @@ impl<'p> Stage<'p> {
         json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec})
     }
 
-    /// Lets a pod go that [`Run::blocked`] holds.
+    /// Removes the finalizer that [`Run::blocked`] sets.
     pub(crate) async fn unblock(&self, pod: &str) {
         let patch = Patch::Strategic(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [BLOCK]}}));
         self.pods.patch(pod, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Plays the operator of a custom workload: makes a pod out of a template of its object, which owns it.
+    /// Plays the operator of a custom workload: creates a pod from a template of its object, which owns the pod.
     pub(crate) async fn make_pod<K: Namespaced>(
         &self,
         owner: &Object<K>,
@@ -288,7 +287,7 @@ impl<'p> Stage<'p> {
     }
 }
 
-/// A quota that lets so many pods into the namespace.
+/// A quota that admits this many pods to the namespace.
 impl Stage<'_> {
     pub(crate) async fn at_most_pods(&self, pods: usize) {
         let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> =
@@ -308,7 +307,6 @@ impl Stage<'_> {
     }
 }
 
-/// Pods that belong to an AppWrapper.
 pub(crate) fn members(name: &str) -> ListParams {
     ListParams::default().labels(&format!("{MEMBER}={name}"))
 }
@@ -325,7 +323,7 @@ pub(crate) async fn phases(recorder: &Recorder<AppWrapper>, name: &str) -> Vec<S
     phases
 }
 
-/// The values that a condition of an AppWrapper took, in order.
+/// The values that a condition of an AppWrapper had, in order.
 pub(crate) async fn history(recorder: &Recorder<AppWrapper>, name: &str, kind: &str) -> Vec<Condition> {
     let mut seen: Vec<Condition> = Vec::new();
     for change in recorder.changes().await.iter().filter(|change| change.name == name) {
@@ -338,7 +336,7 @@ pub(crate) async fn history(recorder: &Recorder<AppWrapper>, name: &str, kind: &
     seen
 }
 
-/// Seconds from one time of the API to another; times of the API are whole seconds.
+/// Seconds between two API times, which have whole seconds.
 pub(crate) fn seconds(from: &str, to: &str) -> i64 {
     let at = |text: &str| {
         text.parse::<Timestamp>().unwrap_or_else(|error| panic!("{text:?}: {error}")).as_second()
@@ -346,7 +344,6 @@ pub(crate) fn seconds(from: &str, to: &str) -> i64 {
     at(to) - at(from)
 }
 
-/// When a pod's container ended.
 pub(crate) fn ended_at(pod: &Pod) -> Option<String> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let ended = containers.first()?.state.as_ref()?.terminated.as_ref()?;
@@ -361,7 +358,7 @@ pub(crate) fn all_run(count: usize) -> impl FnMut(&[Pod]) -> bool {
     move |pods| pods.len() == count && pods.iter().all(|pod| pod_phase(pod) == "Running")
 }
 
-/// An AppWrapper to be.
+/// A builder of AppWrappers.
 #[derive(Clone, Debug)]
 pub(crate) struct Wrap {
     metadata: ObjectMeta,
@@ -375,13 +372,13 @@ impl Wrap {
         Self { metadata, spec: json!({"suspend": false, "components": []}) }
     }
 
-    /// The same with a name that the API server makes.
+    /// The same with a name that the API server generates.
     pub(crate) fn generated(prefix: &str) -> Self {
         let metadata = ObjectMeta { generate_name: Some(prefix.to_owned()), ..ObjectMeta::default() };
         Self { metadata, ..Self::new("") }
     }
 
-    /// One more component, whose pod sets are inferred.
+    /// Adds a component whose pod sets are inferred.
     pub(crate) fn of(self, template: Value) -> Self {
         let mut component = json!({});
         component["template"] = template;
@@ -408,7 +405,7 @@ impl Wrap {
         self
     }
 
-    /// One of the timers and limits, by the last part of its annotation's name.
+    /// Sets one of the timers and limits, by the last part of its annotation's name.
     pub(crate) fn set(mut self, name: &str, value: &str) -> Self {
         let annotations: &mut BTreeMap<_, _> = self.metadata.annotations.get_or_insert_default();
         annotations.insert(format!("{TIMERS}{name}"), value.to_owned());
@@ -434,7 +431,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// On and on, until it is told to end, which it then does.
+    /// Runs until SIGTERM and then exits.
     pub(crate) fn on() -> Self {
         let lost_soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 2});
         Self {
@@ -450,7 +447,7 @@ impl Run {
         }
     }
 
-    /// Ends by itself.
+    /// Exits by itself.
     pub(crate) fn to_end(after: &str, code: u8) -> Self {
         Self::on()
             .script("run-for", after)
@@ -458,12 +455,12 @@ impl Run {
             .spec("restartPolicy", "Never".into())
     }
 
-    /// Does not end when it is told to, for as long as a pod may.
+    /// Ignores SIGTERM for as long as a pod may.
     pub(crate) fn stubborn(self) -> Self {
         self.script("ignore-sigterm", "forever").spec("terminationGracePeriodSeconds", 3600.into())
     }
 
-    /// Stays when it is deleted, until the test lets it go.
+    /// Stays after its deletion until the test removes its finalizer.
     pub(crate) fn blocked(mut self) -> Self {
         self.metadata["finalizers"] = json!([BLOCK]);
         self
@@ -502,7 +499,6 @@ impl Run {
         json!({"metadata": self.metadata, "spec": self.spec})
     }
 
-    /// A bare pod.
     pub(crate) fn pod(&self, name: &str) -> Value {
         let mut pod = self.template();
         pod["apiVersion"] = "v1".into();
@@ -533,7 +529,7 @@ impl Run {
         set
     }
 
-    /// A PyTorchJob with so many workers, and a master if asked.
+    /// A PyTorchJob with this many workers, and a master if requested.
     pub(crate) fn py_torch_job(&self, name: &str, master: bool, workers: usize) -> Value {
         let mut run = self.clone();
         run.spec["containers"][0]["name"] = "pytorch".into();
@@ -549,7 +545,6 @@ impl Run {
         })
     }
 
-    /// A JobSet with one replicated Job.
     pub(crate) fn job_set(&self, name: &str, replicas: usize, parallelism: usize) -> Value {
         let mut run = self.clone();
         run.spec["restartPolicy"] = "Never".into();

@@ -1,4 +1,4 @@
-//! Salvor creates what others write, with its own rights. However the webhooks are passed by, that is no way around RBAC.
+//! Salvor creates what users write, with its own rights. Even without its webhooks, this must not bypass RBAC.
 
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -44,7 +44,7 @@ async fn theirs(stage: &Stage<'_>, plane: &Plane, name: &str, rules: Vec<PolicyR
     }
 }
 
-/// A pod that no user may get by rights on AppWrappers alone.
+/// A pod that no user may create with rights on AppWrappers alone.
 fn privileged(name: &str) -> Value {
     let container = json!({"name": "main", "image": "work", "securityContext": {"privileged": true}});
     Run::on()
@@ -54,17 +54,17 @@ fn privileged(name: &str) -> Value {
         .pod(name)
 }
 
-/// How the API server is kept from asking the webhooks.
+/// How the webhooks are bypassed.
 #[derive(Clone, Copy, Debug)]
 enum PassedBy {
     /// The configurations are deleted, as in an emergency.
     Deleted,
-    /// The configurations leave the namespace out.
+    /// The configurations exclude the namespace.
     Excluded,
 }
 
-/// Creates it while no webhook is asked. Salvor puts its configurations right after some seconds, and the API server learns of
-/// changes by watch: so this tries until it happens.
+/// Creates it while the API server calls no webhook. Salvor restores its configurations after some seconds, and the API
+/// server notices changes by watch, so this retries until it succeeds.
 async fn unasked(stage: &Stage<'_>, by: PassedBy, wrappers: &Api<AppWrapper>, wrap: &Wrap) -> AppWrapper {
     let client = stage.arena.client();
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
@@ -106,7 +106,7 @@ async fn unasked(stage: &Stage<'_>, by: PassedBy, wrappers: &Api<AppWrapper>, wr
     created.unwrap_or_else(|| panic!("{by:?}: {last}"))
 }
 
-/// It ends in Failed, says why, and nothing was created for it.
+/// Checks that it ends in Failed with this reason, and that nothing was created for it.
 async fn assert_refused(stage: &Stage<'_>, name: &str, says: &str) {
     let failed = stage.released(name, "Failed").await;
     let unhealthy = failed.condition("Unhealthy").unwrap();
@@ -119,7 +119,7 @@ fn evil(name: &str) -> Wrap {
     Wrap::new(name).of(privileged(&format!("{name}-pod")))
 }
 
-/// An AppWrapper that no webhook was asked about gets no privileged pod.
+/// An AppWrapper that bypassed the webhooks gets no privileged pod.
 async fn webhooks_that_are_not_asked_are_no_way_around_rights(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -130,7 +130,7 @@ async fn webhooks_that_are_not_asked_are_no_way_around_rights(site: Site) {
     }
 }
 
-/// One that was created while webhooks were off and is resumed later, by a user who may do everything.
+/// It was created while webhooks were off, and is resumed later by a user who may do everything.
 async fn resuming_what_nobody_has_stamped_does_not_make_it_good(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;
@@ -169,17 +169,17 @@ async fn stamps_that_are_forged_or_copied_are_not_believed(site: Site) {
         unasked(&stage, PassedBy::Deleted, &theirs, &wrap.annotation(WRITTEN_BY, stamp)).await;
         assert_refused(&stage, name, says).await;
     }
-    // Other components under the name that the stamp has.
+    // Other components under the name in the stamp.
     stage.delete("good").await;
     stage.gone("good").await;
     unasked(&stage, PassedBy::Deleted, &theirs, &evil("good").annotation(WRITTEN_BY, &stamp)).await;
     assert_refused(&stage, "good", "is about other components").await;
-    // Where the webhook is asked, it replaces what the request brings.
+    // If the webhook is called, it replaces the stamp of the request.
     let brought =
         Wrap::new("asked").suspended().of(Run::on().pod("asked-pod")).annotation(WRITTEN_BY, &stamp);
     let replaced = wait::patience().until(async {
         loop {
-            // Its configurations come back by and by.
+            // Its configurations are restored after a while.
             let made = stage.wrappers.create(&PostParams::default(), &brought.clone().object()).await;
             match made {
                 Ok(made) if made.annotations()[WRITTEN_BY] != stamp => return made,
@@ -197,7 +197,7 @@ async fn stamps_that_are_forged_or_copied_are_not_believed(site: Site) {
     stage.ready("asked").await;
 }
 
-/// Lifting a suspension, as Kueue does, changes no author.
+/// Resuming, as Kueue does, does not change the author.
 async fn lifting_a_suspension_keeps_the_stamp(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -227,7 +227,7 @@ async fn lifting_a_suspension_keeps_the_stamp(site: Site) {
     }
 }
 
-/// The rights of the author count when the components are created, and not only when they are written.
+/// The author's rights count when the components are created, not only when they are written.
 async fn an_author_who_has_lost_the_right_creates_nothing(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;
@@ -252,7 +252,7 @@ async fn an_author_who_has_lost_the_right_creates_nothing(site: Site) {
     assert_refused(&stage, "waits", "is not authorized to create pods in").await;
 }
 
-/// A client that reaches the port learns nothing: neither what is refused, nor what other users may do.
+/// A client that reaches the port learns neither what is refused nor what other users may do.
 async fn only_the_api_server_is_answered(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 0, &Settings::default()).await;
@@ -304,5 +304,5 @@ cases!(
     lifting_a_suspension_keeps_the_stamp,
     only_the_api_server_is_answered,
 );
-// Everybody may do everything in the embedded cluster.
+// Every user may do everything in the embedded cluster.
 cases!(Salvor, on the real one: an_author_who_has_lost_the_right_creates_nothing);

@@ -1,4 +1,4 @@
-//! Suspension wins at any moment, and leads to Suspended with nothing left.
+//! A suspension wins at any moment, and leads to Suspended with nothing left.
 
 use salvor_testkit::Site;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ fn component(template: &Value) -> Value {
     json!({ "template": template })
 }
 
-/// While it cannot be made.
+/// The component cannot be created.
 async fn one_that_is_being_made_is_suspended(site: Site) {
     let stage = Stage::new(site, "making", 1).await;
     stage.at_most_pods(1).await;
@@ -68,7 +68,7 @@ async fn one_that_is_being_reset_is_suspended(site: Site) {
     stage.released("deleting", "Suspended").await;
 }
 
-/// A change of mind while it is being suspended: it gets to Suspended first, and then runs again.
+/// It is resumed while it is being suspended: it first reaches Suspended and then runs again.
 async fn a_change_of_mind_waits_until_all_is_gone(site: Site) {
     let stage = Stage::new(site, "mind", 1).await;
     let recorder = stage.record().await;
@@ -89,7 +89,7 @@ async fn a_change_of_mind_waits_until_all_is_gone(site: Site) {
     assert!(quota.iter().any(|c| c.status == "False" && c.message == "Suspend is true"), "{quota:?}");
 }
 
-/// What is over stays over.
+/// A finished workload stays finished.
 async fn what_is_over_is_not_suspended(site: Site) {
     let stage = Stage::new(site, "over", 1).await;
     stage.create(Wrap::new("done").of(Run::to_end("1s", 0).pod("done"))).await;
@@ -104,7 +104,7 @@ async fn what_is_over_is_not_suspended(site: Site) {
     for name in ["done", "failed"] {
         stage.suspend(name, true).await;
     }
-    // Another one goes all the way after that.
+    // Another AppWrapper goes through all phases after that.
     stage.create(Wrap::new("clock").of(Run::to_end("1s", 0).pod("clock"))).await;
     stage.phase("clock", "Succeeded").await;
     assert_eq!(phases(&recorder, "done").await, ["Succeeded"]);

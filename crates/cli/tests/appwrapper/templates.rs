@@ -1,4 +1,4 @@
-//! From a template to an object: the injections, and the templates from which none can be made.
+//! From a template to an object: the injected fields, and invalid templates.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{ResourceExt, api::DeleteParams};
@@ -10,7 +10,7 @@ use crate::{
     stage::{MEMBER, Run, Stage, Wrap},
 };
 
-/// What Kueue writes into a component when it admits it; the markers of CodeFlare's unit tests.
+/// What Kueue writes into a component on admission, with the markers of CodeFlare's unit tests.
 fn marker() -> Value {
     json!({
         "labels": {"testkey1": "value1"},
@@ -125,7 +125,7 @@ async fn large_pods_keep_what_they_had(site: Site) {
     }
 }
 
-/// An explicit null is nothing to stumble over (2.12).
+/// An explicit null must not break anything (2.12).
 async fn null_lists_are_empty_lists(site: Site) {
     let stage = Stage::new(site, "null", 0).await;
     let run = Run::on().spec("tolerations", Value::Null).spec("schedulingGates", Value::Null);
@@ -135,7 +135,7 @@ async fn null_lists_are_empty_lists(site: Site) {
     assert_eq!(stage.pods.get("p").await.unwrap().labels()["testkey1"], "value1");
 }
 
-/// Creation failure, from CodeFlare's unit tests: an object that the API server calls invalid stays so.
+/// Creation failure, from CodeFlare's unit tests: an invalid object stays invalid.
 async fn an_invalid_component_fails_the_whole(site: Site) {
     let stage = Stage::new(site, "invalid", 1).await;
     let mut bad = Run::on().pod("bad");
@@ -155,7 +155,7 @@ async fn an_invalid_component_fails_the_whole(site: Site) {
     stage.gone("w").await;
 }
 
-/// Without time to look, all of it goes.
+/// Without a time for debugging, everything is deleted.
 async fn what_was_made_before_an_invalid_component_goes(site: Site) {
     let stage = Stage::new(site, "half", 1).await;
     let mut bad = Run::on().pod("bad");
@@ -164,7 +164,7 @@ async fn what_was_made_before_an_invalid_component_goes(site: Site) {
     stage.released("w", "Failed").await;
 }
 
-/// Labels that must be two things at once cannot be made.
+/// An object cannot have two values for one label.
 async fn conflicting_labels_fail_the_whole(site: Site) {
     let stage = Stage::new(site, "conflict", 0).await;
     let component =
@@ -174,7 +174,7 @@ async fn conflicting_labels_fail_the_whole(site: Site) {
     assert_eq!(failed.reason("Unhealthy"), "CreateFailed");
 }
 
-/// A name that somebody else has is not taken over, and not deleted either (upstream deletes it when it gives up).
+/// An object of another owner is neither taken over nor deleted (upstream deletes it after the failure).
 async fn an_object_of_somebody_elses_is_not_taken_over(site: Site) {
     let stage = Stage::new(site, "taken", 1).await;
     let theirs: Pod = serde_json::from_value(Run::on().pod("p")).unwrap();
@@ -187,7 +187,7 @@ async fn an_object_of_somebody_elses_is_not_taken_over(site: Site) {
     stage.pods.delete("p", &DeleteParams::default()).await.unwrap();
 }
 
-/// The scheduler of the configuration is for pods that name none.
+/// The configured scheduler is for pods that name none.
 async fn the_configured_scheduler_is_set(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default().with("schedulerName", "sakkara".into());
@@ -204,7 +204,7 @@ async fn the_configured_scheduler_is_set(site: Site) {
     }
 }
 
-/// Timers of the configuration, as integers of nanoseconds, are in force where no annotation says otherwise.
+/// Configured timers, as integers of nanoseconds, apply unless an annotation overrides them.
 async fn timers_of_the_configuration_are_in_force(site: Site) {
     use crate::controller::SECOND;
 

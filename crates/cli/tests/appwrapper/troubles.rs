@@ -1,4 +1,4 @@
-//! The API server lies: answers that never come, refusals without end, news that come late. In front of both clusters.
+//! An unreliable API server: lost answers, endless refusals and late watch events, in front of both clusters.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::{
     stage::{Run, Stage, Wrap, members, phases, service},
 };
 
-/// Salvor behind faults. The test itself is not.
+/// Salvor behind a proxy with faults. The test itself uses no proxy.
 async fn behind<'p>(
     site: Site,
     plane: &'p Plane,
@@ -38,7 +38,7 @@ fn posts(path: &str, effect: Effect) -> Fault {
     Fault::new(effect).method(Method::POST).path(path)
 }
 
-/// A creation that is never answered has the time of AdmissionGracePeriod like any other, and no more.
+/// A creation without an answer gets AdmissionGracePeriod like any other, and no more.
 async fn a_creation_that_is_never_answered_is_given_up(site: Site) {
     let plane = site.control_plane().await;
     let (stage, server, _controller) = behind(site, &plane, &Settings::default()).await;
@@ -56,7 +56,7 @@ async fn a_creation_that_is_never_answered_is_given_up(site: Site) {
     assert!(history["message"].as_str().unwrap().contains("no answer"), "{history}");
 }
 
-/// A creation that took effect without an answer is found by its owner, and made once.
+/// A creation that succeeded without an answer is found by its owner, and not repeated.
 async fn a_creation_whose_answer_is_lost_is_found_again(site: Site) {
     let plane = site.control_plane().await;
     let (stage, server, _controller) = behind(site, &plane, &Settings::default()).await;
@@ -73,7 +73,7 @@ async fn a_creation_whose_answer_is_lost_is_found_again(site: Site) {
     assert_eq!(made, 1);
 }
 
-/// Answers to status writes are lost, and others are refused as conflicts: the phases are the same.
+/// Answers to status writes are lost, and other writes are refused as conflicts. The phases stay the same.
 async fn lost_answers_and_conflicts_change_nothing(site: Site) {
     let plane = site.control_plane().await;
     let (stage, server, _controller) = behind(site, &plane, &Settings::default()).await;
@@ -91,7 +91,7 @@ async fn lost_answers_and_conflicts_change_nothing(site: Site) {
     assert!(!seen.iter().any(|phase| bad.contains(&phase.as_str())), "{seen:?}");
 }
 
-/// Nobody takes events: resets go on all the same, and the status tells why.
+/// The server refuses all events. Resets continue, and the status has the reason.
 async fn events_that_nobody_takes_hold_up_no_reset(site: Site) {
     let plane = site.control_plane().await;
     let (stage, server, _controller) = behind(site, &plane, &Settings::default()).await;
@@ -104,12 +104,12 @@ async fn events_that_nobody_takes_hold_up_no_reset(site: Site) {
     stage.create(wrap).await;
     let failed = stage.released("w", "Failed").await;
     assert_eq!((failed.resets(), failed.status["resets"].as_array().map(Vec::len)), (2, Some(3)));
-    // When somebody takes them again, the last one is told.
+    // When events are accepted again, the last one is recorded.
     server.faults().clear();
     stage.event("w", "Unhealthy", "FoundFailedPods").await;
 }
 
-/// One component cannot be deleted. The others go, the pods too, and quota is kept until it is gone as well.
+/// One component cannot be deleted. The others and the pods are deleted, and the quota is kept until it is gone too.
 async fn a_component_that_cannot_be_deleted_holds_up_no_other(site: Site) {
     let plane = site.control_plane().await;
     let (stage, server, _controller) = behind(site, &plane, &Settings::default()).await;
@@ -134,7 +134,7 @@ async fn a_component_that_cannot_be_deleted_holds_up_no_other(site: Site) {
     stage.released("w", "Suspended").await;
 }
 
-/// An AppWrapper of as many components as there may be comes and goes.
+/// An AppWrapper with the maximum number of components is created and deleted.
 async fn as_many_components_as_may_be_come_and_go(site: Site) {
     let plane = site.control_plane().await;
     let settings = Settings::default();
@@ -154,7 +154,8 @@ async fn as_many_components_as_may_be_come_and_go(site: Site) {
     assert_eq!(services.list(&members("w")).await.unwrap().items.len(), 0);
 }
 
-/// News of one kind come late, all others at once: a suspended AppWrapper ends with nothing left, and one that is done is done once.
+/// Watch events of one kind are late. A suspended AppWrapper still ends with nothing left, and a finished one finishes
+/// once.
 async fn news_of_one_kind_that_come_late(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::unattended(site, &plane, 1).await;
@@ -162,7 +163,7 @@ async fn news_of_one_kind_that_come_late(site: Site) {
         let (server, controller) = salvor_behind(site, &plane, &Settings::default()).await;
         let late = Effect::Lag(Duration::from_secs(3));
         server.faults().add(Fault::new(late).path(path).user_agent("salvor"));
-        // The watches begin anew, so that the fault takes hold of them.
+        // Restarts the watches, so that the fault applies to them.
         server.faults().cut_watches();
         let recorder = stage.record().await;
         stage.create(Wrap::new("stops").of(stage.job("stops", json!({}), &Run::on()))).await;
@@ -181,7 +182,7 @@ async fn news_of_one_kind_that_come_late(site: Site) {
     }
 }
 
-/// Somebody puts an object of their own in the place of a component: it is not ours to count or to delete.
+/// Another object replaces a component under its name. Salvor must neither count nor delete it.
 async fn a_component_that_is_replaced_under_its_name(site: Site) {
     let plane = site.control_plane().await;
     let stage = Stage::alone(site, &plane, 1, &Settings::default()).await;

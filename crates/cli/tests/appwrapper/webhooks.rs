@@ -1,4 +1,4 @@
-//! What admission refuses, what it fills in, and whose rights it asks for.
+//! What admission refuses, what it fills in, and whose rights it checks.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::{
@@ -24,7 +24,7 @@ async fn gate(site: Site, plane: &Plane) -> Stage<'_> {
     Stage::alone(site, plane, 0, &settings).await
 }
 
-/// Whether it is taken; nothing is kept.
+/// Whether admission accepts it, as a dry run.
 async fn takes(wrappers: &Api<AppWrapper>, wrap: Wrap) -> Result<AppWrapper, String> {
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     wrappers.create(&dry, &wrap.object()).await.map_err(|error| error.to_string())
@@ -100,7 +100,7 @@ async fn creation_is_checked(site: Site) {
     }
 }
 
-/// The mutating rules, and the labels that nobody can forge.
+/// The mutating rules, and the labels that users cannot forge.
 async fn users_and_queues_are_filled_in(site: Site) {
     let plane = site.control_plane().await;
     let stage = gate(site, &plane).await;
@@ -167,7 +167,7 @@ fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> PolicyRule {
     }
 }
 
-/// An AppWrapper is no way around the rights of whoever creates it.
+/// An AppWrapper must not bypass the rights of its creator.
 async fn a_user_wraps_only_what_the_user_may_create(site: Site) {
     let plane = site.control_plane().await;
     let stage = gate(site, &plane).await;
@@ -183,14 +183,13 @@ async fn a_user_wraps_only_what_the_user_may_create(site: Site) {
     assert!(made.labels()[USER].ends_with("limited"), "{:?}", made.labels());
     let refusal = takes(&theirs, Wrap::new("w").of(Run::on().deployment("d", 1))).await.unwrap_err();
     assert!(refusal.contains("is not authorized to create deployments in"), "{refusal}");
-    // Somebody else's touch changes nobody's name.
+    // A change by another user keeps the creator's name.
     stage.create(Wrap::new("kept").suspended().of(Run::on().pod("p"))).await;
     let patch = Patch::Merge(json!({"metadata": {"annotations": {"a": "b"}}}));
     let touched = theirs.patch("kept", &PatchParams::default(), &patch).await.unwrap();
     assert_eq!(touched.labels()[USER], "admin");
 }
 
-/// A name must fit into a label.
 async fn names_that_fit_no_label_are_refused(site: Site) {
     let plane = site.control_plane().await;
     let stage = gate(site, &plane).await;
@@ -200,7 +199,7 @@ async fn names_that_fit_no_label_are_refused(site: Site) {
     assert!(refusal.contains("63"), "{refusal}");
 }
 
-/// A kind outside the list is refused at once, with the way to allow it (#112, #150).
+/// A kind outside the list is refused immediately, with a hint how to allow it (#112, #150).
 async fn a_kind_outside_the_list_is_refused(site: Site) {
     let plane = site.control_plane().await;
     let stage = gate(site, &plane).await;
@@ -219,7 +218,7 @@ cases!(
     users_and_queues_are_filled_in,
     what_was_admitted_stays_as_it_was,
 );
-// Everybody may do everything in the embedded cluster.
+// Every user may do everything in the embedded cluster.
 cases!(Both, on the real one: a_user_wraps_only_what_the_user_may_create);
 cases!(
     Salvor, on both sites:
