@@ -1,4 +1,4 @@
-//! With settings of its own, where no other Job controller is: limits, backoff, figures, Jobs without `managedBy`.
+//! Jobs in a cluster without another Job controller: limits, backoff, metrics, and Jobs without `managedBy`.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::{
@@ -14,7 +14,7 @@ const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 const SMALL: &str =
     "job: {backoffBase: 100ms, batchPeriod: 100ms, maxUncountedPods: 10, maxPodsAtOnce: 10}\n";
 
-/// TestParallelJobWithCompletions, TestFinalizersClearedWhenBackoffLimitExceeded, with other hands in between.
+/// TestParallelJobWithCompletions, TestFinalizersClearedWhenBackoffLimitExceeded, with other actors in between.
 async fn small_portions_come_to_the_same_end(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("portions").await);
@@ -71,7 +71,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// TestJobPodReplacementPolicy's, TestJobPodFailurePolicy's and TestManagedBy's figures.
+/// The metrics of TestJobPodReplacementPolicy, TestJobPodFailurePolicy and TestManagedBy.
 async fn what_is_done_is_counted_as_the_built_in_controller_counts_it(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("figures").await);
@@ -176,8 +176,8 @@ fn finished_at(pod: &Pod) -> k8s_openapi::jiff::Timestamp {
     ended.finished_at.unwrap().0
 }
 
-/// Where no other controller is, Jobs need no `managedBy`, may name the built-in controller there, and go when their time is over. When that is switched off
-/// again, nothing of ours is left on their pods.
+/// Without another controller, Jobs need no `managedBy`, may name the built-in controller there, and are deleted after
+/// their TTL. After this is switched off again, nothing of Salvor is left on their pods.
 async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("unmanaged").await);
@@ -214,7 +214,8 @@ async fn jobs_without_a_manager_are_run_while_that_is_wanted(site: Site) {
     assert_eq!((counts(&job).as_str(), condition(&job, "Failed")), ("A3 R0 S0 F0 T0", None));
 }
 
-/// A Job that the built-in controller ran until it was switched off: its pods are counted, kept and let go as our own.
+/// The built-in controller ran a Job until it was switched off. Its pods are counted, kept and released like Salvor's
+/// own.
 async fn pods_that_the_built_in_controller_made_are_taken_over(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("taken-over").await);
@@ -273,8 +274,8 @@ async fn a_failure_that_is_written_down_is_not_forgotten_with_its_pod(site: Site
     stage.no_finalizer_is_left("ru").await;
 }
 
-/// TestSuspendJobControllerRestart, TestNodeSelectorUpdate, TestMutablePodResources: what is changed while a Job is
-/// suspended is in the pods that are made when it goes on.
+/// TestSuspendJobControllerRestart, TestNodeSelectorUpdate, TestMutablePodResources: changes of a suspended Job apply
+/// to the pods that are created when it resumes.
 async fn a_suspended_job_goes_on_with_what_it_was_given_meanwhile(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("changed").await);

@@ -1,4 +1,4 @@
-//! Jobs that go as they should.
+//! Jobs that run as expected.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::stage::{Stage, condition, conditions, counts, has_finalizer, index, template};
 
-/// Everything is real but the machines: scheduler, nodes, and all other controllers of Kubernetes.
+/// Everything is real except the machines: scheduler, nodes, and all other controllers of Kubernetes.
 async fn a_job_runs_to_its_end_on_nodes(site: Site) {
     let stage = Stage::new(site, "runs").await;
     let _fleet = stage.arena.fleet(2).await;
@@ -69,7 +69,7 @@ async fn a_work_queue_is_done_after_its_first_success(site: Site) {
     stage.no_finalizer_is_left("queue").await;
 }
 
-/// TestParallelJobChangingParallelism: pods that go because fewer are wanted have not failed.
+/// TestParallelJobChangingParallelism: pods that are deleted to reduce the parallelism have not failed.
 async fn parallelism_goes_down_and_up(site: Site) {
     let stage = Stage::new(site, "resize").await;
     stage.job("resize", json!({"parallelism": 5, "backoffLimit": 2})).await;
@@ -154,18 +154,18 @@ async fn a_suspended_job_without_work_is_complete(site: Site) {
     assert_eq!(conditions(&job), "SuccessCriteriaMet(CompletionsReached) Complete(CompletionsReached)");
 }
 
-/// TestManagedBy: what is not ours is left alone, with or without the field.
+/// TestManagedBy: Jobs of other controllers are ignored, with or without the field.
 async fn jobs_of_others_are_left_alone(site: Site) {
     let stage = Stage::new(site, "foreign").await;
     stage.job("theirs", json!({"managedBy": "example.com/controller"})).await;
     stage.job("built-in", json!({"managedBy": "kubernetes.io/job-controller"})).await;
-    // Where there is a built-in controller, it does its work.
+    // If there is a built-in controller, it runs the Job.
     let pods = i32::from(site == Site::Real);
     wait::for_object(&stage.jobs, "built-in", "it is run if anybody runs it", |j| {
         j.status.as_ref().and_then(|s| s.active).unwrap_or(0) == pods
     })
     .await;
-    // Ours has seen both Jobs by the time that it has done its own.
+    // Salvor has observed both Jobs by the time it has run its own.
     stage.job("ours", json!({})).await;
     stage.counts("ours", "A1 R0 S0 F0 T0").await;
     let theirs = stage.jobs.get("theirs").await.unwrap();
@@ -174,7 +174,8 @@ async fn jobs_of_others_are_left_alone(site: Site) {
     assert_eq!(i32::try_from(stage.all_pods("built-in").await.len()).unwrap(), pods);
 }
 
-/// TestManagedBy_UsingReservedJobFinalizers: what another controller tracks is not let go by us or the built-in one.
+/// TestManagedBy_UsingReservedJobFinalizers: neither Salvor nor the built-in controller releases pods that another one
+/// tracks.
 async fn pods_of_jobs_of_others_keep_their_finalizer(site: Site) {
     let stage = Stage::new(site, "reserved").await;
     let theirs = stage.job("theirs", json!({"managedBy": "example.com/controller"})).await;
@@ -196,7 +197,7 @@ async fn pods_of_jobs_of_others_keep_their_finalizer(site: Site) {
     }]}}));
     stage.jobs.patch_status("theirs", &PatchParams::default(), &bound_to_complete).await.unwrap();
     stage.end(&pod, 0).await;
-    // By the time that this one is done, that has been seen.
+    // By the time this Job is done, the other has been observed.
     stage.job("later", json!({})).await;
     stage.counts("later", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("later").await[0], 0).await;
@@ -204,7 +205,7 @@ async fn pods_of_jobs_of_others_keep_their_finalizer(site: Site) {
     assert_eq!(stage.pods.get("work").await.unwrap().finalizers(), ["batch.kubernetes.io/job-tracking"]);
 }
 
-/// TestManagedBy_RecreatedJob: a Job of another controller has nothing of the one of ours that had its name.
+/// TestManagedBy_RecreatedJob: a Job of another controller inherits nothing from Salvor's former Job of the same name.
 async fn a_job_made_anew_for_another_controller_is_left_alone(site: Site) {
     let stage = Stage::new(site, "handed-over").await;
     stage.job("name", json!({})).await;
@@ -212,7 +213,7 @@ async fn a_job_made_anew_for_another_controller_is_left_alone(site: Site) {
     stage.jobs.delete("name", &DeleteParams::background()).await.unwrap();
     stage.job("name", json!({"managedBy": "example.com/controller"})).await;
     stage.no_finalizer_is_left("name").await;
-    // By the time that this one is done, the other has been seen.
+    // By the time this Job is done, the other has been observed.
     stage.job("later", json!({})).await;
     stage.counts("later", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("later").await[0], 0).await;
@@ -220,7 +221,7 @@ async fn a_job_made_anew_for_another_controller_is_left_alone(site: Site) {
     assert_eq!(stage.jobs.get("name").await.unwrap().status.unwrap_or_default(), Default::default());
 }
 
-/// A pod with the Job's labels and no owner is adopted; one that loses them is released.
+/// A pod with the Job's labels and no owner is adopted. One that loses the labels is released.
 async fn pods_are_adopted_and_released(site: Site) {
     let stage = Stage::new(site, "adopt").await;
     let made = stage.job("ad", json!({"parallelism": 1, "completions": 5})).await;
@@ -243,7 +244,7 @@ async fn pods_are_adopted_and_released(site: Site) {
     }))
     .unwrap();
     stage.pods.create(&PostParams::default(), &stray).await.unwrap();
-    // Two are one too many, so one of them goes again: what counts is that the stray got an owner first.
+    // Two pods are one too many, so one is deleted again. What counts is that the stray first got an owner.
     let log = wait::patience();
     let adopted = log
         .until(async {
@@ -279,7 +280,7 @@ async fn a_pod_that_an_ended_job_left_behind_is_adopted_by_the_next(site: Site) 
     stage.pods.patch(&pod.name_any(), &PatchParams::default(), &no_owner).await.unwrap();
     stage.jobs.delete("first", &DeleteParams::background()).await.unwrap();
     wait::for_absence(&stage.jobs, "first").await;
-    // Pods are watched in order: when the end of a later one is seen, so is that this one has no owner.
+    // Watch events of pods are ordered: when the end of a later pod is observed, so is the removal of this one's owner.
     stage.job("probe", json!({"parallelism": 1, "completions": 1})).await;
     stage.counts("probe", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("probe").await[0], 0).await;

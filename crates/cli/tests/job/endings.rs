@@ -1,4 +1,4 @@
-//! The ends of Jobs: limits, policies, deadlines, deletion.
+//! How Jobs end: limits, policies, deadlines, deletion.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, PropagationPolicy};

@@ -1,4 +1,4 @@
-//! The controller's view is behind what has happened, and behind what it did itself.
+//! The controller's cache lags behind the cluster, and behind its own writes.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::stage::{QUICK, Stage, counts, has_finalizer, salvor_as};
 
-/// Long enough for a pod to be made, to end, to be counted and to be gone before its Job's first change is told.
+/// Long enough for a pod to be created, end, be counted and be deleted before the first watch event of its Job arrives.
 const LATE: Duration = Duration::from_secs(2);
 
-/// TestDelayedJobUpdateEvent: who forgets what it wrote itself makes pods twice.
+/// TestDelayedJobUpdateEvent: a controller that forgets its own writes creates pods twice.
 async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("late").await);
@@ -24,7 +24,7 @@ async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
     let _salvor = salvor_as(server.admin(), &format!("controllers: [job]\n{QUICK}"), &[]);
     let recorder = Recorder::start(&stage.pods, &ListParams::default()).await;
     let indexed = json!({"completions": 3, "parallelism": 1, "completionMode": "Indexed"});
-    // By the time that the last Job is known, all that happened to the others is.
+    // When the last Job is known, everything that happened to the others is known too.
     for (name, spec, completions) in [("one", json!({}), 1), ("indexed", indexed, 3), ("last", json!({}), 1)]
     {
         stage.job(name, spec).await;
@@ -33,7 +33,7 @@ async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
             let pod = stage.alive(name).await.remove(0);
             stage.end(&pod, 0).await;
             wait::for_object(&stage.pods, &pod.name_any(), "it is counted", |pod| !has_finalizer(pod)).await;
-            // Nobody can tell from the pods what has been done.
+            // The pods no longer show what has been done.
             stage.delete(&pod).await;
         }
         let done = stage.until(name, "Complete").await;
@@ -45,13 +45,13 @@ async fn news_of_jobs_that_come_late_make_no_pod_twice(site: Site) {
     assert_eq!(made.len(), 5, "{made:?}");
 }
 
-/// A Job is deleted while nothing is heard of Jobs. Its pod has failed, and would be replaced: for nobody.
+/// A Job is deleted while the watch of Jobs is stuck. Its failed pod would be replaced needlessly.
 async fn a_job_that_is_gone_unseen_gets_no_pod(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("unseen").await);
     let server = FaultyServer::before(&stage.arena.admin()).await;
     stage.job("gone", json!({})).await;
-    // All that is heard of Jobs is the first list.
+    // Only the first list of Jobs arrives.
     let never = Duration::from_secs(86_400);
     server.faults().add(Fault::new(Effect::Lag(never)).path("/apis/batch/v1/jobs"));
     let recorder = Recorder::start(&stage.pods, &ListParams::default()).await;

@@ -1,4 +1,4 @@
-//! Together with the zombie recovery: a pod that will never end is declared failed, and then replaced once.
+//! With zombie recovery: a pod that will never end is marked Failed and then replaced once.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -35,7 +35,7 @@ failureRecoveryPolicy:
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {"app": "train"}},
     }]);
-    // They work until they are told to end, and then end well: no machine is too slow for this story.
+    // The pods run until SIGTERM and then succeed, so that the test does not depend on the speed of the machine.
     let shape = PodShape::new().script("sigterm-exit-code", "0").spec("topologySpreadConstraints", spread);
     stage.jobs.create(&Default::default(), &job("train", spec, &shape)).await.unwrap();
     stage.counts("train", "A2 R2 S0 F0 T0").await;

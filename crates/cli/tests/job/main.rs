@@ -1,9 +1,10 @@
-//! Jobs run by the built binary: on a real control plane, beside every built-in controller, and on the embedded one.
+//! Tests of Jobs with the built binary: on a real control plane, beside every built-in controller, and on the embedded
+//! one.
 //!
-//! After the integration tests of the built-in Job controller. Pods of a test are not scheduled unless it has nodes; the
-//! test itself then plays the kubelet.
+//! They follow the integration tests of the built-in Job controller. Pods are not scheduled unless a test has nodes;
+//! otherwise the test itself plays the kubelet.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod alone;

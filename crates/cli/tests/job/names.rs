@@ -1,4 +1,4 @@
-//! Names of pods: logs, metrics and people know pods by them, so none comes back in the life of its Job.
+//! Names of pods: logs, metrics and people refer to pods by name, so no name is used twice during the life of a Job.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ async fn nothing_is_left(stage: &Stage<'_>) {
     wait::for_list(&stage.pods, &ListParams::default(), "no pod is left", <[Pod]>::is_empty).await;
 }
 
-/// Pods fail and are gone, are deleted, suspended, not wanted any more, and the controller is another one each time.
+/// Pods fail and are deleted, Jobs are suspended and scaled down, and the controller is a new process each time.
 async fn no_name_comes_back_in_the_life_of_a_job(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("names").await);
@@ -46,7 +46,7 @@ async fn no_name_comes_back_in_the_life_of_a_job(site: Site) {
     }
     nothing_is_left(&stage).await;
     drop(salvor);
-    // Nobody is there who remembers, and no pod that could tell.
+    // No process remembers the names, and no pod is left to show them.
     let salvor = start();
     for name in ["indexed", "plain"] {
         stage.change(name, json!({"suspend": false})).await;
@@ -76,7 +76,7 @@ async fn no_name_comes_back_in_the_life_of_a_job(site: Site) {
     assert_eq!((made.len(), names.len()), (18, 18), "two Jobs, each with 2 + 2 + 2 + 2 + 1: {made:?}");
 }
 
-/// A Job whose record of names somebody has spoilt makes no pods, says why, and goes on when that is put right.
+/// A Job with an invalid record of names gets no pods, reports why, and continues when the record is repaired.
 async fn a_job_of_which_something_cannot_be_read_is_held(site: Site) {
     let stage = Stage::new(site, "held").await;
     let spec = json!({"completions": 3, "parallelism": 1, "completionMode": "Indexed"});
@@ -96,7 +96,7 @@ async fn a_job_of_which_something_cannot_be_read_is_held(site: Site) {
     let why = stage.ours().explain("job", &format!("{}/held", stage.arena.namespace())).await;
     assert!(why.contains("The Job is held") && why.contains("gar{bage"), "{why}");
     stage.end(&stage.alive("held").await[0], 0).await;
-    // A Job that came later is done with: the news of this one's pod were heard.
+    // A later Job is done, so the watch events of this one's pod were processed.
     stage.job("other", json!({})).await;
     stage.counts("other", "A1 R0 S0 F0 T0").await;
     stage.end(&stage.alive("other").await[0], 0).await;
@@ -119,7 +119,7 @@ async fn a_job_of_which_something_cannot_be_read_is_held(site: Site) {
     assert_eq!(stage.all_pods("held").await.len(), 3, "nothing was done twice");
 }
 
-/// Pods that were there first, when nobody could know that a Job would want them.
+/// Pods that existed before the Job that adopts them.
 async fn pods_that_were_there_before_their_job_are_adopted(site: Site) {
     let stage = Stage::new(site, "before").await;
     for name in ["matching", "another"] {
@@ -130,7 +130,7 @@ async fn pods_that_were_there_before_their_job_are_adopted(site: Site) {
         .unwrap();
         stage.pods.create(&PostParams::default(), &pod).await.unwrap();
     }
-    // Pods are watched in order: when a later one is seen, these are.
+    // Watch events of pods are ordered: when a later pod is observed, so are these.
     stage.job("probe", json!({})).await;
     stage.counts("probe", "A1 R0 S0 F0 T0").await;
     let spec = json!({

@@ -57,7 +57,7 @@ async fn a_success_policy_ends_a_job_early(site: Site) {
     }
 }
 
-/// TestSuccessPolicy: all indexes are asked for, or there is no policy, or one has failed for good.
+/// TestSuccessPolicy: all indexes are required, there is no policy, or one index failed for good.
 async fn a_success_policy_that_asks_for_everything_is_none(site: Site) {
     let stage = Stage::new(site, "success-all").await;
     let all = json!({"rules": [{"succeededIndexes": "0,1"}]});
@@ -88,7 +88,7 @@ async fn a_success_policy_that_asks_for_everything_is_none(site: Site) {
     }
 }
 
-/// TestBackoffLimitPerIndex: the limit of the whole Job still holds, and a rule can end an index at once.
+/// TestBackoffLimitPerIndex: the limit of the whole Job still applies, and a rule can fail an index at once.
 async fn limits_of_indexes_go_with_those_of_the_job(site: Site) {
     let stage = Stage::new(site, "per-index-more").await;
     let indexed =

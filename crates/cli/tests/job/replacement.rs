@@ -1,4 +1,4 @@
-//! When a pod is replaced: `podReplacementPolicy`, backoff, and what is counted meanwhile.
+//! When a pod is replaced: `podReplacementPolicy`, backoff, and the counters in the meantime.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -52,7 +52,7 @@ async fn under_failed_only_failed_pods_are_replaced(site: Site) {
     }
 }
 
-/// A terminating pod that ends well is a success under `Failed`, and stays a failure under the other policy.
+/// A terminating pod that succeeds counts as a success under `Failed`, and stays a failure under the other policy.
 async fn a_terminating_pod_that_ends_well_counts_by_the_policy(site: Site) {
     let stage = Stage::new(site, "late-success").await;
     for (name, policy, then) in
@@ -83,9 +83,9 @@ async fn the_policy_is_changed_while_a_pod_hangs(site: Site) {
     stage.counts("ch", "A1 R0 S0 F1 T1").await;
 }
 
-/// Each index has a reason of its own to wait, and is told with it. The operator's patience is the explanation's.
+/// Each index has its own reason to wait, which is shown. The explanation uses the operator's backoff.
 async fn explain_says_what_each_index_waits_for(site: Site) {
-    // Alone: another Salvor would have another patience.
+    // In its own cluster, because another Salvor would have another backoff.
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("each-index").await);
     let salvor = stage.salvor("controllers: [job]\njob: {backoffBase: 1h, backoffMax: 1h}\n", &[]);
@@ -126,7 +126,7 @@ async fn a_suspended_job_counts_its_hanging_pods_and_replaces_them_after_it_goes
     stage.counts("ha", "A2 R0 S0 F0 T0").await;
 }
 
-/// The built-in controller of 1.37.1 is refused its last write here, again and again.
+/// The built-in controller of 1.37.1 retries its last write forever here, because it is refused.
 async fn a_suspended_job_whose_last_pod_ends_comes_to_its_end(site: Site) {
     let stage = Stage::new(site, "suspended-end").await;
     for (name, code, end) in [
@@ -159,7 +159,7 @@ async fn a_suspended_job_whose_last_pod_ends_comes_to_its_end(site: Site) {
     }
 }
 
-/// While a replacement is done, an old pod that hangs still keeps the Job from its end.
+/// After a replacement is done, an old pod that hangs still delays the end of the Job.
 async fn a_hanging_pod_delays_the_end_and_not_the_work(site: Site) {
     let stage = Stage::new(site, "late-end").await;
     stage.job("le", json!({"template": blocked_template()})).await;
@@ -175,7 +175,7 @@ async fn a_hanging_pod_delays_the_end_and_not_the_work(site: Site) {
     stage.until("le", "Complete").await;
 }
 
-/// However hard the API server is pressed, an index has one pod.
+/// An index has one pod, even if the API server is overloaded.
 async fn no_index_ever_has_two_pods(site: Site) {
     let stage = Stage::new(site, "once").await;
     let spec = json!({

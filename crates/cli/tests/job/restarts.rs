@@ -1,4 +1,4 @@
-//! The controller ends and begins again, anywhere.
+//! The controller stops and starts again at any point.
 
 use kube::api::DeleteParams;
 use salvor_testkit::Site;
@@ -12,7 +12,7 @@ fn only_jobs(more: &str) -> String {
     format!("controllers: [job]\n{QUICK}{more}")
 }
 
-/// Killed before or after every single write, it goes on to the same end with the same counts.
+/// Killed before or after every single write, it reaches the same end with the same counts.
 async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("crash").await);
@@ -38,7 +38,7 @@ async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
                 }
                 let job = stage.jobs.get(&name).await.unwrap();
                 let is_over = condition(&job, "Complete").is_some();
-                // Pods may be released after that, which are writes too.
+                // Pods may be released after that, which takes further writes.
                 if is_over && !stage.all_pods(&name).await.iter().any(has_finalizer) {
                     break job;
                 }
@@ -56,9 +56,9 @@ async fn a_crash_between_any_two_writes_changes_nothing(site: Site) {
     panic!("a Job of two pods takes forty writes");
 }
 
-/// etcd is restored from a backup: revisions count on from an earlier one, and what happened since then never was.
+/// etcd is restored from a backup: revisions continue from an earlier one, and everything since then is gone.
 async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
-    // Whoever leads notices by its Lease; without election the watches must.
+    // A leader notices by its Lease. Without an election the watches must notice.
     for election in ["", "leaderElection: {leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}\n"] {
         let plane = site.api_server().await;
         let stage = Stage::on(plane.arena("restore").await);
@@ -66,7 +66,7 @@ async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
         stage.job("kept", json!({"parallelism": 1, "completions": 2})).await;
         stage.counts("kept", "A1 R0 S0 F0 T0").await;
         let backup = plane.back_up().await;
-        // Enough that the new history does not get as far within this test.
+        // Enough writes that the new history does not reach the same revision within this test.
         for number in 0..30 {
             stage.job(&format!("lost-{number}"), json!({"parallelism": 2, "completions": 2})).await;
         }
@@ -80,7 +80,7 @@ async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
 
         stage.job("new", json!({"parallelism": 2, "completions": 2})).await;
         stage.counts("new", "A2 R0 S0 F0 T0").await;
-        // It was known with a higher revision and another state, and its pod as one that had ended and was counted.
+        // The old history had a higher revision and another state, in which the pod had ended and was counted.
         let again = stage.alive("kept").await;
         assert_eq!(again.iter().map(|pod| &pod.metadata.uid).collect::<Vec<_>>(), [&pod.metadata.uid]);
         stage.counts("kept", "A1 R0 S0 F0 T0").await;
@@ -93,12 +93,12 @@ async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
         stage.end(&stage.alive("kept").await[0], 0).await;
         stage.until("kept", "Complete").await;
         assert!(salvor.count(&["go backwards"]) >= 1, "{}", salvor.program.output());
-        // Nothing is done for what never was.
+        // Nothing is done for Jobs that no longer exist.
         assert!(stage.all_pods("lost-0").await.is_empty());
     }
 }
 
-/// The seed's case: the gate goes off and on again while pods are terminating.
+/// The seed's case: the gate is switched off and on again while pods are terminating.
 async fn the_gate_goes_off_and_on_again(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("gate").await);
@@ -144,7 +144,7 @@ async fn what_happens_while_it_is_away_is_seen_when_it_is_back(site: Site) {
     assert_eq!(counts(&job), "A0 R0 S4 F1 T0");
 }
 
-/// Three leaders in a row, two of them killed in the middle of their work: every pod is made once and counted once.
+/// Three leaders in a row, two of them killed during their work: every pod is created once and counted once.
 async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
     const ELECTION: &str = "leaderElection: {leaseNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
     let plane = site.api_server().await;
@@ -162,7 +162,7 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
         if condition(&job, "Complete").is_some() {
             break job;
         }
-        // The leader is the one that has done something.
+        // The leader is the replica that has done something.
         if succeeded > 30 * (4 - replicas.len())
             && replicas.len() > 1
             && let Some(leader) = replicas.iter().position(|r| r.program.output().contains("\"done\""))

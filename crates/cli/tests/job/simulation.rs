@@ -1,5 +1,5 @@
-//! The Job that `salvor simulate --as-job` prints, run by Salvor's own Job controller. The test is the kubelet: it runs each pod's
-//! arguments as a process.
+//! The Job that `salvor simulate --as-job` prints, run by Salvor's own Job controller. The test plays the kubelet: it
+//! runs each pod's arguments as a process.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Output};
 
@@ -33,7 +33,7 @@ async fn told(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The environment of a container, with the annotations and labels of its pod that it asks for.
+/// The environment of a container, with the annotations and labels of its pod that it refers to.
 fn environment(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
     let of_field = |path: &str| {
         let (fields, key) = path.split_once("['")?;
@@ -52,7 +52,7 @@ fn environment(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
     variables.collect()
 }
 
-/// Does what a kubelet does: mounts the ConfigMap, puts in variables, and runs the arguments.
+/// Acts as a kubelet: mounts the ConfigMap, sets the variables, and runs the arguments.
 async fn run_pod(stage: &Stage<'_>, pod: &Pod, folder: &Path) -> Output {
     let spec = pod.spec.as_ref().unwrap();
     let container = &spec.containers[0];
@@ -93,14 +93,14 @@ async fn shards_of_a_simulation_run_as_a_job_and_are_joined_to_one_report(site: 
     maps.create(&Default::default(), &serde_json::from_value(map.clone()).unwrap()).await.unwrap();
     let name = job["metadata"]["name"].as_str().unwrap();
     let mut spec = job["spec"].clone();
-    // The test is the kubelet of all its pods, and no scheduler is to take them.
+    // The test plays the kubelet of all its pods, so no scheduler may place them.
     spec["template"]["spec"]["schedulerName"] = "nobody".into();
     stage.job(name, spec).await;
     stage.counts(name, &format!("A{PARTS} R0 S0 F0 T0")).await;
 
     let results = folder.path().join("results");
     fs::create_dir(&results).unwrap();
-    // The first pod dies before it has reported. Another one of the same index takes its place.
+    // The first pod dies before it reports. Another pod with the same index replaces it.
     let pods = stage.alive(name).await;
     let of_pod = |pod: &Pod| crate::stage::index(pod).unwrap();
     let died = of_pod(&pods[0]);

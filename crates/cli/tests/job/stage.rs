@@ -1,4 +1,4 @@
-//! A namespace for one test, in which the test plays the kubelet, and `salvor run` beside it.
+//! A namespace for one test, which plays the kubelet, and a `salvor run` process.
 
 use k8s_openapi::{
     api::{
@@ -16,21 +16,21 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub(crate) const FINALIZER: &str = "job.salvor.dev/tracking";
-/// Something of the test's own that keeps a deleted pod "terminating".
+/// A finalizer of the test, which keeps a deleted pod Terminating.
 const BLOCK: &str = "fake.example.com/block-deletion";
 /// The node whose kubelet the test plays.
 const NODE: &str = "its-kubelet-is-the-test";
 
-/// As quick as the integration tests of the built-in controller, and counting as it does.
+/// As fast as the integration tests of the built-in controller, with the same counting.
 pub(crate) const QUICK: &str = "job: {backoffBase: 100ms, batchPeriod: 100ms, disruptedPods: Count}\n";
 
-/// Starts `salvor run` as somebody with this configuration; it elects if that says how.
+/// Starts `salvor run` as a user with this configuration. It elects a leader only if the configuration has an election.
 pub(crate) fn salvor_as(who: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
     let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
     Salvor::start(env!("CARGO_BIN_EXE_salvor"), who, configuration, &[&elects], environment)
 }
 
-/// One test's corner.
+/// The setup of one test.
 pub(crate) struct Stage<'p> {
     pub(crate) arena: Arena<'p>,
     pub(crate) jobs: Api<Job>,
@@ -56,17 +56,16 @@ impl<'p> Stage<'p> {
         Self { arena, jobs, pods, ours: None }
     }
 
-    /// Starts `salvor run` as the admin.
     pub(crate) fn salvor(&self, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
         salvor_as(&self.arena.admin(), configuration, environment)
     }
 
-    /// The Salvor that this stage began with.
+    /// The Salvor that this stage started with.
     pub(crate) fn ours(&self) -> &Salvor {
         self.ours.as_ref().unwrap()
     }
 
-    /// Creates a Job that is ours. `spec` may have a template; without one, a pod has one container.
+    /// Creates a Job for Salvor. `spec` may have a template. The default template has one container.
     pub(crate) async fn job(&self, name: &str, spec: Value) -> Job {
         let mut spec = spec;
         if spec["managedBy"].is_null() {
@@ -96,13 +95,13 @@ impl<'p> Stage<'p> {
         self.jobs.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits until the Job's counters are `A1 R0 S2 F0 T0` and as many of its pods are alive; all of them are tracked.
+    /// Waits until the Job's counters are `A1 R0 S2 F0 T0` and as many of its pods are alive. All of them are tracked.
     pub(crate) async fn counts(&self, name: &str, expected: &str) -> Job {
         let what = format!("its counters are {expected}");
         let job = wait::for_object(&self.jobs, name, &what, |job| counts(job) == expected).await;
         let active = job.status.as_ref().and_then(|s| s.active).unwrap_or(0);
         let active = usize::try_from(active).unwrap();
-        // The counters may be those of a moment ago, which look like those that are waited for.
+        // The counters may be stale and only look like the expected ones.
         let what = format!("{active} pods of {name} are alive");
         let pods = wait::for_list(&self.pods, &of_job(name), &what, |pods: &[Pod]| {
             pods.iter().filter(|pod| is_alive(pod)).count() == active
@@ -114,7 +113,6 @@ impl<'p> Stage<'p> {
         job
     }
 
-    /// Waits until so many events with this reason are there.
     pub(crate) async fn events(&self, reason: &str, count: usize) -> Vec<Event> {
         let events: Api<Event> = Api::default_namespaced(self.arena.client());
         let is_one = |event: &Event| event.reason.as_deref() == Some(reason);
@@ -150,12 +148,12 @@ impl<'p> Stage<'p> {
         pods.into_iter().find(|pod| index(pod) == Some(at)).unwrap_or_else(|| panic!("no pod at index {at}"))
     }
 
-    /// Plays the kubelet: the pod's only container ends now with this code.
+    /// Plays the kubelet: the pod's only container exits now with this code.
     pub(crate) async fn end(&self, pod: &Pod, code: i32) {
         self.end_with(pod, code, json!([])).await;
     }
 
-    /// The same, reported an hour late: no controller waits before it replaces the pod.
+    /// The same, dated an hour ago, so that no controller backs off before it replaces the pod.
     pub(crate) async fn end_long_ago(&self, pod: &Pod, code: i32, conditions: Value) {
         let hour = k8s_openapi::jiff::SignedDuration::from_hours(1);
         self.end_at(pod, code, conditions, Timestamp::now() - hour).await;
@@ -183,7 +181,7 @@ impl<'p> Stage<'p> {
         self.patch_status(pod, json!({"phase": "Running", "conditions": [ready]})).await;
     }
 
-    /// Its container failed so often, and was restarted in place.
+    /// Its container failed this many times and was restarted in place.
     pub(crate) async fn restarted(&self, pod: &Pod, times: i32) {
         let running = json!({"running": {"startedAt": text(Timestamp::now())}});
         let container = json!({
@@ -192,14 +190,14 @@ impl<'p> Stage<'p> {
         self.patch_status(pod, json!({"phase": "Running", "containerStatuses": [container]})).await;
     }
 
-    /// It stopped answering an hour ago: whatever happens to it now, no controller waits before it replaces it.
+    /// It is not ready since an hour ago, so that no controller backs off before it replaces the pod.
     pub(crate) async fn not_ready_long_ago(&self, pod: &Pod, more: Value) {
         let mut conditions = vec![not_ready_for_an_hour()];
         conditions.extend(more.as_array().cloned().unwrap_or_default());
         self.patch_status(pod, json!({ "conditions": conditions })).await;
     }
 
-    /// Its node is gone, and it is declared failed for that.
+    /// Its node is gone, and the pod is marked Failed because of that.
     pub(crate) async fn collected(&self, pod: &Pod, conditions: Value) {
         let mut conditions = conditions.as_array().cloned().unwrap_or_default();
         conditions.push(not_ready_for_an_hour());
@@ -215,15 +213,15 @@ impl<'p> Stage<'p> {
         self.pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
     }
 
-    /// Lets go of what [`blocked_template`] holds.
+    /// Removes the finalizer of [`blocked_template`].
     pub(crate) async fn unblock(&self, pod: &Pod) {
         let patch = Patch::Strategic(json!({"metadata": {"$deleteFromPrimitiveList/finalizers": [BLOCK]}}));
-        // Whoever is gone needs no letting go.
+        // The pod may already be gone.
         let _ = self.pods.patch(&pod.name_any(), &PatchParams::default(), &patch).await;
     }
 
-    /// Waits until no pod of the Job has our finalizer.
-    /// The garbage collector orphans only pods that it has heard of. It has, when it has collected a younger one.
+    /// Waits until the garbage collector knows all pods: it orphans only pods that it has observed. It has observed
+    /// them once it has collected a younger one.
     pub(crate) async fn until_the_collector_knows_all_pods(&self) {
         let nobody = json!({
             "apiVersion": "batch/v1", "kind": "Job", "name": "nobody", "uid": "11111111-2222-3333-4444-555555555555",
@@ -255,16 +253,16 @@ pub(crate) fn template() -> Value {
     json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}})
 }
 
-/// Pods on a node: those on none that are being deleted, Pod GC declares failed, when it comes by.
+/// Pods bound to a node. Pod GC would mark terminating pods without a node as Failed.
 pub(crate) fn template_on_a_node() -> Value {
     let mut template = template();
     template["spec"]["nodeName"] = NODE.into();
-    // Nobody renews the node's lease, and nobody is to be evicted for that.
+    // The node's Lease is not renewed, and its pods must not be evicted for that.
     template["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
     template
 }
 
-/// Pods that stay when they are deleted, until [`Stage::unblock`].
+/// Pods that stay after their deletion, until [`Stage::unblock`].
 pub(crate) fn blocked_template() -> Value {
     let mut template = template_on_a_node();
     template["metadata"] = json!({"finalizers": [BLOCK]});
@@ -272,7 +270,7 @@ pub(crate) fn blocked_template() -> Value {
     template
 }
 
-/// `A1 R0 S2 F0 T0`; a dash for what is not set.
+/// `A1 R0 S2 F0 T0`, with a dash for counters that are not set.
 pub(crate) fn counts(job: &Job) -> String {
     let status = job.status.clone().unwrap_or_default();
     let n = |n: Option<i32>| n.unwrap_or(0);
@@ -287,14 +285,14 @@ pub(crate) fn counts(job: &Job) -> String {
     )
 }
 
-/// The reason of a condition that is true.
+/// The reason of a condition that is True.
 pub(crate) fn condition(job: &Job, kind: &str) -> Option<String> {
     let conditions = job.status.as_ref().and_then(|s| s.conditions.as_ref());
     let found = conditions.into_iter().flatten().find(|c| c.type_ == kind && c.status == "True");
     found.map(|c| c.reason.clone().unwrap_or_default())
 }
 
-/// All conditions that are true, with their reasons.
+/// All conditions that are True, with their reasons.
 pub(crate) fn conditions(job: &Job) -> String {
     let all = job.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     let held = all.into_iter().filter(|c| c.status == "True");
@@ -318,7 +316,7 @@ pub(crate) fn is_over(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The index of a pod, the same as annotation and as label.
+/// The index of a pod, which must be the same as annotation and as label.
 pub(crate) fn index(pod: &Pod) -> Option<u32> {
     let key = "batch.kubernetes.io/job-completion-index";
     let annotation = pod.annotations().get(key)?;

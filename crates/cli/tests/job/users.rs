@@ -1,4 +1,4 @@
-//! Jobs as people and other controllers use them: kubectl, CronJob, quota, and an installation with no right too many.
+//! Jobs as people and other controllers use them: kubectl, CronJob, quota, and an installation with minimal rights.
 
 use http::Method;
 use k8s_openapi::api::{
@@ -45,7 +45,7 @@ async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
     };
     assert_eq!(row("good"), ["good", "Complete", "2/2"], "{table}");
     assert_eq!(row("bad"), ["bad", "Failed", "0/2"], "{table}");
-    // Events are told in passing: they may come a moment later.
+    // Events are written asynchronously and may arrive a moment later.
     let described = async |name: &str, texts: &[&str]| {
         let mut page = String::new();
         let told = wait::patience().until(async {
@@ -74,7 +74,8 @@ async fn kubectl_waits_for_jobs_and_describes_them(site: Site) {
     kubectl.run(&["wait", "--for=delete", "job/good", "--timeout=80s"]).await.unwrap();
 }
 
-/// Events as the built-in controller writes them: `kubectl describe` sorts by their times, tools filter by their source.
+/// Events as the built-in controller writes them: `kubectl describe` sorts by their times, and tools filter by their
+/// source.
 async fn events_are_those_that_users_know(site: Site) {
     let stage = Stage::new(site, "events").await;
     stage.job("ev", json!({})).await;
@@ -104,7 +105,7 @@ async fn events_are_those_that_users_know(site: Site) {
     }
 }
 
-/// However quickly one follows the other.
+/// Even in quick succession.
 async fn every_suspension_and_every_resumption_is_told(site: Site) {
     let stage = Stage::new(site, "again").await;
     stage.job("again", json!({})).await;
@@ -123,7 +124,7 @@ async fn every_suspension_and_every_resumption_is_told(site: Site) {
     stage.events("Resumed", 3).await;
 }
 
-/// As under the built-in controller; and what else there is to do is done.
+/// As with the built-in controller. The remaining work continues.
 async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::on(plane.arena("undeleted").await);
@@ -140,14 +141,14 @@ async fn a_pod_that_cannot_be_deleted_is_told_of(site: Site) {
     let told = told.into_iter().find(failed).unwrap();
     assert!(told.message.as_ref().is_some_and(|text| text.starts_with("Error deleting: ")), "{told:?}");
     assert_eq!((told.type_.as_deref(), told.involved_object.kind.as_deref()), (Some("Warning"), Some("Job")));
-    // The one that was to go is released already.
+    // The pod to delete is already released.
     let alive = stage.alive("un").await;
     let stays = alive.iter().find(|pod| has_finalizer(pod)).unwrap();
     stage.end(stays, 0).await;
     wait::for_object(&stage.jobs, "un", "it is counted", |job| counts(job) == "A1 R0 S1 F0 T0").await;
 }
 
-/// The real CronJob controller makes Jobs that are ours, sees them end, and waits for them under `Forbid`.
+/// The real CronJob controller creates Jobs for Salvor, observes their end, and waits for them under `Forbid`.
 #[tokio::test]
 async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
     let stage = Stage::new(Site::Real, "cron").await;
@@ -161,10 +162,11 @@ async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
     }))
     .unwrap();
     crons.create(&PostParams::default(), &cron).await.unwrap();
-    // `kubectl create job --from` does the same as the controller, without the wait for a full minute.
+    // `kubectl create job --from` does the same as the controller, without waiting for a full minute.
     stage.arena.kubectl().run(&["create", "job", "by-hand", "--from=cronjob/nightly"]).await.unwrap();
     stage.counts("by-hand", "A1 R0 S0 F0 T0").await;
-    // Listed as active by the CronJob controller only if it made it itself; it takes ownership of the finished one.
+    // The CronJob controller lists only Jobs that it created as active, but takes ownership of this one when it is
+    // finished.
     stage.end(&stage.alive("by-hand").await[0], 0).await;
     stage.until("by-hand", "Complete").await;
 
@@ -192,7 +194,7 @@ async fn a_cron_job_makes_jobs_of_ours_one_after_the_other() {
     assert!(after.status.unwrap().last_schedule_time.is_some());
 }
 
-/// A quota that lets fewer pods in than are wanted is met by patience, and by words.
+/// If a quota admits fewer pods than needed, Salvor retries and reports it.
 #[tokio::test]
 async fn a_quota_is_waited_for_and_the_rest_goes_on() {
     let stage = Stage::new(Site::Real, "quota").await;
@@ -220,7 +222,7 @@ async fn a_quota_is_waited_for_and_the_rest_goes_on() {
     for pod in stage.alive("qu").await {
         stage.end(&pod, 0).await;
     }
-    // Pods that have ended count against a quota of pods no more.
+    // Pods that have ended no longer count towards a quota of pods.
     stage.counts("qu", "A2 R0 S2 F0 T0").await;
     for pod in stage.alive("qu").await {
         stage.end(&pod, 0).await;
@@ -228,7 +230,7 @@ async fn a_quota_is_waited_for_and_the_rest_goes_on() {
     stage.until("qu", "Complete").await;
 }
 
-/// With the rights that `salvor manifests` asks for, and no others, everything works.
+/// Everything works with exactly the rights that `salvor manifests` grants.
 #[tokio::test]
 async fn the_rights_of_an_installation_are_enough() {
     let plane = Site::Real.api_server().await;
@@ -252,14 +254,13 @@ async fn the_rights_of_an_installation_are_enough() {
         jobs.iter().all(|job| job.metadata.deletion_timestamp.is_some())
     })
     .await;
-    // Whether somebody has paused is asked of a Lease, which the ClusterRole is not about.
+    // The pause is on a Lease, which the ClusterRole does not cover.
     let output = salvor.program.output();
     let refused: Vec<&str> =
         output.lines().filter(|line| line.contains("cannot ") && !line.contains("salvor pause")).collect();
     assert!(refused.is_empty(), "{refused:?}");
 }
 
-/// The rules of the ClusterRole that `salvor manifests` prints.
 fn cluster_rights(settings: &str) -> Vec<PolicyRule> {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config.yaml");

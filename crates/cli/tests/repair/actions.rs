@@ -1,4 +1,4 @@
-//! Gently, with a reboot, or one after the other.
+//! The actions of a repair: graceful termination, reboot, or one after the other.
 
 use std::time::Duration;
 
@@ -18,18 +18,18 @@ use crate::stage::{BAD, Stage, TERMINATION, seconds};
 const REQUESTED: &str = "salvor.dev/reboot-requested";
 const DONE: &str = "salvor.dev/reboot-done";
 
-/// A graceful end has a deadline, which is never later than one that is there already.
+/// A graceful termination has a deadline, which is never later than an existing one.
 async fn a_graceful_end_has_a_deadline(site: Site) {
     let stage = Stage::with(site, "gentle", Manner::Ends).await;
     stage.karpenter.hang();
     let mut tight = stage.launch("tight");
-    // Sooner than the policy's own deadline, and far enough away for a slow machine.
+    // Sooner than the policy's own deadline, and far enough in the future for a slow machine.
     let soon = Timestamp::from_second((Timestamp::now() + Duration::from_mins(10)).as_second()).unwrap();
     tight.claim_annotations = json!({TERMINATION: soon.to_string()});
     let (loose, tight) = (stage.make(stage.launch("loose")).await, stage.make(tight).await);
     stage.policy("30m", json!({"termination": "Graceful", "gracePeriod": "20m"})).await;
     let began = Timestamp::now().to_string();
-    // The second is sick when the first is already on its way: the budget has room for both.
+    // The second becomes sick while the first is being repaired: the budget allows both.
     for node in [&loose, &tight] {
         stage.sicken(node).await;
         stage.is_terminated(node).await;
@@ -68,7 +68,7 @@ async fn boots(stage: &Stage, node: &str, boot_id: &str) {
     stage.nodes.patch_status(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// A reboot is asked for, done by somebody else, seen, and enough.
+/// A reboot is requested, done by an agent, observed, and sufficient.
 async fn a_reboot_may_be_enough(site: Site) {
     let stage = Stage::new(site, "reboot").await;
     let nodes = stage.healthy(2).await;
@@ -89,19 +89,19 @@ async fn a_reboot_may_be_enough(site: Site) {
             wait::for_object(&stage.nodes, &nodes[0], "its reboot is over", over).await;
             stage.says(&nodes[0], "Repaired").await;
             stage.event("Node", &nodes[0], "NodeRepaired").await;
-            // The next is as usual: it was a repair like any other.
+            // The next repair is as usual: the reboot was a repair like any other.
             stage.heal(&nodes[1]).await;
         })
         .await;
 }
 
-/// An agent may say so where no boot shows, and what is sick all the same climbs the ladder.
+/// An agent may report a reboot without a new boot ID. A node that is still sick is then replaced.
 async fn what_a_reboot_does_not_cure_is_replaced(site: Site) {
     let stage = Stage::new(site, "ladder").await;
     let nodes = stage.healthy(3).await;
     let rungs = json!([{"action": "Reboot", "attempts": 1, "timeout": "3s"}, {"action": "Replace"}]);
     stage.policy("30m", ladder(rungs)).await;
-    // Nobody reboots the one; the other is rebooted, and stays sick.
+    // One is not rebooted. The other is rebooted and stays sick.
     stage.sicken(&nodes[0]).await;
     stage.sicken(&nodes[1]).await;
     let value = reboot_is_requested(&stage, &nodes[1]).await;
@@ -111,7 +111,7 @@ async fn what_a_reboot_does_not_cure_is_replaced(site: Site) {
     stage.has_nodes(3).await;
 }
 
-/// A reboot that somebody else asked for, or the word of an agent about another one, is not ours.
+/// A reboot that another program requested, or an agent's answer to another request, does not count.
 async fn an_old_word_of_a_reboot_does_not_count(site: Site) {
     let stage = Stage::new(site, "oldword").await;
     let nodes = stage.healthy(1).await;
@@ -125,7 +125,7 @@ async fn an_old_word_of_a_reboot_does_not_count(site: Site) {
             let value = reboot_is_requested(&stage, &nodes[0]).await;
             assert!(value.parse::<Timestamp>().is_ok(), "{value}");
             stage.says(&nodes[0], "Rebooting").await;
-            // It has booted, and is as sick as before: whoever boots nodes must not do it again.
+            // It has booted and is still sick: it must not be rebooted again.
             boots(&stage, &nodes[0], "second").await;
             let over =
                 |node: &Node| node_condition(node, "NodeReboot").is_some_and(|c| c.reason == "Rebooted");

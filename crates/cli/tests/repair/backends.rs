@@ -1,4 +1,4 @@
-//! Nodes of Cluster API, and nodes that nobody owns.
+//! Nodes of Cluster API, and nodes without an owner.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
@@ -17,7 +17,7 @@ use crate::stage::Stage;
 
 const REMEDIATE: &str = "cluster.x-k8s.io/remediate-machine";
 
-/// A simulated MachineSet: it replaces each Machine that is marked for it, or gone. Dropping it stops it.
+/// A simulated MachineSet: it replaces each Machine that is marked or gone. Dropping it stops it.
 struct MachineSet(JoinHandle<()>);
 
 impl MachineSet {
@@ -54,7 +54,7 @@ impl Drop for MachineSet {
     }
 }
 
-/// Makes a Machine and its Node, as Cluster API leaves them.
+/// Creates a Machine and its Node, as Cluster API does.
 async fn make(
     nodes: &Api<Node>,
     machines: &Api<Machine>,
@@ -115,7 +115,7 @@ impl Machines {
     }
 }
 
-/// Its Machine is marked, and its owner does the rest.
+/// Salvor marks the Machine, and its owner does the rest.
 async fn a_machine_is_marked_for_its_owner(site: Site) {
     let stage = Stage::new(site, "capi").await;
     let machines = Machines::on(&stage).await;
@@ -159,7 +159,7 @@ async fn a_machine_may_be_left_out(site: Site) {
     wait::for_absence(&stage.nodes, &skipped).await;
 }
 
-/// Or it is deleted, where nobody listens to marks.
+/// Or the Machine is deleted, where no controller handles the mark.
 async fn a_machine_may_be_deleted_instead(site: Site) {
     let stage = Stage::unattended(site, "capidelete", Manner::Ends).await;
     let machines = Machines::on(&stage).await;
@@ -177,7 +177,7 @@ async fn a_machine_may_be_deleted_instead(site: Site) {
     stage.has_nodes(1).await;
 }
 
-/// A node that nothing owns is cordoned and held: nothing replaces its machine.
+/// A node without an owner is cordoned and blocked: nothing replaces its machine.
 async fn a_node_that_nothing_owns_is_left(site: Site) {
     let stage = Stage::new(site, "plain").await;
     let mut names = Vec::new();
@@ -198,7 +198,7 @@ async fn a_node_that_nothing_owns_is_left(site: Site) {
     }
 }
 
-/// A node that Karpenter made, whose NodeClaim is not to be seen, is not deleted behind Karpenter's back.
+/// A node of Karpenter whose NodeClaim is not visible is not deleted without Karpenter.
 async fn a_node_of_karpenter_without_a_claim_is_left_to_it(site: Site) {
     let stage = Stage::new(site, "orphan").await;
     let mut orphan = stage.launch("orphan");

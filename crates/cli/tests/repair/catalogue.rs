@@ -1,4 +1,4 @@
-//! The cases that Karpenter's own tests have, and those that they lack.
+//! The cases of Karpenter's own tests, and those that they lack.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::karpenter::Manner;
 use crate::objects::NodeClaim;
 use crate::stage::{BAD, HOUR, Stage, TERMINATION, claim_name, seconds};
 
-/// 1, 5 and 14: one of three is more than 20 percent, and rounded up it is not.
+/// 1, 5 and 14: one of three is more than 20 percent, but not when rounded up.
 async fn a_sick_node_is_replaced_forcefully(site: Site) {
     let stage = Stage::new(site, "sick").await;
     let nodes = stage.healthy(3).await;
@@ -42,7 +42,7 @@ async fn a_sick_node_is_replaced_forcefully(site: Site) {
     assert!((0..30).contains(&seconds(ends, at)), "it ends at once: {ends}, deleted at {at}");
 }
 
-/// 2 and 3: another condition, and the condition in another status.
+/// 2 and 3: another condition, and the condition with another status.
 async fn only_what_the_policy_names_is_sick(site: Site) {
     let stage = Stage::new(site, "named").await;
     let nodes = stage.healthy(4).await;
@@ -56,7 +56,7 @@ async fn only_what_the_policy_names_is_sick(site: Site) {
             stage.is_gone(&nodes[3]).await;
         })
         .await;
-    // A default applies to what a policy or the provider names, and to nothing else.
+    // A default applies only to conditions that a policy or the provider names.
     stage.change_policy(json!({"defaultTolerationDuration": "1s"})).await;
     let canary = stage.make(stage.launch("canary")).await;
     stage
@@ -67,14 +67,14 @@ async fn only_what_the_policy_names_is_sick(site: Site) {
         .await;
 }
 
-/// 4 and 9, and what is said meanwhile.
+/// 4 and 9, and the status in the meantime.
 async fn a_toleration_is_waited_for(site: Site) {
     let stage = Stage::new(site, "waits").await;
     let nodes = stage.healthy(2).await;
     let record = stage.record().await;
     stage.policy("6s", json!({})).await;
     let since = Timestamp::now();
-    // Watched from before: on a slow machine the wait may be over before a later look.
+    // Watches from before: on a slow machine the wait may be over before a later read.
     let (waiting, ()) =
         tokio::join!(stage.says(&nodes[0], "Waiting"), stage.set_at(&nodes[0], BAD, "False", since));
     assert_eq!(waiting.status, "False", "{waiting:?}");
@@ -98,14 +98,14 @@ async fn the_earliest_deadline_counts(site: Site) {
     stage.set(&nodes[0], "Slow", "False", HOUR).await;
     let waiting = stage.says(&nodes[0], "Waiting").await;
     assert!(waiting.message.contains("Quick"), "{waiting:?}");
-    // Half an hour for the one, a second for the other, although its toleration is longer.
+    // Half an hour for one, a second for the other, although its toleration is longer.
     stage.set(&nodes[1], "Quick", "False", HOUR / 2).await;
     stage.set(&nodes[1], "Slow", "False", HOUR * 2).await;
     stage.is_gone(&nodes[1]).await;
     stage.has_nodes(2).await;
 }
 
-/// 6, 7, and an annotation that cannot be read: a time is only ever tightened.
+/// 6, 7, and an invalid annotation: a termination time is only ever tightened.
 async fn the_time_of_termination_is_only_tightened(site: Site) {
     let stage = Stage::with(site, "tighten", Manner::Ends).await;
     stage.karpenter.hang();
@@ -135,7 +135,7 @@ async fn the_time_of_termination_is_only_tightened(site: Site) {
     }
 }
 
-/// A node whose gentle end takes too long, because it is sick, ends now. It is not deleted a second time.
+/// The graceful termination of a sick node takes too long, so it is terminated now. It is not deleted a second time.
 async fn the_end_of_a_node_that_is_going_already_is_hastened(site: Site) {
     let stage = Stage::new(site, "going").await;
     stage.karpenter.hang();
@@ -164,7 +164,7 @@ async fn the_end_of_a_node_that_is_going_already_is_hastened(site: Site) {
     assert_eq!(deletions.len(), 1, "{deletions:?}");
 }
 
-/// 10 and 11: neither a budget of the NodePool nor `do-not-disrupt` is for sick nodes.
+/// 10 and 11: neither a budget of the NodePool nor `do-not-disrupt` applies to sick nodes.
 async fn budgets_of_karpenter_and_do_not_disrupt_are_not_about_repair(site: Site) {
     let stage = Stage::new(site, "disrupt").await;
     let nodes = stage.healthy(1).await;
@@ -176,7 +176,7 @@ async fn budgets_of_karpenter_and_do_not_disrupt_are_not_about_repair(site: Site
     stage.is_gone(&nodes[0]).await;
 }
 
-/// Two NodeClaims for one node, a node without a providerID, and one whose NodePool is not there.
+/// Two NodeClaims for one node, a node without a providerID, and one whose NodePool does not exist.
 async fn what_cannot_be_told_apart_is_not_ended(site: Site) {
     let stage = Stage::new(site, "doubt").await;
     let twice = stage.make(stage.launch("twice")).await;
@@ -193,20 +193,20 @@ async fn what_cannot_be_told_apart_is_not_ended(site: Site) {
         .stays(std::slice::from_ref(&twice), async {
             stage.sicken(&twice).await;
             stage.is_blocked_by(&twice, "NoBackend").await;
-            // The pool's object is not needed to end a node of it.
+            // Terminating a node does not need the object of its pool.
             stage.sicken(&canary).await;
             stage.is_gone(&canary).await;
         })
         .await;
     assert!(!stage.claims.get(&claim.name_any()).await.unwrap().is_deleting());
-    // One of the two goes, and with it the doubt.
+    // One of the two is deleted, so the other is unambiguous.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     stage.claims.patch(&claim.name_any(), &PatchParams::default(), &free).await.unwrap();
     stage.claims.delete(&claim.name_any(), &DeleteParams::default()).await.unwrap();
     stage.is_gone(&twice).await;
 }
 
-/// A node that Karpenter labelled, without a providerID: nobody knows which machine it is.
+/// A node with Karpenter's label but without a providerID: its machine is unknown.
 async fn a_node_of_karpenter_without_provider_id_is_not_ended(site: Site) {
     let stage = Stage::new(site, "noid").await;
     let mut nameless = stage.launch("nameless");
@@ -225,7 +225,7 @@ async fn a_node_of_karpenter_without_provider_id_is_not_ended(site: Site) {
     assert!(stage.nodes.get(&nameless).await.unwrap().metadata.deletion_timestamp.is_none());
 }
 
-/// A node that gets well before its deadline stays, also if that is news of the last moment.
+/// A node that recovers before its deadline stays, even if the change comes at the last moment.
 async fn who_gets_well_in_time_stays(site: Site) {
     let stage = Stage::new(site, "well").await;
     let nodes = stage.healthy(3).await;
@@ -235,7 +235,7 @@ async fn who_gets_well_in_time_stays(site: Site) {
             stage.set(&nodes[0], BAD, "False", Duration::ZERO).await;
             stage.says(&nodes[0], "Waiting").await;
             stage.set(&nodes[0], BAD, "True", Duration::ZERO).await;
-            // Sick only later than the first one: what is due for that one is due before.
+            // Sick later than the first one, so whatever is due for the first one is due before.
             stage.set(&nodes[2], BAD, "False", Duration::ZERO).await;
             stage.is_gone(&nodes[2]).await;
         })
@@ -244,7 +244,7 @@ async fn who_gets_well_in_time_stays(site: Site) {
     assert_eq!(told.status, "False");
 }
 
-/// A time in the future, by a node whose clock is wrong, neither starts a repair now nor postpones it for ever.
+/// A time in the future, from a node with a wrong clock, neither starts a repair now nor postpones it forever.
 async fn a_transition_in_the_future_is_not_believed(site: Site) {
     let stage = Stage::new(site, "future").await;
     let nodes = stage.healthy(2).await;
@@ -261,7 +261,7 @@ async fn a_transition_in_the_future_is_not_believed(site: Site) {
     assert!(waited >= 3, "it was repaired after {waited} seconds");
 }
 
-/// A NodeClaim is deleted once, with what was judged: its UID and its revision.
+/// A NodeClaim is deleted once, with its UID and resourceVersion as preconditions.
 async fn each_node_claim_is_deleted_once(site: Site) {
     let stage = Stage::unattended(site, "once", Manner::Replaces).await;
     let nodes = stage.healthy(6).await;
@@ -282,7 +282,7 @@ async fn each_node_claim_is_deleted_once(site: Site) {
     assert_eq!(table.count(ours), 3, "{table}");
 }
 
-/// A node whose object was replaced under its name is another node, and it is well.
+/// A Node that was replaced under its name is another node, and healthy.
 async fn another_node_of_the_same_name_is_not_ended(site: Site) {
     let stage = Stage::new(site, "again").await;
     let canary = stage.make(stage.launch("canary")).await;
@@ -291,7 +291,7 @@ async fn another_node_of_the_same_name_is_not_ended(site: Site) {
     stage.set(&node, BAD, "False", Duration::ZERO).await;
     stage.says(&node, "Waiting").await;
     let record = stage.record().await;
-    // Karpenter ends it, and its successor gets its name.
+    // Karpenter terminates it, and its successor gets its name.
     stage.claims.delete(&claim_name(&node), &DeleteParams::default()).await.unwrap();
     stage.is_gone(&node).await;
     let mut successor = stage.launch("n");

@@ -1,5 +1,5 @@
-//! Deaths at every write, two that lead, and objects that are replaced between a judgement and its write. The budget holds by the
-//! record of all deletions.
+//! Crashes at every write, two leaders, and objects that are replaced between a decision and its write. The record of
+//! all deletions shows that the budget holds.
 
 use kube::api::{DeleteParams, Patch, PatchParams};
 use salvor_testkit::{Hold, Site, on_both, recorder::Change};
@@ -9,7 +9,7 @@ use crate::karpenter::Manner;
 use crate::limits::most_at_once;
 use crate::stage::{Stage, claim_name};
 
-/// The names of the NodeClaims that were deleted.
+/// The names of the deleted NodeClaims.
 fn deleted(changes: &[Change]) -> Vec<String> {
     let mut names: Vec<String> = changes
         .iter()
@@ -21,7 +21,7 @@ fn deleted(changes: &[Change]) -> Vec<String> {
     names
 }
 
-/// Salvor ends right before, or right after, each of its first writes; another one goes on from there.
+/// Salvor exits right before or right after each of its first writes. Another process continues from there.
 async fn ended_at_each_write(site: Site) {
     let first = Stage::unattended(site, "ends", Manner::Replaces).await;
     for number in 1..=6 {
@@ -52,13 +52,14 @@ async fn ended_at_each_write(site: Site) {
             let changes = record.changes().await;
             assert_eq!(most_at_once(&changes), 1, "{at}");
             assert_eq!(deleted(&changes), [claim_name(&nodes[0]), claim_name(&nodes[1])], "{at}");
-            // Nothing of it is in the way of the next.
+            // Cleans up for the next round.
             stage.policies.delete(&stage.pool, &DeleteParams::default()).await.unwrap();
         }
     }
 }
 
-/// Two that both believe to lead keep one budget: it is in the policy's status, behind its revision.
+/// Two processes that both believe they lead keep one budget: it is in the policy's status, protected by its
+/// resourceVersion.
 async fn two_leaders_keep_one_budget(site: Site) {
     let stage = Stage::unattended(site, "leaders", Manner::Replaces).await;
     let nodes = stage.healthy(10).await;
@@ -81,7 +82,7 @@ async fn two_leaders_keep_one_budget(site: Site) {
     assert_eq!(deleted(&changes).len(), 5);
 }
 
-/// A NodeClaim, and its node, are replaced under their names right before a write: the new ones are not touched.
+/// A NodeClaim and its node are replaced under their names right before a write. The new ones are not touched.
 async fn replaced_before_each_write(site: Site) {
     let first = Stage::unattended(site, "holds", Manner::Ends).await;
     for number in 1..=5 {
@@ -96,7 +97,7 @@ async fn replaced_before_each_write(site: Site) {
             // It needs fewer writes than that.
             () = stage.is_gone(&node) => break,
         }
-        // Whatever is there of it, by now.
+        // Deletes whatever is left of it by now.
         let claim = claim_name(&node);
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         let _ = stage.claims.patch(&claim, &PatchParams::default(), &free).await;
@@ -108,7 +109,7 @@ async fn replaced_before_each_write(site: Site) {
         stage.make(successor).await;
         let record = stage.record().await;
         hold.let_go();
-        // Salvor is well, and has nothing to do but this.
+        // Salvor still works.
         let canary = stage.make(stage.launch("canary")).await;
         stage.sicken(&canary).await;
         stage.is_gone(&canary).await;
@@ -120,7 +121,7 @@ async fn replaced_before_each_write(site: Site) {
     }
 }
 
-/// The node gets well between the judgement and the write that ends it.
+/// The node recovers between the decision and the write that terminates it.
 async fn well_again_before_each_write(site: Site) {
     let first = Stage::unattended(site, "heals", Manner::Ends).await;
     for number in 1..=5 {
@@ -134,7 +135,7 @@ async fn well_again_before_each_write(site: Site) {
             () = hold.reached() => {}
             () = stage.is_gone(&node) => break,
         }
-        // Once its NodeClaim is marked or deleted there is no way back, and no need for one.
+        // Once its NodeClaim is marked or deleted, the repair cannot and need not be undone.
         let claim = stage.claim_of_opt(&node).await;
         let begun = claim.is_none_or(|claim| claim.is_deleting() || claim.termination().is_some());
         stage.heal(&node).await;
@@ -155,7 +156,7 @@ async fn well_again_before_each_write(site: Site) {
     }
 }
 
-/// A leader that stood still while another repaired does not repair the same again.
+/// A leader that was suspended while another repaired does not repeat the repair.
 async fn a_leader_that_stood_still_changes_nothing(site: Site) {
     let stage = Stage::unattended(site, "still", Manner::Replaces).await;
     let nodes = stage.healthy(6).await;

@@ -1,4 +1,4 @@
-//! Old news and a server that does not do as it is asked.
+//! Stale watches, and an API server that refuses or does not answer.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn behind_faults(stage: &Stage) -> (FaultyServer, Salvor) {
     (server, salvor)
 }
 
-/// The news that a node is well again does not come. It is looked at once more before it is ended.
+/// The watch event that a node recovered does not arrive. Salvor reads the node again before it terminates it.
 async fn a_node_is_looked_at_before_it_is_ended(site: Site) {
     let stage = Stage::unattended(site, "looked", Manner::Replaces).await;
     let nodes = stage.healthy(2).await;
@@ -29,13 +29,13 @@ async fn a_node_is_looked_at_before_it_is_ended(site: Site) {
     let (server, salvor) = behind_faults(&stage).await;
     stage.set(&nodes[0], BAD, "False", Duration::ZERO).await;
     stage.says(&nodes[0], "Waiting").await;
-    // Watches of nodes are silent from here on, and all others are not.
+    // Watches of nodes are silent from here on. All others work.
     server.faults().add(Fault::new(Effect::Lag(NEVER)).path("/api/v1/nodes?"));
     server.faults().cut_watches();
     stage.heal(&nodes[0]).await;
     stage
         .stays(&nodes, async {
-            // By the old news it is due.
+            // By the stale state it is due.
             let spared = wait::patience().until(async {
                 while salvor.count(&["the live objects say otherwise", &nodes[0]]) == 0 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -52,7 +52,7 @@ async fn a_node_is_looked_at_before_it_is_ended(site: Site) {
     drop(salvor);
 }
 
-/// The news of a veto does not come either.
+/// The watch event of a veto does not arrive either.
 async fn a_veto_is_looked_for_before_a_node_is_ended(site: Site) {
     let stage = Stage::unattended(site, "vetoes", Manner::Replaces).await;
     let mut vetoed = stage.launch("vetoed");
@@ -61,7 +61,7 @@ async fn a_veto_is_looked_for_before_a_node_is_ended(site: Site) {
     let canary = stage.make(stage.launch("canary")).await;
     stage.policy("30m", json!({})).await;
     let (server, salvor) = behind_faults(&stage).await;
-    // Claims and policies lag; nodes do not.
+    // Claims and policies lag. Nodes do not.
     server.faults().add(Fault::new(Effect::Lag(Duration::from_secs(2))).path("/apis/"));
     server.faults().cut_watches();
     stage
@@ -74,7 +74,8 @@ async fn a_veto_is_looked_for_before_a_node_is_ended(site: Site) {
     drop(salvor);
 }
 
-/// Answers to our writes are lost, conflicts are many, and the API server is busy: the budget holds, and all are repaired.
+/// Answers to writes are lost, conflicts are frequent, and the API server is busy. The budget holds, and all nodes are
+/// repaired.
 async fn a_server_in_trouble_costs_time_only(site: Site) {
     let stage = Stage::unattended(site, "trouble", Manner::Replaces).await;
     let nodes = stage.healthy(9).await;
@@ -102,7 +103,8 @@ async fn a_server_in_trouble_costs_time_only(site: Site) {
     assert_eq!(gone, 4);
 }
 
-/// Karpenter's API refuses every deletion, as a webhook or a quota would: an error with its name, and no storm.
+/// Karpenter's API refuses every deletion, as with a webhook or a quota: this gives an error with the name, and no
+/// retry storm.
 async fn a_refused_deletion_is_told_and_not_repeated_at_once(site: Site) {
     let stage = Stage::unattended(site, "refuses", Manner::Replaces).await;
     let nodes = stage.healthy(3).await;
@@ -118,7 +120,7 @@ async fn a_refused_deletion_is_told_and_not_repeated_at_once(site: Site) {
     drop((salvor, server));
 }
 
-/// Karpenter's API does not answer at all, as behind a webhook that hangs: the node says so, with the name of what was asked.
+/// Karpenter's API does not answer, as with a webhook that hangs. The node reports this with the name of the request.
 async fn a_backend_that_never_answers_is_told(site: Site) {
     let stage = Stage::unattended(site, "silent", Manner::Replaces).await;
     let nodes = stage.healthy(3).await;
@@ -131,20 +133,20 @@ async fn a_backend_that_never_answers_is_told(site: Site) {
     let claim = format!("{}-claim", nodes[0]);
     stage.event("NodeClaim", &claim, "NodeRepairBlocked").await;
     stage.event("NodePool", &stage.pool, "NodeRepairBlocked").await;
-    // It answers again, and the repair goes on.
+    // It answers again, and the repair continues.
     server.faults().clear();
     stage.is_gone(&nodes[0]).await;
     drop((salvor, server));
 }
 
-/// A condition whose time is no time, and objects that are odd, hurt nobody else.
+/// A condition with an invalid time, and other odd objects, do not affect other nodes.
 async fn odd_objects_hurt_nobody_else(site: Site) {
     let stage = Stage::new(site, "odd").await;
     let nodes = stage.healthy(4).await;
     stage.policy("30m", json!({})).await;
     let conditions = |list: Value| Patch::Merge(json!({"status": {"conditions": list}}));
     let now = PatchParams::default();
-    // No conditions at all; one without a transition; two hundred of them.
+    // No conditions at all, one without a transition time, and two hundred of them.
     stage.nodes.patch_status(&nodes[0], &now, &conditions(json!([]))).await.unwrap();
     let timeless = json!([{"type": BAD, "status": "True"}, {"type": "Ready", "status": "True"}]);
     stage.nodes.patch_status(&nodes[1], &now, &conditions(timeless)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Nodes that are not killed in vain: holds that settle, and repairs that do not help.
+//! Needless replacements: blocks that settle, and repairs that do not help.
 
 use salvor_testkit::{Site, on_both, wait};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use crate::karpenter::Manner;
 use crate::objects::{NodeRepairPolicy, node_condition};
 use crate::stage::{HOUR, Stage};
 
-/// Writes on a sick node that it has been seen so for an hour.
+/// Records on a sick node that it has been observed as sick for an hour.
 async fn has_been_seen(stage: &Stage, node: &str) {
     let since = k8s_openapi::jiff::Timestamp::now() - HOUR;
     let since = k8s_openapi::jiff::Timestamp::from_second(since.as_second()).unwrap();
@@ -15,8 +15,8 @@ async fn has_been_seen(stage: &Stage, node: &str) {
     stage.annotate(node, json!({"repair.salvor.dev/progress": progress})).await;
 }
 
-/// Three of ten have been sick for long, and one heals: perhaps the others are about to. They say until when they are held, and have their
-/// turn then.
+/// Three of ten have been sick for long, and one recovers: perhaps the others will too. They report until when they are
+/// blocked, and are repaired then.
 async fn a_hold_settles_before_it_ends(site: Site) {
     let stage = Stage::unattended(site, "settles", Manner::Replaces).await;
     let nodes = stage.healthy(10).await;
@@ -43,7 +43,7 @@ async fn a_hold_settles_before_it_ends(site: Site) {
     stage.policy_says("RepairAllowed", "True", "Allowed").await;
 }
 
-/// A pool that is sick as a whole has one cause, also if the policy has many other nodes that are well.
+/// A pool that is sick as a whole has one cause, even if the policy has many other healthy nodes.
 async fn a_pool_that_is_sick_as_a_whole_is_held(site: Site) {
     let stage = Stage::new(site, "image").await;
     let edge = stage.beside("edge", Manner::Replaces).await;
@@ -66,7 +66,7 @@ async fn a_pool_that_is_sick_as_a_whole_is_held(site: Site) {
     let selector = json!({"matchLabels": {"repair.test/group": stage.pool}});
     edge.stays(&nodes[..3], async {
         stage.policy("30m", json!({"nodeSelector": selector, "unhealthyLimit": "20%"})).await;
-        // One sick node of another pool is just a sick node.
+        // One sick node of another pool is repaired as usual.
         stage.is_gone(&nodes[3]).await;
         for node in &nodes[..3] {
             let held = stage.is_blocked_by(node, "PoolOutage").await;
@@ -77,7 +77,7 @@ async fn a_pool_that_is_sick_as_a_whole_is_held(site: Site) {
     .await;
 }
 
-/// The new node is sick as well, so the next one is not replaced, until a person takes the new one out of the account.
+/// The new node is sick as well, so the next one is not replaced until a person excludes the new one.
 async fn replacements_that_are_sick_too_stop_repair(site: Site) {
     let stage = Stage::with(site, "vain", Manner::ReplacesInVain).await;
     let nodes = stage.healthy(6).await;
@@ -104,13 +104,14 @@ async fn replacements_that_are_sick_too_stop_repair(site: Site) {
     stage.is_gone(&nodes[1]).await;
 }
 
-/// Two that both believe to lead, and a restart of both, try one node at a time: each try is in the status, behind its revision.
+/// Two processes that both believe they lead, and a restart of both, try one node at a time. Each attempt is in the
+/// status, protected by its resourceVersion.
 async fn two_leaders_try_one_node_at_a_time(site: Site) {
     let stage = Stage::unattended(site, "tries", Manner::ReplacesInVain).await;
     let nodes = stage.healthy(8).await;
     let record = stage.record().await;
     stage.policy("30m", json!({})).await;
-    // All nodes get sick, which is no outage of their zone here.
+    // All nodes become sick, which does not count as an outage of their zone here.
     let often = "repair: {retryAfter: 3s, zoneSickPercent: 0}\n";
     let start = || [stage.attend(often, &[]), stage.attend(often, &[])];
     let both = start();
@@ -135,7 +136,7 @@ async fn two_leaders_try_one_node_at_a_time(site: Site) {
         .collect();
     deleted.sort_unstable();
     deleted.dedup();
-    // The last one may have been decided, and not begun.
+    // The last one may have been decided, but not started.
     let (deleted, tries) = (deleted.len() as u64, tries(&policy));
     assert!(deleted <= 1 + tries && tries <= deleted, "{deleted} deleted, {}", policy.status);
 }

@@ -1,5 +1,5 @@
-//! Karpenter's part, played for nodes that a test makes by hand: the finalizer of a NodeClaim, the end of its node, and the
-//! node that replaces it. It needs no controller of the cluster.
+//! Simulates Karpenter for hand-made nodes: the finalizer of a NodeClaim, the termination of its node, and the node
+//! that replaces it. It needs no controller of the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,20 +22,20 @@ use crate::stage::BAD;
 
 pub(crate) const FINALIZER: &str = "karpenter.sh/termination";
 pub(crate) const POOL: &str = "karpenter.sh/nodepool";
-/// The label of this test's nodes and of their NodeClaims, whoever owns them.
+/// The label of this test's nodes and their NodeClaims, whatever owns them.
 pub(crate) const MEMBER: &str = "repair.test/pool";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// What a simulated Karpenter does with NodeClaims that are deleted.
+/// What the simulated Karpenter does with deleted NodeClaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Ends the node at once, and launches another.
+    /// Terminates the node at once and launches another.
     Replaces,
-    /// Ends the node at once, and launches nothing.
+    /// Terminates the node at once and launches nothing.
     Ends,
-    /// Ends the node, and launches a NodeClaim whose node never comes.
+    /// Terminates the node and launches a NodeClaim whose node never registers.
     LaunchFails,
-    /// Ends the node at once, and launches another that is sick from the beginning.
+    /// Terminates the node at once and launches another that is sick from the start.
     ReplacesInVain,
 }
 
@@ -82,12 +82,12 @@ impl SimulatedKarpenter {
         Self { held, task }
     }
 
-    /// Lets deletions hang from now on, as behind a drain that does not end.
+    /// Lets deletions hang from now on, as with a drain that does not end.
     pub(crate) fn hang(&self) {
         self.held.closed.store(true, Ordering::SeqCst);
     }
 
-    /// Ends what hangs.
+    /// Completes the hanging deletions.
     pub(crate) fn go_on(&self) {
         self.held.closed.store(false, Ordering::SeqCst);
         self.held.opened.notify_waiters();
@@ -128,7 +128,7 @@ impl Player {
         if let Some(node) = &node {
             let uid = Preconditions { uid: node.uid(), resource_version: None };
             let params = DeleteParams { preconditions: Some(uid), ..DeleteParams::default() };
-            // It may be gone already.
+            // It may already be gone.
             let _ = self.nodes.delete(claim.node(), &params).await;
         }
         let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -141,7 +141,7 @@ impl Player {
                 launch(&self.nodes, &self.claims, &Launch::new(&self.pool, &name, &zone)).await;
             }
             Manner::ReplacesInVain => {
-                // A machine takes a moment to boot, and times of the API have no fractions.
+                // A machine takes a moment to boot, and API times have no fractions.
                 tokio::time::sleep(Duration::from_millis(1100)).await;
                 let mut sick = Launch::new(&self.pool, &name, &zone);
                 sick.sick = true;
@@ -156,18 +156,18 @@ impl Player {
     }
 }
 
-/// A node to be, with its NodeClaim.
+/// The description of a node with its NodeClaim.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     pub(crate) pool: String,
     pub(crate) name: String,
     pub(crate) zone: String,
-    /// The label of the pool is on both objects.
+    /// Whether both objects have the label of the pool.
     pub(crate) of_pool: bool,
     pub(crate) has_claim: bool,
     pub(crate) provider_id: String,
     pub(crate) ready: bool,
-    /// It has the condition that tests make nodes sick with.
+    /// Whether it has the condition that makes nodes sick in these tests.
     pub(crate) sick: bool,
     pub(crate) labels: Value,
     pub(crate) annotations: Value,
@@ -268,7 +268,7 @@ impl Launch {
     }
 }
 
-/// Makes the objects of a node that was launched.
+/// Creates the objects of a launched node.
 pub(crate) async fn launch(nodes: &Api<Node>, claims: &Api<NodeClaim>, launch: &Launch) {
     if launch.has_claim {
         let claim = claims.create(&PostParams::default(), &launch.claim()).await.unwrap();
@@ -278,7 +278,6 @@ pub(crate) async fn launch(nodes: &Api<Node>, claims: &Api<NodeClaim>, launch: &
     nodes.create(&PostParams::default(), &launch.node()).await.unwrap();
 }
 
-/// The nodes of a test, or their NodeClaims.
 pub(crate) fn of_pool(pool: &str) -> ListParams {
     ListParams::default().labels(&format!("{MEMBER}={pool}"))
 }

@@ -1,4 +1,4 @@
-//! Never too many: the breaker, budgets, zones, and replacements that do not come.
+//! Limits: the breaker, budgets, zones, and replacements that do not register.
 
 use k8s_openapi::jiff::{Timestamp, tz::TimeZone};
 use kube::{
@@ -12,7 +12,7 @@ use crate::karpenter::Manner;
 use crate::objects::{NodeClaim, NodeRepairPolicy};
 use crate::stage::{HOUR, Stage, claim_name, start};
 
-/// Makes nodes of which the first are sick, without a policy yet: they all are seen at once.
+/// Creates nodes, the first of which are sick. There is no policy yet, so all are observed at once.
 async fn pool(stage: &Stage, count: usize, sick: usize) -> Vec<String> {
     let nodes = stage.healthy(count).await;
     for node in &nodes[..sick] {
@@ -21,7 +21,8 @@ async fn pool(stage: &Stage, count: usize, sick: usize) -> Vec<String> {
     nodes
 }
 
-/// 12: three of ten are more than 20 percent. Those that are blocked go on when the block lifts, not five minutes later.
+/// 12: three of ten are more than 20 percent. Blocked repairs continue as soon as the block is lifted, not five minutes
+/// later.
 async fn too_many_sick_nodes_stop_repair_until_one_gets_well(site: Site) {
     let stage = Stage::new(site, "breaker").await;
     let nodes = pool(&stage, 10, 3).await;
@@ -52,8 +53,8 @@ async fn too_many_sick_nodes_stop_repair_until_one_gets_well(site: Site) {
     assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
 }
 
-/// Two of four are more than 20 percent. They are held for `repair.outageTimeout`, and then replaced, one after the other; a node that a person
-/// has vetoed holds up neither.
+/// Two of four are more than 20 percent. They are blocked for `repair.outageTimeout` and then replaced one after the
+/// other. A vetoed node blocks neither.
 async fn two_of_four_are_replaced_in_the_end(site: Site) {
     let stage = Stage::unattended(site, "twooffour", Manner::Replaces).await;
     let nodes = pool(&stage, 4, 2).await;
@@ -74,7 +75,7 @@ async fn two_of_four_are_replaced_in_the_end(site: Site) {
     assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
 }
 
-/// 13: the same for nodes that no NodePool has; the limit is about the nodes that the policy selects.
+/// 13: the same for nodes without a NodePool. The limit concerns the nodes that the policy selects.
 async fn the_limit_is_about_what_the_policy_selects(site: Site) {
     let stage = Stage::new(site, "nopool").await;
     let mut nodes = Vec::new();
@@ -95,13 +96,13 @@ async fn the_limit_is_about_what_the_policy_selects(site: Site) {
             }
         })
         .await;
-    // As many as the number says are not more than it.
+    // Exactly the limit is not more than the limit.
     stage.heal(&nodes[2]).await;
     stage.is_gone(&nodes[0]).await;
     stage.is_gone(&nodes[1]).await;
 }
 
-/// Weak point 1: a sibling inside its toleration does not count.
+/// Weak point 1: a sibling within its toleration does not count.
 async fn who_is_inside_a_toleration_does_not_count(site: Site) {
     let stage = Stage::new(site, "inside").await;
     let nodes = stage.healthy(4).await;
@@ -115,7 +116,7 @@ async fn who_is_inside_a_toleration_does_not_count(site: Site) {
         .await;
 }
 
-/// Weak point 3: a node that hangs in its end is not in the way of the next, as far as the limit goes.
+/// Weak point 3: a node whose termination hangs does not count against the limit.
 async fn a_stuck_node_does_not_use_up_the_limit(site: Site) {
     let stage = Stage::new(site, "stuck").await;
     stage.karpenter.hang();
@@ -129,7 +130,7 @@ async fn a_stuck_node_does_not_use_up_the_limit(site: Site) {
     stage.has_nodes(5).await;
 }
 
-/// The most NodeClaims that were being deleted at the same time.
+/// The largest number of NodeClaims that were being deleted at the same time.
 pub(crate) fn most_at_once(changes: &[Change]) -> usize {
     let mut ending = std::collections::BTreeSet::new();
     let mut most = 0;
@@ -146,13 +147,13 @@ pub(crate) fn most_at_once(changes: &[Change]) -> usize {
     most
 }
 
-/// Two sick nodes and a budget of one: one after the other, also when all of it happens at the same moment.
+/// Two sick nodes and a budget of one: one after the other, even if everything happens at the same moment.
 async fn a_budget_is_kept(site: Site) {
     let stage = Stage::new(site, "budget").await;
     stage.karpenter.hang();
     let nodes = pool(&stage, 8, 3).await;
     let record = stage.record().await;
-    // The default budget is 10 percent, and one node at least.
+    // The default budget is 10 percent, and at least one node.
     stage.policy("30m", json!({"budgets": null})).await;
     let one_ends = |claims: &[NodeClaim]| claims.iter().any(NodeClaim::is_deleting);
     let mine = crate::karpenter::of_pool(&stage.pool);
@@ -169,7 +170,7 @@ async fn a_budget_is_kept(site: Site) {
     assert_eq!(most_at_once(&record.changes().await), 1);
 }
 
-/// A budget of none at these hours holds; one whose hours are not now does not.
+/// A budget of zero blocks during its hours, and does not at other times.
 async fn a_budget_has_hours(site: Site) {
     let stage = Stage::new(site, "hours").await;
     let nodes = pool(&stage, 4, 1).await;
@@ -189,7 +190,7 @@ async fn a_budget_has_hours(site: Site) {
     stage.is_gone(&nodes[0]).await;
 }
 
-/// All of a zone sick has one cause, which new nodes would not cure.
+/// A zone that is sick as a whole has one cause, which new nodes would not fix.
 async fn a_zone_that_is_sick_as_a_whole_is_held(site: Site) {
     let stage = Stage::new(site, "zone").await;
     let mut nodes = Vec::new();
@@ -204,7 +205,7 @@ async fn a_zone_that_is_sick_as_a_whole_is_held(site: Site) {
     stage
         .stays(&nodes[..3], async {
             stage.policy("30m", json!({})).await;
-            // One sick node of another zone is just a sick node.
+            // One sick node of another zone is repaired as usual.
             stage.is_gone(&nodes[3]).await;
             for node in &nodes[..3] {
                 stage.is_blocked_by(node, "ZoneOutage").await;
@@ -216,7 +217,7 @@ async fn a_zone_that_is_sick_as_a_whole_is_held(site: Site) {
     stage.is_gone(&nodes[0]).await;
 }
 
-/// Nodes are not ended while those that should replace others do not come.
+/// No node is terminated while earlier replacements do not register.
 async fn replacements_that_do_not_come_hold_repairs(site: Site) {
     let stage = Stage::unattended(site, "launches", Manner::LaunchFails).await;
     let nodes = stage.healthy(6).await;
@@ -233,14 +234,14 @@ async fn replacements_that_do_not_come_hold_repairs(site: Site) {
             stage.is_blocked_by(&nodes[1], "LaunchFailures").await;
         })
         .await;
-    // Karpenter gives it up.
+    // Karpenter gives up the launch.
     let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     stage.claims.patch(&failed, &PatchParams::default(), &free).await.unwrap();
     stage.claims.delete(&failed, &DeleteParams::default()).await.unwrap();
     stage.is_gone(&nodes[1]).await;
 }
 
-/// The brake counts nodes of all policies together, and each node once. Who is held by it says so, and until when.
+/// The brake counts nodes of all policies together, and each node once. A blocked node reports it, and until when.
 async fn the_brakes_rate_is_one_for_all_policies(site: Site) {
     let first = Stage::unattended(site, "rate", Manner::Replaces).await;
     let second = first.beside("rate-too", Manner::Replaces).await;
@@ -253,7 +254,7 @@ async fn the_brakes_rate_is_one_for_all_policies(site: Site) {
     let brake = "controllers: [repair]\n\
          brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 1, maxUnreachablePercent: 0}\n";
     let _salvor = start(&first.admin(), brake, &[]);
-    // Whichever is first is replaced at once.
+    // The first one is replaced at once.
     let (ended, held, node) = tokio::select! {
         () = first.is_terminated(&sick[0]) => (&first, &second, &sick[1]),
         () = second.is_terminated(&sick[1]) => (&second, &first, &sick[0]),

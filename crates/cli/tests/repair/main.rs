@@ -1,7 +1,7 @@
-//! The repair of nodes by the built binary: on a real API server and on the embedded one with a simulated Karpenter, on a real
-//! control plane with the real Karpenter, and with a simulated owner of Cluster API's Machines.
+//! Tests of node repair with the built binary: on a real API server and on the embedded one with a simulated Karpenter,
+//! on a real control plane with the real Karpenter, and with a simulated owner of Cluster API Machines.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod actions;

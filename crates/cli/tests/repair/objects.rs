@@ -27,13 +27,11 @@ impl<K: Kind> Object<K> {
     }
 }
 
-/// A condition of a Node.
 pub(crate) fn node_condition(node: &Node, kind: &str) -> Option<Condition> {
     condition(&serde_json::to_value(node.status.as_ref()?).ok()?, kind)
 }
 
 impl NodeClaim {
-    /// The node that it stands for.
     pub(crate) fn node(&self) -> &str {
         self.status["nodeName"].as_str().unwrap_or_default()
     }

@@ -1,4 +1,5 @@
-//! The pods of nodes that are repaired: freed when node and machine are gone, and evicted one by one from a node that nothing owns.
+//! The pods of nodes under repair: released when node and machine are gone, and evicted one by one from a node without
+//! an owner.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,11 +14,10 @@ use crate::karpenter::Manner;
 use crate::objects::{NodeRepairPolicy, node_condition};
 use crate::stage::{Stage, start};
 
-/// With the eviction recovery, which is what frees pods.
+/// With the eviction recovery, which releases pods.
 const FREES: &str = "controllers: [repair, eviction]\n\
      brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}\n";
 
-/// Pods of a test.
 struct Work {
     pods: Api<Pod>,
     budgets: Api<PodDisruptionBudget>,
@@ -32,12 +32,12 @@ impl Work {
         }
     }
 
-    /// A pod that runs on a node, with what the test adds to its metadata. Nobody plays its kubelet.
+    /// A running pod on a node, with additional metadata. No kubelet acts on it.
     async fn runs(&self, name: &str, node: &str, more: Value) -> Pod {
         self.runs_with_grace(name, node, more, 0).await
     }
 
-    /// The same of a pod that only a kubelet, or force, ends within its grace.
+    /// The same with a grace period, which only a kubelet or a forced deletion can end.
     async fn runs_with_grace(&self, name: &str, node: &str, more: Value, grace: i64) -> Pod {
         let mut metadata = json!({"name": name, "labels": {"app": name}});
         for (key, value) in more.as_object().unwrap() {
@@ -57,7 +57,7 @@ impl Work {
         self.pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// A disruption budget of the pods of this name that allows so many disruptions. Nobody keeps it up to date.
+    /// A PodDisruptionBudget for the pods of this name that allows this many disruptions. No controller updates it.
     async fn budget(&self, name: &str, allowed: i32) {
         let budget = json!({
             "metadata": {"name": name},
@@ -77,7 +77,7 @@ impl Work {
         self.budgets.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// While something else happens, these pods are not touched.
+    /// Checks that these pods are not touched while `until` runs.
     async fn stay<T>(&self, names: &[&str], until: impl Future<Output = T>) -> T {
         let before = self.pods.list(&ListParams::default()).await.unwrap().items;
         let touched = |pod: &Pod| {
@@ -101,7 +101,7 @@ fn attended(stage: &Stage) -> Salvor {
     start(&stage.admin(), FREES, &[])
 }
 
-/// Nobody else frees pods here: there is no Pod GC.
+/// Nothing else releases pods here: there is no Pod GC.
 async fn the_pods_of_a_replaced_machine_are_freed(site: Site) {
     let stage = Stage::unattended(site, "freed", Manner::Replaces).await;
     let nodes = stage.healthy(2).await;
@@ -140,8 +140,8 @@ async fn the_pods_of_a_replaced_machine_are_freed(site: Site) {
     stage.event("Pod", "plain", "NodeReplacedBySalvor").await;
 }
 
-/// At most once: as long as the NodeClaim is there, its machine may run, and nothing is forced. The same holds if a node of that name is
-/// there again.
+/// At most once: while the NodeClaim exists, its machine may run, and nothing is forced. The same applies if a node
+/// with that name exists again.
 async fn a_machine_that_may_run_keeps_its_pods(site: Site) {
     let stage = Stage::unattended(site, "mayrun", Manner::Ends).await;
     let nodes = stage.healthy(3).await;
@@ -156,22 +156,22 @@ async fn a_machine_that_may_run_keeps_its_pods(site: Site) {
         for node in &nodes[..2] {
             stage.sicken(node).await;
             stage.is_terminated(node).await;
-            // Its Node goes first, as Karpenter ends it.
+            // Its Node goes first, as when Karpenter terminates it.
             stage.nodes.delete(node, &DeleteParams::default()).await.unwrap();
         }
-        // A machine of the same name registers, and its kubelet takes the pods that are bound to it.
+        // A machine with the same name registers, and its kubelet takes the pods that are bound to it.
         let mut again = stage.launch("n0");
         again.has_claim = false;
         again.provider_id = "kwok://another".to_owned();
         stage.make(again).await;
         let other = stage.launch("other");
         stage.make(other).await;
-        // Only the first of the NodeClaims goes: the second hangs.
+        // Only the first of the NodeClaims is deleted. The second hangs.
         let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         let claim = crate::stage::claim_name(&nodes[0]);
         stage.claims.patch(&claim, &PatchParams::default(), &patch).await.unwrap();
         wait::for_absence(&stage.claims, &claim).await;
-        // Another one's pods are freed meanwhile.
+        // Meanwhile, the pods of another node are released.
         stage.sicken(&nodes[2]).await;
         stage.is_terminated(&nodes[2]).await;
         stage.nodes.delete(&nodes[2], &DeleteParams::default()).await.unwrap();
@@ -184,7 +184,8 @@ async fn a_machine_that_may_run_keeps_its_pods(site: Site) {
     wait::for_absence(&work.pods, "works-too").await;
 }
 
-/// Without the eviction recovery nothing is freed; nor are the pods of a node that nothing owns: its machine may run.
+/// Without the eviction recovery nothing is released. Neither are pods of a node without an owner, whose machine may
+/// run.
 async fn pods_are_left_to_pod_gc_without_proof(site: Site) {
     let stage = Stage::new(site, "left").await;
     let nodes = stage.healthy(2).await;
@@ -201,7 +202,7 @@ async fn pods_are_left_to_pod_gc_without_proof(site: Site) {
     .await;
 }
 
-/// A node that nothing owns, with a policy.
+/// A node without an owner, with a policy.
 async fn unowned(stage: &Stage, more: Value) -> String {
     let mut one = stage.launch("plain");
     (one.of_pool, one.has_claim) = (false, false);
@@ -219,14 +220,13 @@ fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true))
 }
 
-/// The reference to a controller of this kind.
 fn owned_by(kind: &str) -> Value {
     json!({"ownerReferences": [{
         "apiVersion": "apps/v1", "kind": kind, "name": "db", "uid": "0", "controller": true,
     }]})
 }
 
-/// While something else happens, a node is not deleted.
+/// Checks that a node is not deleted while `until` runs.
 async fn remains<T>(stage: &Stage, node: &str, until: impl Future<Output = T>) -> T {
     let uid = stage.nodes.get(node).await.unwrap().uid();
     let goes = |it: &Node| it.name_any() == node && it.metadata.deletion_timestamp.is_some();
@@ -235,8 +235,8 @@ async fn remains<T>(stage: &Stage, node: &str, until: impl Future<Output = T>) -
     outcome
 }
 
-/// Pods are evicted as their budgets allow; those of DaemonSets and static ones stay. When nobody else is left, long before its time, the
-/// node is held: nothing replaces its machine, so nothing is told as repaired.
+/// Pods are evicted as their budgets allow. Pods of DaemonSets and static pods stay. After the others are gone, long
+/// before the deadline, the node is blocked: nothing replaces its machine, so no repair is reported.
 async fn a_node_that_nothing_owns_is_drained(site: Site) {
     let stage = Stage::new(site, "drain").await;
     let work = Work::new(&stage).await;
@@ -246,7 +246,7 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
     work.runs("free", &node, json!({})).await;
     work.runs("guarded", &node, json!({})).await;
     work.budget("guarded", 0).await;
-    // The futures of waits within waits are too large for the stack of a test's thread.
+    // Futures of nested waits are too large for the stack of a test thread.
     let drained = work.stay(&["agent", "static"], async {
         Box::pin(work.stay(&["guarded"], async {
             stage.sicken(&node).await;
@@ -267,20 +267,20 @@ async fn a_node_that_nothing_owns_is_drained(site: Site) {
     assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
 }
 
-/// A machine that is only cut off runs `db-0`. Whatever the termination, and whether a disruption budget refuses its eviction or not, it is
-/// never forced, the Node stays, and both say for what they wait.
+/// A partitioned machine runs `db-0`. Whatever the termination, and whether or not a PodDisruptionBudget refuses the
+/// eviction, the pod is never forced, the Node stays, and both report what they wait for.
 async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
     for (name, more, is_guarded, grace) in [
         ("forceful", json!({}), false, 30),
         ("forcefulpdb", json!({}), true, 30),
-        // Its own spec asks for no grace: on a silent node that would be force.
+        // Its own spec sets no grace period, which on a silent node would be a forced deletion.
         ("graceful", gentle("3s"), false, 0),
         ("gracefulpdb", gentle("3s"), true, 0),
     ] {
         let stage = Stage::new(site, name).await;
         let work = Work::new(&stage).await;
         let node = unowned(&stage, more).await;
-        // Its kubelet does not answer: a pod that is asked to end stays.
+        // Its kubelet does not answer, so a pod whose deletion is requested stays.
         work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), grace).await;
         if is_guarded {
             work.budget("db-0", 0).await;
@@ -300,7 +300,7 @@ async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
                 assert!(explained.contains(said), "{said} is not in {explained}");
             }
             stage.event("Node", &node, "NodeRepairBlocked").await;
-            // Another node of the policy is looked at all the same.
+            // Another node of the policy is still handled.
             let mut other = stage.launch("other");
             (other.of_pool, other.has_claim) = (false, false);
             other.provider_id = String::new();
@@ -315,8 +315,8 @@ async fn work_of_a_machine_that_nothing_owns_is_never_forced(site: Site) {
     }
 }
 
-/// With `unownedNodes: DeleteNode` the Node is deleted if nobody is left of whom two must not run, or with a person's word that the machine is
-/// off. When the machine registers again, it gets back what stood on its Node.
+/// With `unownedNodes: DeleteNode` the Node is deleted if no pod is left that must not run twice, or if a person
+/// confirms that the machine is off. When the machine registers again, its Node gets back what it had.
 async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     let stage = Stage::new(site, "deletes").await;
     let work = Work::new(&stage).await;
@@ -336,7 +336,7 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
         assert!(told.message.contains("StatefulSet.apps"), "{}", told.message);
     };
     remains(&stage, &node, Box::pin(held)).await;
-    // A person says that the machine is off, which counts while its kubelet does not say otherwise.
+    // A person confirms that the machine is off. This counts unless its kubelet shows a sign of life.
     stage.set(&node, "Ready", "Unknown", std::time::Duration::ZERO).await;
     let before = stage.nodes.get(&node).await.unwrap();
     let mut taints = serde_json::to_value(before.spec.unwrap().taints).unwrap();
@@ -351,7 +351,7 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     let policy = wait::for_object(&stage.policies, &stage.pool, "the repair is over", is_over).await;
     assert_eq!(policy.status["repaired"], 0, "no machine was repaired");
 
-    // The machine is back, and its kubelet knows nothing of all that.
+    // The machine is back, and its kubelet knows nothing of this.
     let back = json!({"metadata": {"name": node, "labels": {"team": "web"}}});
     let back: Node = serde_json::from_value(back).unwrap();
     stage.nodes.create(&PostParams::default(), &back).await.unwrap();
@@ -371,7 +371,7 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     wait::for_object(&stage.policies, &stage.pool, "it is put back once", is_forgotten).await;
 }
 
-/// Who gets well while it is drained keeps its pods, and takes new ones.
+/// A node that recovers during its drain keeps its pods and accepts new ones.
 async fn a_drain_stops_when_the_node_is_well(site: Site) {
     let stage = Stage::new(site, "drainstops").await;
     let work = Work::new(&stage).await;
@@ -383,8 +383,8 @@ async fn a_drain_stops_when_the_node_is_well(site: Site) {
         stage.says(&node, "Repairing").await;
         stage.heal(&node).await;
         wait::for_object(&stage.nodes, &node, "it takes pods", |node: &Node| !is_cordoned(node)).await;
-        // A look counts for a second. An eviction that rests on one of before is still refused, and is over when the first of
-        // two other nodes is repaired.
+        // A read is valid for a second. An eviction based on an earlier read is still refused, and has ended when the
+        // first of two other nodes is repaired.
         for (name, allowed) in [("first", 0), ("second", 1)] {
             work.allow("guarded", allowed).await;
             let mut other = stage.launch(name);

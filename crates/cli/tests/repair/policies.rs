@@ -1,4 +1,4 @@
-//! Which policy counts for which node, and what it may say.
+//! Which policy applies to which node, and what a policy may contain.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::karpenter::Manner;
 use crate::objects::{NodeRepairPolicy, Object, node_condition};
 use crate::stage::{BAD, HOUR, Stage};
 
-/// The older one counts. The younger one says so, and has its turn when the older one is gone.
+/// The older policy applies. The younger one reports this, and applies when the older one is deleted.
 async fn of_two_policies_the_older_one_counts(site: Site) {
     let stage = Stage::new(site, "two").await;
     let nodes = stage.healthy(2).await;
     let older = format!("{}-older", stage.pool);
     let made = stage.create_policy(&older, stage.policy_spec("2h", json!({}))).await;
-    // Times of creation have no fractions, and the clock of the cluster may be a moment behind.
+    // Creation times have no fractions, and the clock of the cluster may be a moment behind.
     let second = made.metadata.creation_timestamp.unwrap().0.as_second();
     while Timestamp::now().as_second() <= second + 1 {
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -42,7 +42,7 @@ async fn of_two_policies_the_older_one_counts(site: Site) {
     stage.policy_says("Overlaps", "False", "NoOverlap").await;
 }
 
-/// No policy, no repair; nor with a policy that selects others.
+/// Without a policy there is no repair, nor with a policy that selects other nodes.
 async fn a_node_that_no_policy_selects_is_left_alone(site: Site) {
     let stage = Stage::new(site, "none").await;
     let nodes = stage.healthy(2).await;
@@ -67,7 +67,7 @@ async fn a_node_that_no_policy_selects_is_left_alone(site: Site) {
     );
 }
 
-/// The API server refuses what cannot be meant.
+/// The API server refuses invalid policies.
 async fn a_policy_that_makes_no_sense_is_refused(site: Site) {
     let stage = Stage::new(site, "refused").await;
     let rule = |more: Value| {
@@ -105,7 +105,7 @@ async fn a_policy_that_makes_no_sense_is_refused(site: Site) {
     }
 }
 
-/// What the API server cannot judge is judged by us, in the policy's status, and its nodes are left alone.
+/// Salvor checks what the API server cannot, reports it in the policy's status, and ignores the policy's nodes.
 async fn a_policy_that_cannot_be_read_repairs_nothing(site: Site) {
     let stage = Stage::new(site, "invalid").await;
     let nodes = stage.healthy(2).await;
@@ -125,7 +125,7 @@ async fn a_policy_that_cannot_be_read_repairs_nothing(site: Site) {
     stage.policy_says("Ready", "True", "Valid").await;
 }
 
-/// A typo in the older policy hands its nodes to nobody.
+/// A typo in the older policy does not hand its nodes to another policy.
 async fn a_broken_policy_keeps_its_nodes(site: Site) {
     let stage = Stage::new(site, "broken").await;
     let nodes = stage.healthy(2).await;
@@ -133,7 +133,7 @@ async fn a_broken_policy_keeps_its_nodes(site: Site) {
     stage.policy("2h", json!({"policies": rule("(")})).await;
     stage.policy_says("Ready", "False", "InvalidSpec").await;
     let younger = format!("{}-younger", stage.pool);
-    // Between two policies of one second the name decides, which is the order here.
+    // Between two policies of the same second the name decides, which is the order here.
     stage.create_policy(&younger, stage.policy_spec("30m", json!({}))).await;
     stage
         .stays(&nodes, async {
@@ -148,7 +148,7 @@ async fn a_broken_policy_keeps_its_nodes(site: Site) {
     stage.is_gone(&nodes[0]).await;
 }
 
-/// One condition, several reasons: each with its own cure.
+/// One condition with several reasons, each with its own action.
 async fn a_reason_chooses(site: Site) {
     let stage = Stage::new(site, "reason").await;
     let nodes = stage.healthy(3).await;
@@ -164,12 +164,12 @@ async fn a_reason_chooses(site: Site) {
             stage.is_gone(&nodes[2]).await;
         })
         .await;
-    // The reason turns to a worse one.
+    // The reason changes to a worse one.
     stage.set_condition(&nodes[0], BAD, "False", "NvidiaXID79", since).await;
     stage.is_gone(&nodes[0]).await;
 }
 
-/// The seed's three steps: the policy for the condition, the policy's default, the provider's.
+/// The seed's three steps: the policy for the condition, the policy's default, the provider's default.
 async fn tolerations_are_found_in_three_steps(site: Site) {
     let stage = Stage::new(site, "steps").await;
     let mut nodes = Vec::new();
@@ -179,7 +179,7 @@ async fn tolerations_are_found_in_three_steps(site: Site) {
         one.zone = format!("zone-{}", ["a", "b", "c", "d"][number]);
         nodes.push(stage.make(one).await);
     }
-    // A policy of its own for one; nothing is said of the others.
+    // One condition has its own entry. The others are not mentioned.
     let policies = json!([{"conditionType": "StorageReady", "conditionStatus": "False", "toleration": "2h"}]);
     stage.policy("30m", json!({"policies": policies})).await;
     let minutes = |count: u32| Duration::from_secs(60) * count;
@@ -203,7 +203,8 @@ async fn tolerations_are_found_in_three_steps(site: Site) {
     };
     assert_eq!(from(&nodes[1]).await, "provider");
     assert_eq!(from(&nodes[2]).await, "policy");
-    // The default is for what the provider names, not for what has a policy, and for nothing that nobody names.
+    // The default applies to what the provider names. It applies neither to conditions with an entry nor to unknown
+    // ones.
     stage
         .stays(&nodes[2..], async {
             stage.change_policy(json!({"defaultTolerationDuration": "5m"})).await;
@@ -212,7 +213,7 @@ async fn tolerations_are_found_in_three_steps(site: Site) {
         .await;
 }
 
-/// What explain has to say of a repair, wherever it puts it.
+/// The part of an explanation that concerns the repair, wherever it is.
 pub(crate) fn repair_of(explanation: &Value) -> Value {
     fn find(value: &Value) -> Option<&Value> {
         match value {
@@ -227,7 +228,7 @@ pub(crate) fn repair_of(explanation: &Value) -> Value {
     find(explanation).unwrap_or_else(|| panic!("nothing of a repair: {explanation}")).clone()
 }
 
-/// A condition of the provider's is switched off by an action of none.
+/// The action None switches off a condition of the provider.
 async fn an_action_of_none_does_nothing(site: Site) {
     let stage = Stage::new(site, "nothing").await;
     let nodes = stage.healthy(2).await;
@@ -243,7 +244,7 @@ async fn an_action_of_none_does_nothing(site: Site) {
         .await;
 }
 
-/// The seed's block in a NodePool, without any policy of ours.
+/// The seed's block in a NodePool, without a NodeRepairPolicy.
 async fn a_node_pool_may_say_it_itself(site: Site) {
     let stage = Stage::new(site, "poolsays").await;
     // Two of six are what the limit of 20 percent allows.
@@ -251,7 +252,7 @@ async fn a_node_pool_may_say_it_itself(site: Site) {
     for node in &nodes[..2] {
         stage.set(node, "Ready", "Unknown", Duration::from_secs(120)).await;
     }
-    // What no provider names has no status that would be sick.
+    // A condition that no provider names has no sick status.
     stage.set(&nodes[2], BAD, "False", HOUR).await;
     let repair = json!({"policies": [
         {"conditionType": "Ready", "toleration": "1m"}, {"conditionType": BAD, "toleration": "1m"},
@@ -266,7 +267,7 @@ async fn a_node_pool_may_say_it_itself(site: Site) {
     stage.event("NodePool", &stage.pool, "NodeRepairStarted").await;
     let ignored = stage.event("NodePool", &stage.pool, "InvalidNodeRepairPolicy").await;
     assert!(format!("{ignored:?}").contains("spec.repair.policies[1].conditionType"), "{ignored:?}");
-    // Without the block it is over, and with a default alone it is for all that the provider names.
+    // Without the block the repair stops. With only a default, it applies to everything that the provider names.
     stage.change_pool(json!({"repair": Value::Null})).await;
     let fresh = stage.make(stage.launch("fresh")).await;
     stage.set(&fresh, "Ready", "False", Duration::from_secs(120)).await;
@@ -278,7 +279,7 @@ async fn a_node_pool_may_say_it_itself(site: Site) {
         .await;
 }
 
-/// `kubectl get nrp` shows what there is to know.
+/// `kubectl get nrp` shows the essentials.
 async fn a_policy_has_columns(site: Site) {
     let stage = Stage::new(site, "columns").await;
     stage.healthy(3).await;
@@ -294,7 +295,7 @@ async fn a_policy_has_columns(site: Site) {
     assert_eq!(stage.policies.get(&stage.pool).await.unwrap().name_any(), stage.pool);
 }
 
-/// True if nothing of Salvor's is on a node.
+/// Whether a node has no mark of Salvor.
 fn is_clean(node: &Node) -> bool {
     let is_ours = |key: &String| key.contains("salvor.dev/") && key != "salvor.dev/reboot-done";
     node_condition(node, "SalvorRepair").is_none()
@@ -303,7 +304,8 @@ fn is_clean(node: &Node) -> bool {
         && node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true))
 }
 
-/// The policy goes, or the label that it selects by: nothing of Salvor's stays on the nodes, whatever their repair had come to.
+/// The policy or the selected label is removed. No mark of Salvor stays on the nodes, whatever the state of their
+/// repair.
 async fn nothing_is_left_on_nodes_that_no_policy_selects(site: Site) {
     let stage = Stage::with(site, "forsaken", Manner::Ends).await;
     stage.karpenter.hang();
@@ -324,7 +326,7 @@ async fn nothing_is_left_on_nodes_that_no_policy_selects(site: Site) {
     stage.says(&nodes[1], "Rebooting").await;
     stage.says(&nodes[2], "Vetoed").await;
     stage.says(&nodes[3], "Repairing").await;
-    // One leaves by its label, the others lose their policy.
+    // One node leaves by its label, the others lose their policy.
     let patch = Patch::Merge(json!({"metadata": {"labels": {crate::karpenter::MEMBER: null}}}));
     stage.nodes.patch(&nodes[0], &PatchParams::default(), &patch).await.unwrap();
     wait::for_object(&stage.nodes, &nodes[0], "nothing of ours is on it", is_clean).await;
@@ -333,20 +335,20 @@ async fn nothing_is_left_on_nodes_that_no_policy_selects(site: Site) {
     for node in &nodes {
         wait::for_object(&stage.nodes, node, "nothing of ours is on it", is_clean).await;
     }
-    // What was begun at Karpenter goes its way, and nothing else is begun.
+    // What was started at Karpenter completes, and nothing else is started.
     stage.karpenter.go_on();
     stage.is_gone(&nodes[3]).await;
     assert!(!stage.claim_of(&nodes[2]).await.is_deleting());
 }
 
-/// A cordon of ours is taken back with the policy; one of a person's is not.
+/// A cordon of Salvor is removed with the policy. One of a person is not.
 async fn a_cordon_goes_with_its_policy(site: Site) {
     let stage = Stage::new(site, "uncordon").await;
     let mut plain = stage.launch("plain");
     (plain.of_pool, plain.has_claim) = (false, false);
     plain.provider_id = String::new();
     let node = stage.make(plain).await;
-    // A pod that nobody ends, so that the drain does not either.
+    // A pod that nothing ends, so that the drain does not end either.
     let namespace = stage.namespace().await;
     let pods: Api<Pod> = Api::namespaced(stage.client.clone(), &namespace);
     let pod = json!({

@@ -1,4 +1,5 @@
-//! The real Karpenter 1.14.1 with its kwok provider as a process, on a real control plane: what Salvor ends, it replaces.
+//! The real Karpenter 1.14.1 with its kwok provider as a process, on a real control plane. It replaces what Salvor
+//! terminates.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -22,7 +23,7 @@ use crate::karpenter::{MEMBER, POOL, of_pool};
 use crate::objects::{KWOKNodeClass, NodeClaim, NodePool, NodeRepairPolicy, Object};
 use crate::stage::{CONFIGURATION, HOUR, TERMINATION, install_ours, start};
 
-/// A control plane with Karpenter beside it.
+/// A control plane with Karpenter.
 struct Ground {
     access: Access,
     _karpenter: RunningPeer,
@@ -30,7 +31,7 @@ struct Ground {
 }
 
 impl Ground {
-    /// With Karpenter's own repair of nodes on or off.
+    /// With Karpenter's own node repair on or off.
     async fn new(node_repair: bool) -> Self {
         let plane = Site::Real.control_plane().await;
         let access = plane.admin();
@@ -56,7 +57,7 @@ impl Ground {
     }
 }
 
-/// A pool, and a Deployment of which each pod fills a node.
+/// A pool, and a Deployment whose pods each fill a node.
 struct Scene {
     pool: &'static str,
     nodes: Api<Node>,
@@ -107,7 +108,7 @@ impl Scene {
         scene
     }
 
-    /// Waits until so many pods run, none of them on one of these nodes.
+    /// Waits until this many pods run, none of them on these nodes.
     async fn run(&self, count: usize, without: &[&str]) -> Vec<Pod> {
         let runs = |pod: &Pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -126,7 +127,7 @@ impl Scene {
     }
 
     async fn claim_of(&self, node: &str) -> NodeClaim {
-        // Pods may run a moment before the NodeClaim says which node it is.
+        // Pods may run a moment before the NodeClaim names its node.
         let is_known = |claims: &[NodeClaim]| claims.iter().any(|claim| claim.node() == node);
         let what = format!("a NodeClaim stands for {node}");
         let claims = wait::for_list(&self.claims, &of_pool(self.pool), &what, is_known).await;
@@ -155,7 +156,7 @@ fn node_of(pod: &Pod) -> &str {
     pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
 }
 
-/// A sick accelerator: the node is drained without its hour of grace, and its work is back on a new one.
+/// A sick accelerator: the node is drained without its hour of grace, and its workload runs on a new node.
 #[tokio::test]
 async fn a_sick_accelerator_costs_one_node_and_its_work_is_back() {
     if !Site::Real.is_chosen() {
@@ -190,8 +191,8 @@ async fn a_sick_accelerator_costs_one_node_and_its_work_is_back() {
     assert!(marked, "it ends at once");
 }
 
-/// A dead machine: its node vanishes undrained. Its pods are freed as soon as node and NodeClaim are gone, and not only when Pod GC finds
-/// them, about a minute later; so its work is back on a new node at once.
+/// A dead machine: its node disappears without a drain. Its pods are released as soon as node and NodeClaim are gone,
+/// and not only when Pod GC finds them about a minute later. So its workload runs on a new node at once.
 #[tokio::test]
 async fn the_work_of_a_dead_machine_is_back() {
     if !Site::Real.is_chosen() {
@@ -215,8 +216,8 @@ async fn the_work_of_a_dead_machine_is_back() {
     assert_eq!(told.reason, "NodeReplacedBySalvor", "{told:?}");
 }
 
-/// Weak point 1, side by side: with one of four past its toleration and one inside it Karpenter's own repair stands still, and ours
-/// goes on.
+/// Weak point 1, side by side: with one of four nodes past its toleration and one within it, Karpenter's own repair
+/// stops, and Salvor's continues.
 #[tokio::test]
 async fn karpenters_own_repair_freezes_where_ours_goes_on() {
     if !Site::Real.is_chosen() {
@@ -234,7 +235,7 @@ async fn karpenters_own_repair_freezes_where_ours_goes_on() {
         scene.kubelets.fleet().inject(node, Fault::KubeletStop).await.unwrap();
         wait::for_object(&scene.nodes, node, "its kubelet is silent", unknown).await;
     }
-    // Karpenter's toleration is ten minutes; that is how its own tests let them pass.
+    // Karpenter's toleration is ten minutes. Its own tests let them pass in the same way.
     scene.set(past, "Ready", "Unknown", Timestamp::now() - HOUR).await;
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::all(ground.access.client("salvor-test-events"));
     wait::for_list(&events, &ListParams::default(), "Karpenter is blocked", |events: &[_]| {

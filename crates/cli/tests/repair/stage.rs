@@ -1,7 +1,7 @@
-//! A pool of nodes for one test, made by hand, with a simulated Karpenter and `salvor run` beside it.
+//! A hand-made pool of nodes for one test, with a simulated Karpenter and a `salvor run` process.
 //!
-//! The API server has no controller, so that a node is as sick as a test says and no sicker. Tests on the real one share it and
-//! one Salvor: each has a pool and a policy of its own.
+//! The API server has no controllers, so that a node is exactly as sick as a test sets it. Tests on the real one share
+//! it and one Salvor. Each has its own pool and policy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,24 +24,22 @@ use crate::objects::{Condition, NodeClaim, NodePool, NodeRepairPolicy, Object, n
 
 pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 pub(crate) const TERMINATION: &str = "karpenter.sh/nodeclaim-termination-timestamp";
-/// The condition that tests make nodes sick with, as Karpenter's own tests do.
+/// The condition that makes nodes sick in these tests, as in Karpenter's own.
 pub(crate) const BAD: &str = "BadNode";
 
-/// No brake: tests that run side by side lose more nodes than one would like.
+/// No brake: tests that run in parallel lose more nodes than it allows.
 pub(crate) const CONFIGURATION: &str = "controllers: [repair]\n\
      brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}\n";
 
 /// Nodes are sick since an hour ago, and no test waits for the end of an outage unless it says so.
 const PATIENT: &str = "repair: {outageTimeout: 24h}\n";
 
-/// The cluster of a test.
 #[derive(Clone)]
 enum Ground {
     Shared(&'static Plane),
     Own(Arc<Plane>),
 }
 
-/// One test's pool.
 pub(crate) struct Stage {
     pub(crate) pool: String,
     pub(crate) client: Client,
@@ -84,12 +82,12 @@ impl Stage {
         stage
     }
 
-    /// In a cluster of its own, without a Salvor.
+    /// In its own cluster, without a Salvor.
     pub(crate) async fn unattended(site: Site, name: &str, manner: Manner) -> Self {
         Self::on(Ground::Own(Arc::new(cluster(site).await)), name, manner).await
     }
 
-    /// Another pool in the same cluster, without a Salvor of its own.
+    /// Another pool in the same cluster, without its own Salvor.
     pub(crate) async fn beside(&self, name: &str, manner: Manner) -> Self {
         Self::on(self.ground.clone(), name, manner).await
     }
@@ -133,14 +131,13 @@ impl Stage {
         self.salvor.as_ref().unwrap()
     }
 
-    /// Begins to run a Salvor of its own.
+    /// Starts a Salvor for this test alone.
     pub(crate) fn attend(&self, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
         start(&self.admin(), &format!("{CONFIGURATION}{configuration}"), environment)
     }
 
     // ---- nodes --------------------------------------------------------------------------------
 
-    /// The full name of a node of this pool.
     pub(crate) fn name(&self, node: &str) -> String {
         format!("{}-{node}", self.pool)
     }
@@ -149,13 +146,13 @@ impl Stage {
         Launch::new(&self.pool, &self.name(node), "zone-a")
     }
 
-    /// Makes a node and its NodeClaim; its full name.
+    /// Creates a node and its NodeClaim. Returns its full name.
     pub(crate) async fn make(&self, what: Launch) -> String {
         launch(&self.nodes, &self.claims, &what).await;
         what.name
     }
 
-    /// Healthy nodes `n0`, `n1`, and so on; their full names. Zones differ, so that no zone is sick as a whole.
+    /// Healthy nodes `n0`, `n1`, and so on. Returns their full names. Zones differ, so that no zone is sick as a whole.
     pub(crate) async fn healthy(&self, count: usize) -> Vec<String> {
         let mut names = Vec::new();
         for number in 0..count {
@@ -166,7 +163,7 @@ impl Stage {
         names
     }
 
-    /// Sets a condition of a node that is so since some time ago.
+    /// Sets a condition of a node with a transition time in the past.
     pub(crate) async fn set(&self, node: &str, kind: &str, status: &str, ago: Duration) {
         self.set_at(node, kind, status, Timestamp::now() - ago).await;
     }
@@ -192,7 +189,7 @@ impl Stage {
         self.nodes.patch_status(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Sick for an hour: past every toleration of these tests that is to have passed.
+    /// Sick for an hour: longer than every toleration that should have passed in these tests.
     pub(crate) async fn sicken(&self, node: &str) {
         self.set(node, BAD, "False", HOUR).await;
     }
@@ -216,7 +213,8 @@ impl Stage {
 
     // ---- policies -----------------------------------------------------------------------------
 
-    /// The policy of this pool, with what the test adds to it: `BadNode=False` for so long, all nodes at once.
+    /// The policy of this pool, with additional fields: tolerates `BadNode=False` for this long, and repairs all nodes
+    /// at once.
     pub(crate) async fn policy(&self, toleration: &str, more: Value) -> NodeRepairPolicy {
         let spec = self.policy_spec(toleration, more);
         self.create_policy(&self.pool, spec).await
@@ -273,12 +271,11 @@ impl Stage {
 
     // ---- what comes of it ---------------------------------------------------------------------
 
-    /// Begins to record the NodeClaims of this pool.
     pub(crate) async fn record(&self) -> Recorder<NodeClaim> {
         Recorder::start(&self.claims, &of_pool(&self.pool)).await
     }
 
-    /// Waits until the NodeClaim of a node is gone or about to go.
+    /// Waits until the NodeClaim of a node is gone or being deleted.
     pub(crate) async fn is_terminated(&self, node: &str) {
         let name = claim_name(node);
         let what = format!("the NodeClaim {name} is deleted");
@@ -286,13 +283,13 @@ impl Stage {
         wait::for_list(&self.claims, &of_pool(&self.pool), &what, ends).await;
     }
 
-    /// Waits until a node is gone, and its NodeClaim.
+    /// Waits until a node and its NodeClaim are gone.
     pub(crate) async fn is_gone(&self, node: &str) {
         wait::for_absence(&self.claims, &claim_name(node)).await;
         wait::for_absence(&self.nodes, node).await;
     }
 
-    /// Waits until the pool has so many nodes that nobody deletes.
+    /// Waits until the pool has this many nodes that are not being deleted.
     pub(crate) async fn has_nodes(&self, count: usize) -> Vec<Node> {
         let living = |nodes: &[Node]| {
             nodes.len() == count && nodes.iter().all(|node| node.metadata.deletion_timestamp.is_none())
@@ -301,7 +298,7 @@ impl Stage {
             .await
     }
 
-    /// While something else happens, no NodeClaim of these nodes is deleted.
+    /// Checks that no NodeClaim of these nodes is deleted while `until` runs.
     pub(crate) async fn stays<T>(&self, nodes: &[String], until: impl Future<Output = T>) -> T {
         let names: Vec<String> = nodes.iter().map(|node| claim_name(node)).collect();
         let condemned = |claim: &NodeClaim| claim.is_deleting() && names.contains(&claim.name_any());
@@ -313,7 +310,7 @@ impl Stage {
         outcome
     }
 
-    /// Our condition of a node, once it has one of these reasons.
+    /// Waits until Salvor's condition of a node has this reason.
     pub(crate) async fn says(&self, node: &str, reason: &str) -> Condition {
         let what = format!("its SalvorRepair has the reason {reason}");
         let found = wait::for_object(&self.nodes, node, &what, |node: &Node| {
@@ -334,7 +331,6 @@ impl Stage {
         node_condition(&found, "SalvorRepair").unwrap()
     }
 
-    /// Waits until a condition of the policy has this status and reason.
     pub(crate) async fn policy_says(&self, kind: &str, status: &str, reason: &str) -> NodeRepairPolicy {
         let what = format!("its {kind} is {status}/{reason}");
         wait::for_object(&self.policies, &self.pool, &what, |policy: &NodeRepairPolicy| {
@@ -343,7 +339,6 @@ impl Stage {
         .await
     }
 
-    /// Waits for an event about an object of this kind and name.
     pub(crate) async fn event(&self, kind: &str, name: &str, reason: &str) -> Event {
         let events: Api<Event> = Api::all(self.client.clone());
         let is_it = |event: &Event| {
@@ -361,7 +356,7 @@ impl Stage {
         told.remove(0)
     }
 
-    /// What `salvor explain node` says to a person, in this form.
+    /// The output of `salvor explain node` in this format.
     pub(crate) async fn explain_as(&self, form: &str, node: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let (kubeconfig, config) = (folder.path().join("kubeconfig"), folder.path().join("config.yaml"));
@@ -398,7 +393,6 @@ pub(crate) fn claim_name(node: &str) -> String {
     format!("{node}-claim")
 }
 
-/// Seconds from one time of the API to another.
 pub(crate) fn seconds(from: &str, to: &str) -> i64 {
     let at = |text: &str| {
         text.parse::<Timestamp>().unwrap_or_else(|error| panic!("{text:?}: {error}")).as_second()
@@ -406,14 +400,14 @@ pub(crate) fn seconds(from: &str, to: &str) -> i64 {
     at(to) - at(from)
 }
 
-/// An API server without controllers, with the definitions of Karpenter, of Cluster API and ours.
+/// An API server without controllers, with the CRDs of Karpenter, of Cluster API and of Salvor.
 async fn cluster(site: Site) -> Plane {
     let plane = site.api_server().await;
     install(&plane.admin()).await;
     plane
 }
 
-/// Installs all definitions. A NodePool may have the block of the seed, which Karpenter's own definition does not know yet.
+/// Installs all CRDs. NodePools accept the block of the seed, which Karpenter's own CRD does not have yet.
 async fn install(access: &Access) {
     let folder = Peer::Machines.folder().unwrap_or_else(|error| panic!("{error}"));
     peers::install(access, &folder.join("crds"), |crd| {
@@ -428,7 +422,7 @@ async fn install(access: &Access) {
     install_ours(access).await;
 }
 
-/// All that `salvor manifests` prints for this recovery.
+/// Everything that `salvor manifests` prints for this recovery.
 fn manifests() -> Vec<Value> {
     let output = std::process::Command::new(SALVOR).args(["manifests", "--controllers", "repair"]).output();
     let output = output.unwrap();
@@ -436,7 +430,7 @@ fn manifests() -> Vec<Value> {
     serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap()
 }
 
-/// The custom resource as Salvor's own manifests bring it.
+/// The CRD from Salvor's own manifests.
 pub(crate) async fn install_ours(access: &Access) {
     let definition = "CustomResourceDefinition";
     let documents = manifests();
@@ -448,7 +442,7 @@ pub(crate) async fn install_ours(access: &Access) {
     peers::install(access, folder.path(), |_| ()).await.unwrap();
 }
 
-/// Somebody who may do what the manifests grant, and nothing else: so every test shows that it is enough.
+/// A user with exactly the rights of the manifests, so that every test shows that they are sufficient.
 async fn as_installed(admin: &Access) -> Access {
     let roles = manifests().into_iter().filter(|d| d["kind"] == "ClusterRole" || d["kind"] == "Role");
     let rules = roles.flat_map(|role| role["rules"].as_array().cloned().unwrap_or_default());
@@ -456,7 +450,7 @@ async fn as_installed(admin: &Access) -> Access {
     admin.service_account("default", "salvor-as-installed", rules).await.unwrap()
 }
 
-/// Starts `salvor run`, which elects only if the configuration says how.
+/// Starts `salvor run`, which elects a leader only if the configuration has an election.
 pub(crate) fn start(access: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
     let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
     Salvor::start(SALVOR, access, configuration, &[&elects], environment)

@@ -1,4 +1,4 @@
-//! Clocks that agents would like to turn back, and nodes that never begin.
+//! Clocks that agents reset, and nodes that never become Ready.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::stage::{BAD, HOUR, Stage};
 
 const PROGRESS: &str = "repair.salvor.dev/progress";
 
-/// Plays an agent that writes its condition anew again and again, each time as if it had just changed.
+/// Plays an agent that rewrites its condition again and again, each time with a new transition time.
 async fn rewrite(stage: &Stage, node: &str, statuses: &[&str]) {
     loop {
         for status in statuses {
@@ -22,7 +22,7 @@ async fn rewrite(stage: &Stage, node: &str, statuses: &[&str]) {
     }
 }
 
-/// The agent never lets the toleration of Karpenter's rule pass; ours passes all the same.
+/// The agent never lets the toleration of Karpenter's rule pass. Salvor's toleration passes anyway.
 async fn an_agent_that_rewrites_the_transition_does_not_stop_the_clock(site: Site) {
     let stage = Stage::new(site, "rewrites").await;
     let nodes = stage.healthy(2).await;
@@ -36,7 +36,7 @@ async fn an_agent_that_rewrites_the_transition_does_not_stop_the_clock(site: Sit
     stage.is_gone(&nodes[0]).await;
 }
 
-/// Healthy for a moment between two sick ones is not healthy.
+/// A node that is healthy only for a moment between two sick states is not healthy.
 async fn a_node_that_flaps_is_repaired(site: Site) {
     let stage = Stage::new(site, "flaps").await;
     let nodes = stage.healthy(2).await;
@@ -50,7 +50,7 @@ async fn a_node_that_flaps_is_repaired(site: Site) {
     stage.is_gone(&nodes[0]).await;
 }
 
-/// The clock is in the node's annotation: it outlives us, and an agent that starts anew meanwhile.
+/// The clock is in the node's annotation: it survives a restart of Salvor, and of an agent in the meantime.
 async fn the_clock_survives_our_restart(site: Site) {
     let stage = Stage::unattended(site, "survives", Manner::Replaces).await;
     let nodes = stage.healthy(2).await;
@@ -67,7 +67,7 @@ async fn the_clock_survives_our_restart(site: Site) {
     stage.has_nodes(2).await;
 }
 
-/// What somebody writes into our annotation can neither start a repair nor crash us.
+/// Invalid content of Salvor's annotation can neither start a repair nor crash Salvor.
 async fn garbage_in_our_annotation_starts_nothing(site: Site) {
     let stage = Stage::new(site, "garbage").await;
     let nodes = stage.healthy(6).await;
@@ -89,8 +89,8 @@ async fn garbage_in_our_annotation_starts_nothing(site: Site) {
         .await;
 }
 
-/// Somebody's tool cuts our annotation on a sick node short. Nobody knows what was tried on that node: it says so, and is left alone until
-/// that is put right.
+/// A tool truncates Salvor's annotation on a sick node. It is unknown what was tried on that node, so the node reports
+/// this and is not repaired until the annotation is fixed.
 async fn a_sick_node_whose_annotation_nobody_can_read_is_held(site: Site) {
     let stage = Stage::new(site, "unreadable").await;
     let nodes = stage.healthy(4).await;
@@ -111,12 +111,12 @@ async fn a_sick_node_whose_annotation_nobody_can_read_is_held(site: Site) {
         .await;
     let node = stage.nodes.get(held).await.unwrap();
     assert_eq!(node.annotations()[PROGRESS], garbage, "it is left for whoever wants to know");
-    // Removed: its condition counts anew, and that is an hour old.
+    // Removed: its condition counts again, which is an hour old.
     stage.annotate(held, json!({PROGRESS: null})).await;
     stage.is_gone(held).await;
 }
 
-/// Registered, and never Ready. One that was Ready once is not about starting.
+/// Registered and never Ready. A node that was Ready once is not covered by the startup rule.
 async fn a_node_that_never_gets_ready_is_replaced(site: Site) {
     let stage = Stage::new(site, "startup").await;
     let was_ready = stage.make(stage.launch("was-ready")).await;
@@ -134,7 +134,7 @@ async fn a_node_that_never_gets_ready_is_replaced(site: Site) {
         .await;
 }
 
-/// A wave of nodes that start slowly is neither sick nor in the way of a repair (weak point 1).
+/// A wave of slowly starting nodes is neither sick nor does it block a repair (weak point 1).
 async fn a_wave_of_starting_nodes_freezes_nothing(site: Site) {
     let stage = Stage::new(site, "wave").await;
     let nodes = stage.healthy(4).await;
@@ -155,7 +155,7 @@ async fn a_wave_of_starting_nodes_freezes_nothing(site: Site) {
         .await;
 }
 
-/// Times of the API have no fractions: at the deadline is as good as after it, and not a second later.
+/// API times have no fractions: the deadline itself counts as passed, not a second later.
 async fn a_toleration_of_zero_is_over_at_once(site: Site) {
     let stage = Stage::new(site, "zero").await;
     let nodes = stage.healthy(1).await;

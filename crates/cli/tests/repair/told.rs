@@ -1,4 +1,4 @@
-//! What is said where: conditions, events, counts, metrics and `salvor explain`.
+//! What is reported where: conditions, events, counts, metrics and `salvor explain`.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::objects::NodeRepairPolicy;
 use crate::policies::repair_of;
 use crate::stage::{BAD, HOUR, Stage, claim_name};
 
-/// Each event is on the object that it is about: upstream puts all of them on the Node.
+/// Each event is on the object that it concerns. Upstream puts all of them on the Node.
 async fn events_are_on_their_objects(site: Site) {
     let stage = Stage::new(site, "events").await;
     let nodes = stage.healthy(3).await;
@@ -29,14 +29,14 @@ async fn events_are_on_their_objects(site: Site) {
     ] {
         let event = stage.event(kind, &name, "NodeRepairStarted").await;
         let about = event.regarding.clone().unwrap();
-        // Events about Nodes name the node where others have a UID, as kubelets write them; ours may have either.
+        // Kubelets write the node's name as UID into events about Nodes. Salvor's events may have either.
         assert!(about.uid == uid || kind == "Node", "{about:?}");
         assert_eq!(event.type_.as_deref(), Some("Normal"));
         assert!(event.note.as_deref().unwrap_or_default().contains(BAD), "{:?}", event.note);
     }
     stage.event("NodeRepairPolicy", &stage.pool, "NodeRepaired").await;
     stage.event("NodePool", &stage.pool, "NodeRepaired").await;
-    // Said once, of one repair.
+    // Recorded once for one repair.
     let events: Api<Event> = Api::all(stage.client.clone());
     let all = events.list(&ListParams::default()).await.unwrap();
     let started = all.iter().filter(|event| {
@@ -46,7 +46,7 @@ async fn events_are_on_their_objects(site: Site) {
     assert_eq!(started.count(), 1);
 }
 
-/// The counts of a policy, and what is under way in it.
+/// The counts of a policy, and its repairs in progress.
 async fn a_policy_counts_its_nodes(site: Site) {
     let stage = Stage::new(site, "counts").await;
     stage.karpenter.hang();
@@ -72,7 +72,6 @@ async fn a_policy_counts_its_nodes(site: Site) {
     .await;
 }
 
-/// Lines of the metrics that have all of these texts.
 async fn metric(stage: &Stage, name: &str, labels: &[(&str, &str)]) -> f64 {
     let text = stage.salvor().get("/metrics").await;
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{value}\"")).collect();
@@ -93,7 +92,7 @@ async fn until_metric(stage: &Stage, name: &str, labels: &[(&str, &str)], value:
     }
 }
 
-/// 15, and what upstream has no metric for: who waits, and who is blocked by what.
+/// 15, and what upstream has no metric for: waiting nodes, and what blocks nodes.
 async fn metrics_tell_all_states(site: Site) {
     let stage = Stage::new(site, "metrics").await;
     stage.karpenter.hang();
@@ -116,7 +115,7 @@ async fn metrics_tell_all_states(site: Site) {
     assert!(metric(&stage, "salvor_repair_seconds_count", &[]).await >= 2.0);
 }
 
-/// `salvor explain node` says the same as the condition, before anything happens.
+/// `salvor explain node` shows the same as the condition, before anything happens.
 async fn explain_tells_the_deadline(site: Site) {
     let stage = Stage::new(site, "explain").await;
     let nodes = stage.healthy(3).await;
@@ -164,7 +163,7 @@ async fn a_node_is_not_written_to_for_nothing(site: Site) {
     assert!(writes <= 25, "{writes} writes:\n{table}");
 }
 
-/// A dry run says what it would do, and does nothing.
+/// A dry run reports what it would do and does nothing.
 async fn a_dry_run_writes_nothing(site: Site) {
     let stage = Stage::unattended(site, "dry", Manner::Replaces).await;
     let nodes = stage.healthy(3).await;

@@ -1,4 +1,4 @@
-//! Nodes that somebody wants to be left alone.
+//! Nodes whose repair is vetoed.
 
 use std::time::Duration;
 
@@ -32,14 +32,14 @@ async fn an_annotation_keeps_a_node(site: Site) {
             stage.is_gone(&nodes[4]).await;
         })
         .await;
-    // Taken off, it is over at once.
+    // The veto ends as soon as the annotation is removed.
     for (node, (key, _)) in nodes.iter().zip(ever) {
         stage.annotate(node, json!({key: Value::Null})).await;
         stage.is_gone(node).await;
     }
 }
 
-/// On the NodeClaim it keeps one node, on the NodePool all nodes of the pool.
+/// On a NodeClaim it protects one node, on a NodePool all nodes of the pool.
 async fn an_annotation_of_the_owner_keeps_nodes(site: Site) {
     let stage = Stage::new(site, "owners").await;
     let mut kept = stage.launch("kept");
@@ -48,7 +48,7 @@ async fn an_annotation_of_the_owner_keeps_nodes(site: Site) {
     let kept = stage.make(kept).await;
     let mut free = stage.launch("free");
     free.of_pool = false;
-    // Three sick nodes in one zone would be the zone's trouble.
+    // Three sick nodes in one zone would count as an outage of the zone.
     free.zone = "zone-b".to_owned();
     let free = stage.make(free).await;
     let nodes = stage.healthy(2).await;
@@ -66,7 +66,7 @@ async fn an_annotation_of_the_owner_keeps_nodes(site: Site) {
             stage.is_gone(&free).await;
         })
         .await;
-    // The pool is free again; the NodeClaim is not.
+    // The pool is no longer vetoed. The NodeClaim is.
     stage
         .stays(&all[..1], async {
             stage.pools.patch(&stage.pool, &PatchParams::default(), &on_pool(Value::Null)).await.unwrap();

@@ -1,44 +1,44 @@
-//! A Job's spec and what happens to it and its pods, drawn from a seed.
+//! A Job's spec and the events of its life, drawn from a seed.
 
 use serde_json::{Value, json};
 
 use crate::stage::{blocked_template, template_on_a_node};
 
-/// An event in the life of a Job or of the n-th of its pods.
+/// An event in the life of a Job or of its n-th pod.
 #[derive(Clone, Debug)]
 pub(super) enum Happening {
     Succeeds(usize),
     Fails(usize, i32),
     IsReady(usize),
-    /// Its container failed so often and was restarted in place.
+    /// Its container failed this many times and was restarted in place.
     Restarts(usize, i32),
-    /// The pod fails, and says that it was disrupted.
+    /// The pod fails with the condition DisruptionTarget.
     IsDisrupted(usize),
     IsDeleted(usize),
-    /// Its node falls silent, and it is evicted: it is told to end, and nobody hears that.
+    /// Its node becomes silent and the pod is evicted: its deletion is requested, and no kubelet acts on it.
     LosesItsNode(usize),
-    /// The n-th of the pods that are terminating ends.
+    /// The n-th terminating pod ends.
     Ends(usize, i32),
-    /// The node of the n-th of the pods that are terminating is removed: the pod is declared failed and deleted for good.
+    /// The node of the n-th terminating pod is removed: the pod is marked Failed and deleted for good.
     IsCollected(usize),
-    /// All that is terminating goes away without a word.
+    /// All terminating pods disappear without a final status.
     Vanish,
     Suspend,
     Resume,
     Parallelism(i32),
     Resize(i32),
     BackoffLimit(i32),
-    /// The Job's time is over.
+    /// The active deadline of the Job passes.
     Deadline,
     Policy(&'static str),
 }
 
-/// The finalizer or grace that keeps a deleted pod.
+/// What keeps a deleted pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Held {
-    /// A finalizer of somebody else's.
+    /// A finalizer of another controller.
     ByFinalizer,
-    /// Its kubelet, which is played by the test: a deletion is a request, and has its grace.
+    /// Its kubelet, played by the test: a deletion is a request with a grace period.
     ByKubelet,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct History {
     pub(super) happenings: Vec<Happening>,
 }
 
-/// A small generator of numbers, the same from the same seed everywhere.
+/// A small random number generator, reproducible from its seed on every platform.
 struct Dice(u64);
 
 impl Dice {
@@ -80,7 +80,6 @@ impl Dice {
 }
 
 impl History {
-    /// The history of this number.
     pub(super) fn draw(seed: u64) -> Self {
         let mut dice = Dice(seed);
         let held = if dice.happens(1, 2) { Held::ByKubelet } else { Held::ByFinalizer };
@@ -149,7 +148,6 @@ fn failure_policy(spec: &Value, dice: &mut Dice) -> Value {
     ]})
 }
 
-/// The events that may happen to Jobs of one kind.
 struct Kinds {
     resizes: bool,
     any_policy: bool,

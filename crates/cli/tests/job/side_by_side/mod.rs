@@ -1,7 +1,7 @@
-//! The same history of a Job, once under the built-in controller and once under ours: after everything that happens they
-//! must come to look alike.
+//! Plays the same history of a Job under the built-in controller and under Salvor. After every event both must reach
+//! the same state.
 //!
-//! `SALVOR_TEST_HISTORIES` plays more histories, `SALVOR_TEST_SEED` others. What differs on purpose is named in
+//! `SALVOR_TEST_HISTORIES` plays more histories, `SALVOR_TEST_SEED` others. Intended differences are listed in
 //! [`OnPurpose`] and explained in `docs/jobs.md`.
 
 use std::{env, panic::AssertUnwindSafe, time::Duration};
@@ -27,19 +27,19 @@ use crate::stage::{Stage, index};
 mod history;
 mod seen;
 
-/// Histories under way at once: most of them wait, the built-in controller for a second each time.
+/// Histories in parallel: most of them wait, for the built-in controller one second each time.
 const AT_ONCE: usize = 64;
-/// Histories that differed are played again, with less going on beside them: a difference that is one stays.
+/// Histories that differed are played again with less parallelism. A real difference remains.
 const AT_ONCE_AGAIN: usize = 4;
-/// The number of looks in a row both must look alike and stay as they are: looks and not time, because a test that stood still
-/// has seen nothing. The built-in controller puts off its answer to a pod by a second; what it owes is seen in most cases,
-/// and then it is waited for however long it takes.
+/// The number of consecutive reads for which both must be equal and unchanged. Reads and not time, because a test that
+/// stalled has read nothing. The built-in controller delays its reaction to a pod by a second. Its pending work is
+/// visible in most cases, and then the test waits for it without a limit.
 const STEADY: u32 = 14;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A history has this long to agree at first. If it does not, it is played again with more time.
+/// A history must agree within this time at first. Otherwise it is played again with more time.
 const FIRST_PATIENCE: Duration = Duration::from_secs(25);
 
-/// Where all histories are played, and what everybody sees of them.
+/// Where all histories are played, and the shared watches.
 struct Theatre {
     stage: Stage<'static>,
     jobs: Mirror<Job>,
@@ -64,7 +64,7 @@ impl Theatre {
     }
 }
 
-/// The states of two Jobs after something happened.
+/// The states of two Jobs after an event.
 enum Agreement {
     Alike(Seen),
     Differ(OnPurpose),
@@ -87,7 +87,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Waits until both Jobs are at rest and look alike for a while, or differ as they may.
+    /// Waits until both Jobs are at rest and equal for a while, or differ as intended.
     async fn agree(&self, after: &str) -> Result<Agreement, String> {
         let mut last = None;
         let mut steady = 0;
@@ -125,13 +125,13 @@ impl<'a> Play<'a> {
         let pods = self.theatre.pods_of(name);
         let nth = |nth: &usize, terminating: bool| {
             let mut open: Vec<&Pod> = open(&pods, terminating).collect();
-            // Pods of the same kind at the same place are the same to both.
+            // Pods of the same kind at the same position are equivalent for both.
             open.sort_by_key(|p| {
                 (index(p), is_ready(p), p.metadata.creation_timestamp.as_ref().map(|t| t.0))
             });
             (!open.is_empty()).then(|| open[nth % open.len()].clone())
         };
-        // Without a time it would be an old one, which the disruption controller takes back.
+        // Without a time the condition would look old, and the disruption controller would remove it.
         let since = k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let disrupted = |reason: &str| json!({"type": "DisruptionTarget", "status": "True", "reason": reason, "lastTransitionTime": since});
         match what {
@@ -199,12 +199,12 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// The finalizer of a Terminating pod is removed.
+    /// Removes what keeps a Terminating pod.
     async fn take_away(&self, pod: &Pod) {
         match self.history.held {
             Held::ByFinalizer => self.theatre.stage.unblock(pod).await,
             Held::ByKubelet => {
-                // Whoever is gone need not go.
+                // The pod may already be gone.
                 let at_once = DeleteParams::default().grace_period(0);
                 let _ = self.theatre.stage.pods.delete(&pod.name_any(), &at_once).await;
             }
@@ -261,7 +261,7 @@ async fn every_history_ends_as_under_the_built_in_controller() {
     let count = number("SALVOR_TEST_HISTORIES", 200);
     let play = async |seed: u64, round: &str, patience: Patience| {
         let play = Play::new(&theatre, seed, round, patience);
-        // A write to a pod that was seen too late may be refused: that is no answer either.
+        // A write to a pod that was read too late may be refused. This says nothing about the controllers either.
         let played = AssertUnwindSafe(play.run()).catch_unwind().await;
         (seed, played.unwrap_or_else(|_| Err(format!("seed {seed}: the test itself failed, see above"))))
     };

@@ -1,4 +1,4 @@
-//! The state of a Job that users see, when it is at rest, and where the two controllers differ on purpose.
+//! The user-visible state of a Job, whether it is at rest, and the intended differences between the controllers.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::stage::{condition, counts, index, is_over};
 
-/// All of a Job that its users see.
+/// Everything about a Job that users can see.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Seen {
     counts: String,
@@ -56,7 +56,7 @@ impl Seen {
         }
     }
 
-    /// True if both are done with what happened, and show the same.
+    /// Whether both have finished reacting and are equal.
     pub(super) fn agrees_with(&self, other: &Self) -> bool {
         self.at_rest && self == other
     }
@@ -66,12 +66,12 @@ impl Seen {
     }
 }
 
-/// Pods that have not ended, and are or are not being deleted.
+/// Pods that have not ended and are (or are not) being deleted.
 pub(super) fn open(pods: &[Pod], terminating: bool) -> impl Iterator<Item = &Pod> {
     pods.iter().filter(move |p| !is_over(p) && p.metadata.deletion_timestamp.is_some() == terminating)
 }
 
-/// Conditions that hold, with reason and message. A message about a pod names the pod, and so differs.
+/// Conditions that are True, with reason and message. A message about a pod contains the pod's name, so it may differ.
 fn conditions(job: &Job) -> Vec<String> {
     let all = job.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     let held = all.into_iter().filter(|c| c.status == "True").map(|c| {
@@ -88,7 +88,7 @@ fn is_finished(job: &Job) -> bool {
     condition(job, "Complete").or_else(|| condition(job, "Failed")).is_some()
 }
 
-/// True if no controller owes the Job anything that can be seen from outside.
+/// Whether no controller has visible work left for the Job.
 fn is_at_rest(job: &Job, pods: &[Pod]) -> bool {
     let status = job.status.clone().unwrap_or_default();
     let spec = job.spec.clone().unwrap_or_default();
@@ -96,7 +96,7 @@ fn is_at_rest(job: &Job, pods: &[Pod]) -> bool {
     let listed = |list: Option<Vec<String>>| list.unwrap_or_default().len();
     let number = |n: usize| i32::try_from(n).unwrap();
     let tracked = |pod: &Pod| pod.finalizers().iter().any(|f| f.ends_with("tracking"));
-    // The last failed pod of an index that has a limit of its own stays until it is replaced.
+    // The last failed pod of an index with its own limit stays until it is replaced.
     let lingers = spec.backoff_limit_per_index.is_some();
     let owed = pods.iter().any(|pod| is_over(pod) && tracked(pod)) && !lingers;
     let terminating = open(pods, true).count();
@@ -112,16 +112,17 @@ fn is_at_rest(job: &Job, pods: &[Pod]) -> bool {
         }
 }
 
-/// The built-in controller does since 1.36; ours always does.
+/// The built-in controller does this since 1.36. Salvor always does.
 fn suspending_clears_the_start() -> bool {
     let minor = salvor_testkit::kubernetes_minor();
     minor.split('.').nth(1).and_then(|minor| minor.parse().ok()).is_none_or(|minor: u32| minor >= 36)
 }
 
-/// A difference that is kept on purpose. `docs/jobs.md` has the reasons.
+/// An intended difference. `docs/jobs.md` has the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnPurpose {
-    /// The built-in controller's last write of a suspended Job is refused for ever, as it has no start time; ours ends.
+    /// The server refuses the built-in controller's last write of a suspended Job forever, because the start time is
+    /// missing. Salvor's Job ends.
     EndsWhileSuspended,
 }
 
