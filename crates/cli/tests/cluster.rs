@@ -1,6 +1,6 @@
-//! `salvor cluster` as a person has it: a process, a kubeconfig, kubectl, and a second terminal.
+//! `salvor cluster` as a person uses it: a process, a kubeconfig, kubectl, and a second terminal.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 #[path = "cluster/real_programs.rs"]
@@ -14,7 +14,6 @@ use salvor_testkit::{Kubectl, Program, wait};
 
 const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 
-/// A running `salvor cluster`.
 struct Local {
     program: Program,
     folder: tempfile::TempDir,
@@ -45,7 +44,7 @@ impl Local {
         self.kubectl().run(&words).await.unwrap()
     }
 
-    /// A secret that belongs to a ConfigMap, and a namespace with something in it.
+    /// A Secret owned by a ConfigMap, and a namespace with an object.
     async fn family(&self) {
         self.kubectl_says("create configmap owner").await;
         let uid = self.kubectl_says("get configmap owner -o jsonpath={.metadata.uid}").await;
@@ -64,7 +63,7 @@ impl Local {
         path.display().to_string()
     }
 
-    /// Waits until it has said this; polled, because output is no watch.
+    /// Waits for an output. It polls, because output cannot be watched.
     async fn says(&self, text: &str) {
         let until = wait::patience().until(async {
             while !self.program.output().contains(text) {
@@ -279,14 +278,14 @@ async fn a_signal_ends_it_while_it_still_starts() {
     assert!(!kubeconfig.exists());
 }
 
-/// True if a process has a handler for SIGTERM by now: before, the signal would just kill it.
+/// Whether a process already has a handler for SIGTERM. Before that, the signal would kill it.
 fn catches_sigterm(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
     u64::from_str_radix(caught.trim(), 16).unwrap() & (1 << 14) != 0
 }
 
-/// The whole product on it: a pod stuck on a lost node is recovered by `salvor run`.
+/// The whole product: `salvor run` recovers a pod that is stuck on a lost node.
 #[tokio::test]
 async fn salvor_run_recovers_a_zombie_on_it() {
     let local = Local::start(&["--nodes=3", "--node-grace-period=2s"]).await;

@@ -32,7 +32,7 @@ fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// The one line on standard error of a command that failed.
+/// The one line that a failed command prints to standard error.
 fn complaint(output: &Output, code: i32) -> String {
     let text = String::from_utf8(output.stderr.clone()).unwrap();
     assert_eq!(output.status.code(), Some(code), "{text}");
@@ -68,7 +68,7 @@ fn the_version_is_the_crates() {
     }
 }
 
-/// An environment variable must not be able to end or hold a release.
+/// No environment variable may end or block a release build.
 #[test]
 fn the_hook_that_ends_the_process_is_in_debug_builds_only() {
     let program = std::fs::read(env!("CARGO_BIN_EXE_salvor")).unwrap();
@@ -222,7 +222,7 @@ fn without_a_cluster_all_places_are_named() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_with_file_and_context() {
-    // A port that no kernel hands out by itself: nobody answers there.
+    // Port 1 is never assigned by the kernel, so no server answers there.
     let server = "https://127.0.0.1:1/";
     let (_folder, path) = folder_with("kubeconfig", &kubeconfig(server));
     for arguments in [&["run", "--kubeconfig", &path][..], &["explain", "pod", "a/b", "--kubeconfig", &path]]
@@ -279,7 +279,7 @@ fn every_shell_gets_completions() {
     }
 }
 
-/// Answers the first question of a client, its version, and is out of order for all else.
+/// Answers the first request of a client, its version, and fails all others.
 fn broken_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -297,7 +297,7 @@ fn broken_server() -> String {
                     ("503 Service Unavailable", "{}")
                 };
                 let length = body.len();
-                // The client may be gone already.
+                // The client may already be gone.
                 let _ = write!(
                     stream,
                     "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"

@@ -83,7 +83,7 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     assert!(!told.contains("gpu-3"), "{told}");
 }
 
-/// Times of the story, in the order in which things must happen.
+/// The times of the story must be in the expected order.
 #[test]
 fn a_node_is_replaced_only_after_its_toleration_and_only_if_it_stays_sick() {
     let story = |heal: &str| {
@@ -206,7 +206,7 @@ fn a_port_that_was_asked_for_and_is_taken_is_an_error() {
     assert!(complained.contains(&format!("cannot show the page on {address} (--page)")), "{complained}");
 }
 
-/// Waits until the program says where its page is.
+/// Waits until the program prints the address of its page.
 async fn page_of(program: &Program) -> String {
     loop {
         let said = program.output();
@@ -226,7 +226,7 @@ struct Live {
 }
 
 impl Live {
-    /// A demo on which nothing happens by itself.
+    /// A demo in which nothing happens by itself.
     async fn start() -> Self {
         Self::playing("title: Quiet\nzones: 2\nnodesPerZone: 2\nwork: {training: 4, batch: 0}\nsteps: []\npatience: 0s\n")
             .await
@@ -263,14 +263,14 @@ async fn a_click_kills_a_node_and_its_work_is_seen_to_come_back() {
     browser.click(busy).await;
     browser.click("[data-fault='crash']").await;
     browser.until("the node is silent", "document.querySelector('.node.unreachable') !== null").await;
-    // These two pass by: on a machine that is busy elsewhere, what they lead to may be there already.
+    // These two states are temporary: on a busy machine, their result may already be there.
     browser
         .until("its pod is stuck", "document.querySelector('.pod.stuck, #happened .stuck') !== null")
         .await;
     browser
         .until("Salvor says why it waits", "document.querySelector('.cases .Wait, #happened .did') !== null")
         .await;
-    // The front says the same as `salvor why --all`: who waits, and for which node.
+    // The front page shows the same as `salvor why --all`: which workload waits, and for which node.
     let front = "[...document.querySelectorAll('#missing li')].some(li => \
         li.innerText.includes('Job default/training misses') && /Node node-\\w+/.test(li.innerText)) \
         || document.querySelector('#happened .workBack') !== null";
@@ -300,10 +300,10 @@ async fn an_app_wrapper_that_loses_a_node_is_seen_to_be_reset_as_a_whole() {
     browser.click(busy).await;
     browser.click("[data-fault='crash']").await;
     browser.until("it is unhealthy", "document.querySelector('#happened .unhealthy') !== null").await;
-    // The phases pass by: on a machine that is busy elsewhere, the last of them may be there already.
+    // The phases are temporary: on a busy machine, the last of them may already be reached.
     let over = "document.querySelector('#happened .resetOver') !== null";
     browser.until("it is reset", &format!("{} || {over}", phase("Resetting"))).await;
-    // A pod that no other recovery ends is not said to be left alone meanwhile.
+    // The page must not claim that a pod is ignored only because no other recovery ends it.
     let alone =
         "[...document.querySelectorAll('.cases .None b')].some(b => b.textContent.includes('simulation'))";
     let said = browser.value(&format!("!({alone}) || !({})", phase("Resetting"))).await;
@@ -327,7 +327,7 @@ async fn a_node_whose_accelerator_fails_is_seen_to_wait_and_to_be_replaced() {
     browser.look(Looks { dark: false, width: 1440, height: 1000 }).await;
     browser.open(&live.page).await;
     browser.until("the nodes are shown", "document.querySelector('[title=\"gpu-2\"]') !== null").await;
-    // States pass by: on a machine that is busy elsewhere, what they lead to may be there already.
+    // States are temporary: on a busy machine, their result may already be there.
     let over = "document.querySelector('#happened .replaced') !== null";
     let counts = "/^sick, repair in \\d+ s$/.test(document.querySelector('[title=\"gpu-1\"].sick .note')?.textContent) \
         && /Tolerated: \\d+ s left, until /.test(document.querySelector('#repairs .Waiting')?.innerText)";

@@ -1,4 +1,4 @@
-//! A real API server takes what `salvor manifests` prints, and what the Helm chart gives.
+//! A real API server accepts the output of `salvor manifests` and of the Helm chart.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -40,7 +40,7 @@ fn manifests(config: &Path) -> Vec<u8> {
 #[tokio::test]
 async fn every_object_is_valid_and_the_pods_pass_the_restricted_standard() {
     let plane = ControlPlane::builder().start().await.unwrap();
-    // No namespace but those in the objects.
+    // Only the namespaces in the objects count.
     let kubectl = plane.kubectl().in_namespace("");
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -53,7 +53,7 @@ async fn every_object_is_valid_and_the_pods_pass_the_restricted_standard() {
     let first = kubectl.run(&apply).await.unwrap();
     assert_eq!(first.lines().count(), 12, "{first}");
     assert!(first.lines().all(|line| line.ends_with(" created")), "{first}");
-    // Defaults of the server are not taken for a change. (kubectl always replaces the selector of a budget.)
+    // The server's defaults are not mistaken for changes. (kubectl always replaces the selector of a budget.)
     let second = kubectl.run(&apply).await.unwrap();
     let same = |line: &str| line.ends_with(" unchanged") || line.starts_with("poddisruptionbudget");
     assert!(second.lines().all(same), "{second}");

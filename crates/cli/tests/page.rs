@@ -1,6 +1,6 @@
-//! The page of `salvor run`: there if it is asked for, for this machine only, and nothing but a page.
+//! The page of `salvor run`: served only if requested, only to this machine, and read-only.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{SocketAddr, TcpListener};
@@ -31,7 +31,7 @@ async fn node(nodes: &Api<Node>, name: &str) {
     nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(ready)).await.unwrap();
 }
 
-/// The code of the answer to a request.
+/// The status code of the response.
 async fn code(address: SocketAddr, line: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("{line} HTTP/1.1\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
@@ -62,7 +62,7 @@ impl Changes {
         }
     }
 
-    /// Waits until a node is told in this state.
+    /// Waits until a node is shown in this state.
     async fn shows(&mut self, name: &str, state: &str) {
         let told = wait::patience().until(async {
             loop {

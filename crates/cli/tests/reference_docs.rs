@@ -1,4 +1,4 @@
-//! The generated pages in `docs/reference`, and the generated files of the chart, say what the binary says.
+//! The generated pages in `docs/reference` and the generated files of the chart match the binary.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Everything below a folder, with its path in it.
+/// All files below a folder, with their relative paths.
 fn files(folder: &Path, below: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder.join(below)).unwrap() {
@@ -34,7 +34,7 @@ fn the_generated_files_of_the_chart_are_current() {
         let should_be = fs::read_to_string(chart.path().join(&file)).unwrap();
         assert!(is == should_be, "charts/salvor/{file} is out of date: {how}");
     }
-    // Besides them there are only the alert rules and the dashboard, which another test holds equal to those in deploy/.
+    // The only other files are the alert rules and the dashboard. Another test compares them with those in deploy/.
     let generated = files(chart.path(), "files");
     let mut others = files(&kept, "files");
     others.retain(|file| !generated.contains(file));

@@ -1,4 +1,4 @@
-//! The webhook server beside a real API server, which calls it. No recovery is involved: the handlers are this file's.
+//! The webhook server with a real API server that calls it. No recovery is involved: the handlers are in this file.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -22,7 +22,6 @@ use salvor_operator::webhooks::{
 use salvor_testkit::{ControlPlane, wait};
 use serde_json::json;
 
-/// An address that is free now.
 fn free() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -51,13 +50,13 @@ fn webhook(kind: WebhookKind, name: &'static str, path: &'static str) -> Webhook
     }
 }
 
-/// Writes down who created it.
+/// Records the creator.
 async fn sign(request: AdmissionRequest) -> Answer {
     let data = json!({ "by": request.user_info.username, "operation": request.operation });
     Answer::patched(vec![Change::Add { path: "/data".to_owned(), value: data }])
 }
 
-/// Refuses what is called `bad`.
+/// Refuses objects named `bad`.
 async fn refuse_bad(request: AdmissionRequest) -> Answer {
     match request.name.as_str() {
         "bad" => Answer::denied(422, "the name is bad: use another one"),
@@ -81,7 +80,7 @@ async fn ready(server: &WebhookServer) {
     assert!(ready.await.is_some(), "{:?}", server.problem());
 }
 
-/// Whom the API server trusts for the first webhook.
+/// The CA that the API server trusts for the first webhook.
 fn bundle(configuration: &MutatingWebhookConfiguration) -> Option<ByteString> {
     configuration.webhooks.as_ref()?.first()?.client_config.ca_bundle.clone()
 }
@@ -97,7 +96,7 @@ async fn create(maps: &Api<ConfigMap>, name: &str) -> kube::Result<ConfigMap> {
     maps.create(&PostParams::default(), &named(name)).await
 }
 
-/// The API server learns of configurations by watch: so this tries until they are in effect.
+/// The API server notices configurations by watch, so this retries until they are in effect.
 async fn signed(maps: &Api<ConfigMap>, name: &str) -> BTreeMap<String, String> {
     let mut last = String::new();
     let trying = wait::patience().until(async {
@@ -147,7 +146,7 @@ async fn a_real_api_server_calls_and_trusts_us() {
         "admission webhook \"refuse.example.com\" denied the request: the name is bad: use another one"
     );
 
-    // Somebody takes the authority away, and the API server does not trust us any more, until it is back.
+    // The CA bundle is removed, and the API server no longer trusts the webhook until it is restored.
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let good = bundle(&mutating.get("salvor").await.unwrap());
     let another = ByteString(Issued::new().authority.into_bytes());
@@ -157,16 +156,16 @@ async fn a_real_api_server_calls_and_trusts_us() {
     wait::for_object(&mutating, "salvor", "the authority is back", |found| bundle(found) == good).await;
     signed(&maps, "second").await;
 
-    // Somebody deletes the other one.
+    // The other configuration is deleted.
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     validating.delete("salvor", &DeleteParams::default()).await.unwrap();
     wait::for_object(&validating, "salvor", "it is made again", |_| true).await;
 
-    // While nobody listens nothing is let through: that is failurePolicy Fail.
+    // While no server listens, nothing is admitted: that is failurePolicy Fail.
     server.stop().await;
     let refused = create(&maps, "third").await.unwrap_err().to_string();
     assert!(refused.contains("failed calling webhook"), "{refused}");
-    // Another process takes over with the same authority.
+    // Another process takes over with the same CA.
     let again = start().await.unwrap();
     ready(&again).await;
     signed(&maps, "third").await;
@@ -176,7 +175,7 @@ async fn a_real_api_server_calls_and_trusts_us() {
     assert_eq!(keys, ["current.crt", "current.key", "path.token", "stamp.key"]);
 }
 
-/// An authority of the administrator's, and a certificate that it has signed.
+/// An administrator's CA and a certificate that it signed.
 struct Issued {
     authority: String,
     certificate: String,
@@ -240,7 +239,7 @@ async fn without_rights_to_secrets_and_with_given_certificates_it_works_too() {
     signed(&maps, "third").await;
 }
 
-/// As a pod of an installation: with rights to the objects that the manifests bring, and no others.
+/// As a pod of an installation: with rights to the objects of the manifests, and no others.
 #[tokio::test]
 async fn in_a_cluster_the_bundle_is_filled_in_with_rights_to_three_objects() {
     let plane = ControlPlane::builder().start().await.unwrap();
@@ -248,7 +247,7 @@ async fn in_a_cluster_the_bundle_is_filled_in_with_rights_to_three_objects() {
     let client = admin.client("webhooks-test");
     let mut installed = configuration(free(), "");
     installed.webhooks.url = None;
-    // About things that do not exist: nobody can call a Service here.
+    // For a kind that does not exist, because no Service can be called here.
     let rule = Rule {
         group: "example.com",
         versions: &["v1"],

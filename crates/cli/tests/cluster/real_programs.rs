@@ -6,7 +6,7 @@ use salvor_testkit::{Part, Program, Site, program_of, wait};
 
 use super::Local;
 
-/// Which Kubernetes the embedded server is like, in every detail.
+/// The Kubernetes version that the embedded server imitates in every detail.
 const EMBEDDED_MINOR: &str = "1.37";
 
 const WORKLOADS: &str = r#"
@@ -91,10 +91,10 @@ spec:
         spec: {restartPolicy: Never, containers: [{name: main, image: yearly}]}
 "#;
 
-/// A run that was missed is made up for at once: nobody waits for the next minute.
+/// A missed run is caught up immediately, so the test need not wait for the next minute.
 const LAST_RUN: &str = r#"{"status":{"lastScheduleTime":"2019-06-01T00:00:00Z"}}"#;
 
-/// Log lines of a program that asks for a missing kind, or cannot read the answer.
+/// Log lines of a program that requests a missing kind or cannot parse the answer.
 const COMPLAINTS: [&str; 5] = [
     "Failed to watch",
     "could not find the requested resource",
@@ -109,7 +109,6 @@ fn start(part: Part, local: &Local, more: &[&str]) -> Program {
     Program::start(&program_of(part).unwrap(), common.iter().chain(more), &[])
 }
 
-/// The number of Running pods of each app.
 async fn running(local: &Local) -> Vec<(String, usize)> {
     let each = "-o=jsonpath={range .items[*]}{.metadata.labels.app}={.status.phase};{end}";
     let said = local.kubectl().run(&["get", "pods", each]).await.unwrap();
@@ -161,7 +160,7 @@ async fn the_real_controller_manager_and_scheduler_bring_workloads_to_running() 
     let columns = ["NAME", "SCHEDULE", "TIMEZONE", "SUSPEND", "ACTIVE", "LAST", "SCHEDULE", "AGE"];
     assert!(shown.split_whitespace().take(columns.len()).eq(columns), "{shown}");
 
-    // Objects of the Deployment are deleted with it, by any garbage collector.
+    // Any garbage collector deletes the objects of the Deployment with it.
     local.kubectl_says("delete deployment front --cascade=foreground --timeout=120s").await;
     let left = local.kubectl_says("get replicasets,pods -l app=front -o name").await;
     assert_eq!(left, "");

@@ -1,4 +1,4 @@
-//! `salvor config import-appwrapper`: the file of CodeFlare's controller becomes ours, and what does not is told.
+//! `salvor config import-appwrapper`: converts the file of CodeFlare's controller, and reports what it cannot convert.
 
 use super::*;
 

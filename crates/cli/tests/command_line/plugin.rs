@@ -1,4 +1,4 @@
-//! The binary as a plugin of kubectl, and the manifest by which krew installs it.
+//! The binary as a kubectl plugin, and its krew manifest.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{run, stdout};
 
-/// A folder on the PATH with kubectl, the plugin, and what completes it.
+/// A folder on the PATH with kubectl, the plugin and its completion script.
 fn installed() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let kubectl = program_of(Part::ApiServer).unwrap().with_file_name("kubectl");
@@ -66,7 +66,7 @@ fn kubectl_completes_the_arguments_of_the_plugin() {
     }
 }
 
-/// What krew refuses would be noticed only by whoever releases.
+/// Otherwise errors in the manifest would only show up during a release.
 #[test]
 fn the_krew_manifest_is_one_of_this_version() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

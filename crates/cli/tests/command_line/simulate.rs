@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{complaint, folder_with, run, salvor, stdout};
 
-/// One machine loses power; nothing else happens.
+/// One machine loses power. Nothing else happens.
 const SMALL: &str = "\
 apiVersion: salvor.dev/v1alpha1
 kind: Scenario
@@ -114,7 +114,7 @@ fn policies_are_played_on_the_same_failures_and_one_is_recommended() {
     let open: Vec<_> =
         report["policies"].as_array().unwrap().iter().map(|it| it["notRecovered"] == 0).collect();
     assert_eq!(open, [true, false], "{report}");
-    // A seed of any policy can be watched.
+    // A seed of any policy can be replayed.
     let replays: Vec<_> =
         report["policies"].as_array().unwrap().iter().map(|it| it["replay"].as_str().unwrap()).collect();
     assert_eq!(replays, [format!("--config {}", one.display()), format!("--config {}", two.display())]);
@@ -123,7 +123,7 @@ fn policies_are_played_on_the_same_failures_and_one_is_recommended() {
         told.contains("salvor demo --replay SCENARIO --seed 1 --set brake.maxUnreachablePercent="),
         "{told}"
     );
-    // A configuration against itself is the same twice.
+    // A configuration compared with itself gives the same result twice.
     let twice =
         json(&["simulate", &path, "--compare", one.to_str().unwrap(), one.to_str().unwrap(), "-o", "json"]);
     let [first, second] = &twice["policies"].as_array().unwrap()[..] else { panic!("{twice}") };
@@ -131,7 +131,7 @@ fn policies_are_played_on_the_same_failures_and_one_is_recommended() {
     assert_eq!(second["policy"], format!("{} (2)", one.display()));
 }
 
-/// What the Job needs goes with it: lists, a configuration file, and the files of a comparison.
+/// The Job includes all files it needs: lists, a configuration file, and the files of a comparison.
 #[test]
 fn the_files_of_a_scenario_go_with_its_job() {
     let text = SMALL.replace("failures: [{kind: crash, at: 1m, pick: 1}]", "failures: [{csv: lists/a.csv}]");
@@ -241,7 +241,7 @@ fn wrong_settings_are_refused_before_anything_is_played() {
     }
 }
 
-/// The arguments are those that the pods of the Job have.
+/// The arguments are those of the Job's pods.
 #[test]
 fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
     let (folder, path) = folder_with("s.yaml", SMALL);
@@ -280,12 +280,12 @@ fn parts_that_are_played_elsewhere_are_joined_to_the_same_report() {
     let output = run(&["simulate", "merge", results]);
     let said = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(said.contains("1 seed is missing, and the report is without: 1"), "{said}");
-    // The log of a pod that failed, and of the one that took its place; the other part twice.
+    // The log of a failed pod and of its replacement, and the other part twice.
     let log = [b"salvor: killed\n".as_slice(), &first].concat();
     fs::write(of_part("0.json"), log).unwrap();
     fs::write(of_part("again.json"), &second).unwrap();
     assert_eq!(stdout(&run(&["simulate", "merge", results, "-o", "json"])), whole);
-    // Another scenario of the same title, and a report that was cut short.
+    // Another scenario with the same title, and a truncated report.
     fs::write(&path, SMALL.replace("gracePeriod: 5s", "gracePeriod: 6s")).unwrap();
     fs::write(of_part("again.json"), stdout(&run(&["simulate", &path, "--seeds", "1..3", "-o", "json"])))
         .unwrap();
@@ -325,7 +325,7 @@ fn a_live_cluster_is_read_and_its_scenario_is_saved_and_played() {
     let from = ["simulate", "--from-cluster", "--kubeconfig", kubeconfig];
     let with = |more: &[&'static str]| [&from[..], more].concat();
     let deadline = Instant::now() + Duration::from_secs(60);
-    // The file is there before the nodes are.
+    // The file exists before the nodes do.
     while !fs::read_to_string(saved).unwrap_or_default().contains("nodes: 4") {
         assert!(Instant::now() < deadline, "the cluster does not come up");
         thread::sleep(Duration::from_millis(100));
@@ -353,7 +353,6 @@ fn the_schema_is_json_and_knows_the_format() {
     assert!(schema["$defs"]["failure"]["properties"]["mtbf"].is_object());
 }
 
-/// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 #[test]
@@ -369,7 +368,7 @@ fn the_scenarios_of_the_docs_are_good() {
     }
 }
 
-/// The page has a table below each command; `make choosing` writes them.
+/// The page has a table below each command. `make choosing` writes them.
 #[test]
 fn the_commands_of_the_page_about_choosing_can_be_run() {
     let page = fs::read_to_string(format!("{ROOT}/docs/choosing.md")).unwrap();
@@ -403,7 +402,7 @@ fn a_sweep_may_set_what_the_owner_of_a_workload_chooses() {
     let policies = report["policies"].as_array().unwrap();
     let names: Vec<_> = policies.iter().map(|it| it["policy"].as_str().unwrap()).collect();
     assert_eq!(names, ["workloads.train.consent=none", "workloads.train.consent=terminate"]);
-    // Without consent nobody ends a pod on a machine that is off.
+    // Without consent nothing ends a pod on a machine that is off.
     assert_eq!(policies[0]["notRecovered"], policies[0]["lost"]);
     assert_eq!(policies[1]["notRecovered"], 0);
     let wrong = complaint(&run(&["simulate", &path, "--sweep", "workloads.web.consent=none"]), 2);

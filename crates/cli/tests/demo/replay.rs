@@ -1,4 +1,4 @@
-//! `salvor demo --replay`: the history of a seed, at any time of it.
+//! `salvor demo --replay`: the history of a seed, at any point in time.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Live, demo, file, page_of, texts};
 
-/// One of four nodes is cut off for a while. Which, the seed says.
+/// One of four nodes is partitioned for a while. The seed decides which.
 const LOST_NODE: &str = "\
 title: One of four
 pools: [{name: cpu, nodes: 4}]
@@ -23,12 +23,10 @@ end: 10m
 ";
 
 impl Live {
-    /// A replay of a seed.
     async fn replaying(seed: &str) -> Self {
         Self::replaying_with(seed, &[]).await
     }
 
-    /// A replay of a seed with another policy.
     async fn replaying_with(seed: &str, more: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let scenario = folder.path().join("scenario.yaml");
@@ -47,7 +45,7 @@ impl Live {
         Self { program, folder, page }
     }
 
-    /// The answer of the page to a request: its code and its text.
+    /// Sends a request to the page. Returns the status code and the body.
     fn ask(&self, path: &str) -> (u16, String) {
         let address = self.page.trim_start_matches("http://").trim_end_matches('/');
         let mut stream = TcpStream::connect(address).unwrap();
@@ -119,7 +117,7 @@ async fn a_replay_is_the_history_that_simulate_reports() {
         let nodes = page["nodes"].as_array().unwrap().iter();
         nodes.filter(|node| node["state"] != "ready").map(|node| node["name"].clone()).collect::<Vec<_>>()
     };
-    // The node fails at one minute, and is marked when the report says.
+    // The node fails after one minute, and is marked at the time in the report.
     let detected = 60_000 + phases["detect"].as_i64().unwrap();
     for (time, expected) in [
         (0, vec![]),
@@ -134,7 +132,7 @@ async fn a_replay_is_the_history_that_simulate_reports() {
         let pods = page["pods"].as_array().unwrap().iter();
         assert!(pods.filter(|pod| pod["workload"]["name"] == "train").count() >= 4, "at {time}");
     }
-    // Both are the same, byte for byte, however they were asked before.
+    // Both are byte-identical, whatever was requested before.
     for path in ["replay", "at/420000", "at/60000", "at/599999", "at/123456", "at/600000/since/5"] {
         assert_eq!(live.ask(path), again.ask(path), "{path}");
     }
@@ -155,7 +153,7 @@ async fn a_replay_is_the_history_that_simulate_reports() {
     assert_eq!(live.program.exit_code().await, Some(0), "{}", live.program.output());
 }
 
-/// A reader of a comparison opens an odd seed under any of its policies, with the arguments that the report names.
+/// A reader of a comparison replays an interesting seed under any of its policies, with the arguments from the report.
 #[tokio::test]
 async fn a_replay_plays_any_policy_of_a_comparison() {
     let plain = Live::replaying_with("3", &["--set", "workloads.train.consent=none"]).await;

@@ -1,4 +1,4 @@
-//! Annotations on a node that nobody can read, that do not fit, or that the server refuses.
+//! Annotations on a node that are invalid, do not fit, or are refused by the server.
 
 use k8s_openapi::api::{core::v1::Node, events::v1::Event};
 use kube::{Api, api::ListParams};
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// The limit of Kubernetes for all annotations of an object.
+/// The limit of Kubernetes for all annotations of an object, in bytes.
 const ROOM: usize = 256 * 1024;
 
 fn is_held(node: &Node) -> bool {
@@ -32,7 +32,7 @@ async fn is_said(stage: &Stage, node: &str, reason: &str, words: &str) {
     .await;
 }
 
-/// The eviction was stopped by a person, and then somebody's tool cut the annotation short.
+/// A person stopped the eviction, and later a tool truncated the annotation.
 async fn a_stop_is_not_forgotten_because_nobody_can_read_it(site: Site) {
     let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
@@ -49,7 +49,7 @@ async fn a_stop_is_not_forgotten_because_nobody_can_read_it(site: Site) {
         "kubectl annotate node node eviction.salvor.dev/progress-",
     )
     .await;
-    // A person's word does not make it readable either, and the command says why nothing happens.
+    // A person's request does not make it valid either, and the command reports why nothing happens.
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     let follows = salvor.spawn(["evict", "node", "--yes"]);
     let told = wait::patience().until(async {
@@ -66,7 +66,7 @@ async fn a_stop_is_not_forgotten_because_nobody_can_read_it(site: Site) {
     let node = stage.nodes().get("node").await.unwrap();
     assert_eq!((effects(&node), annotation(&node, PROGRESS)), (vec!["NoSchedule".to_owned()], Some(garbage)));
     untaint(&stage.client, "node").await;
-    // Mended: the stop counts. It is over when its trigger is gone.
+    // Repaired: the stop counts again. It ends when its trigger is gone.
     let mended = json!({
         "started": started(&stage).await, "request": "example.com/lost:NoSchedule", "stopped": started(&stage).await,
     });
@@ -75,7 +75,7 @@ async fn a_stop_is_not_forgotten_because_nobody_can_read_it(site: Site) {
     let said = salvor.explain("node", "node").await;
     assert!(said.contains("IGNORE [eviction: Stopped]"), "{said}");
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
-    // Taken off: what the taints say counts anew.
+    // Removed: the taints count again.
     annotate(&stage.nodes(), "node", json!({ PROGRESS: null })).await;
     wait::for_absence(&stage.pods(), "pod").await;
 }
@@ -84,7 +84,7 @@ fn annotation<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// A time at which an eviction may have begun: when the node was made.
+/// A time at which an eviction may have started: the creation of the node.
 async fn started(stage: &Stage) -> Value {
     json!(stage.nodes().get("node").await.unwrap().metadata.creation_timestamp)
 }
@@ -122,14 +122,14 @@ async fn each_annotation_that_cannot_be_believed_holds_its_node_and_no_other(sit
             "{node}"
         );
     }
-    // If both are removed, the problem is not reported any more.
+    // After both are removed, the problem is no longer reported.
     untaint(&stage.client, "asked").await;
     annotate(&stage.nodes(), "asked", json!({ ASKED: null })).await;
     wait::for_object(&stage.nodes(), "asked", "nothing is reported", |n| {
         condition(n, "ForceEviction") == Some(("False".into(), "NotBegun".into()))
     })
     .await;
-    // If only the annotation is removed, the taint counts.
+    // After only the annotation is removed, the taint counts.
     annotate(&stage.nodes(), "bad-value", json!({ ASKED: null })).await;
     wait::for_object(&stage.nodes(), "bad-value", "its eviction is finished", is_finished).await;
     assert_eq!(phase(&stage.pods().get("asked").await.unwrap()), "Running");
@@ -143,7 +143,7 @@ fn many_claims(how_many: usize) -> Value {
     json!({"spec": {"volumes": (0..how_many).map(volume).collect::<Vec<_>>()}})
 }
 
-/// A tenant binds pods to the node that claim what does not exist, by the thousand.
+/// A tenant binds thousands of pods with claims that do not exist to the node.
 async fn a_thousand_claims_do_not_keep_a_node_from_being_emptied(site: Site) {
     let stage = Stage::new(site).await;
     let volume = stage.volume("data", "node").await;
@@ -169,7 +169,7 @@ async fn a_thousand_claims_do_not_keep_a_node_from_being_emptied(site: Site) {
     assert_eq!(names, ["stays"]);
 }
 
-/// The annotations of others leave no room for ours.
+/// Other annotations leave no room for Salvor's.
 async fn a_start_that_the_server_refuses_is_said_on_the_node(site: Site) {
     let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;

@@ -1,4 +1,4 @@
-//! Each rule and each fault, seen from outside, with every controller but Salvor played by the test.
+//! Each rule and each fault, observed from outside. The test plays every controller except Salvor.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,8 @@ fn in_use(node: &k8s_openapi::api::core::v1::Node) -> Vec<String> {
     node.status.as_ref().and_then(|s| s.volumes_in_use.clone()).unwrap_or_default()
 }
 
-/// Ends the process before and after every write; a second process must bring it to the same end, telling nothing twice.
+/// Ends the process before and after every write. A second process must reach the same result and record no event
+/// twice.
 async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
     let stage = Stage::new(site).await;
     let events: Api<Event> = Api::all(stage.client.clone());
@@ -49,7 +50,7 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
                 () = first.says(&end) => None,
             }
         };
-        // Without a crash there was no such write, and all have been seen.
+        // No crash means that there was no such write, so all have been tested.
         let Some(code) = ended.await else { break };
         assert_eq!(code, 86, "{at}: {}", first.program.output());
         crashed += 1;
@@ -68,7 +69,7 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
             let mut told: BTreeMap<String, usize> = BTreeMap::new();
             for event in all {
                 let uid = event.regarding.as_ref().and_then(|r| r.uid.clone()).unwrap_or_default();
-                // The event of a node has the node's name for its UID.
+                // The event of a node has the node's name as UID.
                 if uid == node || Some(&uid) == of_pod.metadata.uid.as_ref() {
                     *told.entry(event.reason.clone().unwrap_or_default()).or_default() += 1;
                 }
@@ -78,11 +79,11 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
         })
         .await;
         assert!(!second.program.has_ended(), "{at}");
-        // The next process would judge finished work again.
+        // The next process would decide about finished work again.
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    // Mark, its event, pod, its event, its deletion, volumes, end, its event. The condition in between is written only if
-    // the node is looked at while pods are left.
+    // Mark, its event, pod, its event, its deletion, volumes, end, its event. The condition in between is written only
+    // if the node is reconciled while pods are left.
     assert!(crashed >= 16, "only {crashed} crashes");
 }
 
@@ -116,12 +117,12 @@ async fn status_comes_before_the_delete_and_finalizers_and_late_pods_do_not_keep
 
     stage.pod("late", "node", json!({})).await;
     wait::for_absence(&stage.pods(), "late").await;
-    // One that begins when all is over catches them too.
+    // A process that starts after the end also handles them.
     drop(salvor);
     let _salvor = stage.salvor("", &[]);
     stage.pod("later", "node", json!({})).await;
     wait::for_absence(&stage.pods(), "later").await;
-    // Whoever has seen this change has seen all of the late pod's.
+    // A process that has observed this change has observed all changes of the late pod.
     let last = Patch::Merge(json!({"metadata": {"annotations": {"last": "change"}}}));
     stage.pods().patch("daemon", &PatchParams::default(), &last).await.unwrap();
     for name in ["held", "plain", "late", "later"] {
@@ -176,7 +177,7 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
     })
     .await;
     stage.nodes().delete("deleted", &DeleteParams::default()).await.unwrap();
-    // Another Node of that name: nobody has said anything about it.
+    // A new Node with the same name: no eviction was requested for it.
     stage.dead_node("deleted", &[]).await;
     let node = stage.evict("node").await;
     let brief = stage.pods().get("brief").await.unwrap();
@@ -186,14 +187,14 @@ async fn a_toleration_runs_out_and_a_node_that_is_deleted_is_left_to_pod_gc(site
         failed.filter(|c| c.type_ == "DisruptionTarget").find_map(|c| c.last_transition_time.clone());
     let began: k8s_openapi::jiff::Timestamp = progress(&node)["started"].as_str().unwrap().parse().unwrap();
     assert!(failed.unwrap().0.duration_since(began).as_secs() >= 3, "never early");
-    // By now the other one's time is over as well.
+    // By now the toleration of the other pod is over as well.
     stage.dead_node("after", &[]).await;
     stage.pod("after", "after", tolerating(Some(18))).await;
     stage.evict("after").await;
     assert_eq!(phase(&stage.pods().get("orphan").await.unwrap()), "Running");
 }
 
-/// The pod is replaced, elsewhere, between the judgement and each write.
+/// The pod is replaced on another node between the decision and each write.
 async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
     let stage = Stage::new(site).await;
     stage.node("healthy", json!({}), "True", &[]).await;
@@ -211,13 +212,13 @@ async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
             () = hold.reached() => true,
             () = salvor.says(&end) => false,
         };
-        // Not held: there was no such write, and all have been seen.
+        // No write was blocked, so there was no such write, and all have been tested.
         if !held {
             break;
         }
         if stage.pods().get_opt("twin").await.unwrap().is_some() {
             replaced += 1;
-            // The process stands still, but what it had sent before may still come through.
+            // The process is blocked, but requests that it sent earlier may still arrive.
             if let Err(error) = stage.pods().delete("twin", &at_once).await {
                 assert!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
             }
@@ -234,7 +235,7 @@ async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
         drop(salvor);
         stage.nodes().delete(&node, &DeleteParams::default()).await.unwrap();
     }
-    // The node's begin, the pod's failure and its deletion at least.
+    // At least the start on the node, the pod's failure and its deletion.
     assert!(replaced >= 3, "only before {replaced} writes was there a pod to replace");
 }
 
@@ -316,7 +317,7 @@ async fn a_stateful_pod_waits_for_proof_and_a_trigger_of_others_is_left_alone(si
 async fn a_volume_that_a_pod_on_the_node_still_needs_is_not_let_go(site: Site) {
     let stage = Stage::new(site).await;
     let (shared, own) = (stage.volume("shared", "node").await, stage.volume("own", "node").await);
-    // Nobody's that is known: not ours to let go.
+    // A volume of unknown origin, which Salvor must not release.
     let strange = "kubernetes.io/csi/disk.example.com^strange".to_owned();
     stage.dead_node("node", &[&shared, &own, &strange]).await;
     stage.nfs_claim("logs").await;
@@ -351,7 +352,7 @@ async fn noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end(site: S
             annotate(&nodes, "node", json!({"noise": i.to_string()})).await;
             let patch = Patch::Merge(json!({"metadata": {"annotations": {"noise": i.to_string()}}}));
             pods.patch("held", &PatchParams::default(), &patch).await.unwrap();
-            // As fast as a busy cluster, not as fast as a loop: a slow server leaves room for others.
+            // As fast as a busy cluster, but not as fast as a loop: leaves room for others on a slow server.
             tokio::time::sleep(Duration::from_millis(20).max(began.elapsed() * 4)).await;
         }
     };
@@ -380,7 +381,7 @@ async fn when_the_leader_is_killed_in_the_middle_the_follower_finishes_it(site: 
     let all = stage.pods().list(&ListParams::default()).await.unwrap();
     let is_evicted = |p: &Pod| phase(p) == "Failed" && p.metadata.deletion_grace_period_seconds == Some(0);
     assert!(all.items.len() == 40 && all.iter().all(is_evicted));
-    // However much was left: what happened is told by whoever leads.
+    // However much was left, the leader records what happened.
     second.says("\"done\"").await;
 }
 
@@ -405,7 +406,7 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     assert!(unasked.output().contains("--yes"), "{}", unasked.output());
     assert_eq!(effects(&stage.nodes().get("node").await.unwrap()), Vec::<String>::new());
 
-    // An interrupt leaves the request, and says so.
+    // An interrupt keeps the request and reports that.
     let followed = evict(&["evict", "node", "--yes", "--incident", "INC-7"]);
     wait::for_object(&stage.nodes(), "node", "its volume is let go", |n| in_use(n).is_empty()).await;
     followed.signal("INT");
@@ -437,7 +438,7 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
 }
 
-/// A trigger of others began it, and what is left waits for a person's word: the command gives it.
+/// Another controller's trigger started it, and the rest waits for a person's confirmation, which the command gives.
 async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_taint_off(site: Site) {
     let stage = Stage::new(site).await;
     stage.dead_node("node", &[]).await;
@@ -461,13 +462,13 @@ async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_ta
     let output = salvor.command(&["evict", "other", "--yes"], 0).await;
     assert!(output.contains("is evicted"), "{output}");
     wait::for_object(&stage.nodes(), "other", "its taint is taken off", |n| effects(n).is_empty()).await;
-    // Somebody puts a late pod there and asks again: it begins anew.
+    // A late pod is created there and a new eviction requested: it starts again.
     stage.pod("late", "other", json!({})).await;
     salvor.command(&["evict", "other", "--yes"], 0).await;
     assert!(stage.pods().get_opt("late").await.unwrap().is_none());
 }
 
-/// The node comes back after any write: from then on no pod is failed, no volume is released, and no taint is left.
+/// The node comes back after any write. From then on no pod is failed, no volume is released, and no taint remains.
 async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
     let stage = Stage::new(site).await;
     let (mut forced, mut spared) = (0, 0);
@@ -486,7 +487,7 @@ async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
                 () = first.says(&end) => None,
             }
         };
-        // Without a crash there was no such write, and all have been seen.
+        // No crash means that there was no such write, so all have been tested.
         if crashed.await.is_none() {
             break;
         }
@@ -499,14 +500,14 @@ async fn a_node_that_returns_after_any_write_is_forced_no_further(site: Site) {
             alive.iter().filter(|p| phase(p) == "Running").map(ResourceExt::name_any).collect();
         (forced, spared) = (forced + names.len() - alive.len(), spared + alive.len());
         let _second = stage.salvor("", &[]);
-        // The kubelet is there to end what it is asked to end.
+        // The kubelet is back and ends the pods that are being deleted.
         let (nodes, pods) = (stage.nodes(), stage.pods());
         let kubelet = async {
             loop {
                 for pod in pods.list(&of_node).await.unwrap() {
                     if pod.metadata.deletion_timestamp.is_some() {
                         let now = DeleteParams::default().grace_period(0);
-                        // Somebody else may have been quicker.
+                        // Another actor may have been faster.
                         let _ = pods.delete(&pod.name_any(), &now).await;
                     }
                 }

@@ -1,4 +1,4 @@
-//! A small control plane with nodes and pods made by hand: the test itself plays every controller.
+//! A small control plane with hand-made nodes and pods: the test itself plays every controller.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Stage {
         Api::default_namespaced(self.client.clone())
     }
 
-    /// A node whose kubelet fell silent a while ago.
+    /// A node whose kubelet became silent a while ago.
     pub(crate) async fn dead_node(&self, name: &str, volumes_in_use: &[&str]) -> Node {
         self.node(name, json!({}), "Unknown", volumes_in_use).await;
         self.lease(name, 120, 40).await;
@@ -55,7 +55,7 @@ impl Stage {
         let mut metadata = metadata;
         metadata["name"] = name.into();
         create(&self.nodes(), json!({ "metadata": metadata })).await;
-        // The API server taints every new node; no node lifecycle takes that off here.
+        // The API server taints every new node, and no node lifecycle controller removes the taint here.
         let schedulable = Patch::Merge(json!({"spec": {"taints": null}}));
         self.nodes().patch(name, &PatchParams::default(), &schedulable).await.unwrap();
         let attached: Vec<Value> =
@@ -71,8 +71,8 @@ impl Stage {
         .await;
     }
 
-    /// A node that came back while it was evicted, by a person's word. Pods that are made in the next half minute count as from
-    /// before that.
+    /// A node that came back while it was being evicted at a person's request. Pods that are created in the next half
+    /// minute count as older than that.
     pub(crate) async fn returned_node(&self, name: &str) {
         self.node(name, json!({}), "True", &[]).await;
         self.lease(name, 0, 3600).await;
@@ -87,7 +87,7 @@ impl Stage {
         self.nodes().patch_status(node, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Its Lease was renewed so many seconds ago, and is good for so many.
+    /// Its Lease was renewed `seconds_ago` seconds ago and lasts `lasts` seconds.
     pub(crate) async fn lease(&self, node: &str, seconds_ago: i64, lasts: i64) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
         let renewed = Timestamp::from_second(Timestamp::now().as_second() - seconds_ago).unwrap();
@@ -111,14 +111,13 @@ impl Stage {
         let running = Patch::Strategic(json!({"status": {"phase": "Running"}}));
         match self.pods().patch_status(name, &PatchParams::default(), &running).await {
             Ok(pod) => pod,
-            // On a node that is being evicted, Salvor may be quicker.
+            // On a node that is being evicted, Salvor may be faster.
             Err(kube::Error::Api(status)) if status.code == 404 => serde_json::from_value(pod).unwrap(),
             Err(error) => panic!("the pod {name} cannot be started: {error}"),
         }
     }
 
-    /// Waits until what begins now begins later than this pod, as the API tells: to the second, and nobody knows the server's
-    /// clock better.
+    /// Waits until anything that begins now is later than this pod by API time, which has a resolution of a second.
     pub(crate) async fn until_later_than(&self, pod: &Pod) {
         let created = pod.metadata.creation_timestamp.as_ref().unwrap().0.as_second();
         while Timestamp::now().as_second() < created + 3 {
@@ -126,7 +125,7 @@ impl Stage {
         }
     }
 
-    /// A volume with its claim, attached to a node; the name by which the node calls it.
+    /// A volume with its claim, attached to a node. Returns the node's name for it.
     pub(crate) async fn volume(&self, name: &str, node: &str) -> String {
         let attachments: Api<VolumeAttachment> = Api::all(self.client.clone());
         create(&attachments, json!({
@@ -137,7 +136,7 @@ impl Stage {
         self.claimed_volume(name).await
     }
 
-    /// A volume with its claim; the name by which a node calls it.
+    /// A volume with its claim. Returns a node's name for it.
     pub(crate) async fn claimed_volume(&self, name: &str) -> String {
         self.claim(name, json!({"csi": {"driver": "disk.example.com", "volumeHandle": name}})).await;
         format!("kubernetes.io/csi/disk.example.com^{name}")
@@ -148,7 +147,7 @@ impl Stage {
         self.claim(name, json!({"nfs": {"server": "files", "path": "/"}})).await;
     }
 
-    /// A claim with these access modes that is bound to nothing.
+    /// A claim with these access modes that is not bound.
     pub(crate) async fn unbound_claim(&self, name: &str, modes: &[&str]) {
         let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(self.client.clone());
         let size = json!({"storage": "1Gi"});
@@ -176,20 +175,20 @@ impl Stage {
         .await;
     }
 
-    /// Asks for a node to be evicted, and waits until it is.
+    /// Requests the eviction of a node and waits until it is finished.
     pub(crate) async fn evict(&self, node: &str) -> Node {
-        // Watched from before, because the mark of the end may be gone soon.
+        // Starts to watch before the request, because the mark of the end may soon be removed.
         let nodes = self.nodes();
         let end = wait::for_object(&nodes, node, "its eviction is finished", is_finished);
         tokio::join!(end, taint(&self.client, node, "INC-1", &["NoSchedule"])).0
     }
 
-    /// Waits until everything that happened so far has been judged: a node asked for now is evicted.
+    /// Waits until Salvor has decided about everything so far: a node requested now is evicted.
     pub(crate) async fn until_all_is_judged(&self) {
         let name = format!("probe-{}", Timestamp::now().as_millisecond());
         self.dead_node(&name, &[]).await;
         taint(&self.client, &name, "INC-1", &["NoSchedule"]).await;
-        // The condition stays; the mark may be gone before anybody looks.
+        // The condition stays. The mark may be removed before the test reads it.
         wait::for_object(&self.nodes(), &name, "the probe is emptied", |node| {
             condition(node, "ForceEviction").is_some_and(|(_, reason)| reason == "Finished")
         })
@@ -197,7 +196,7 @@ impl Stage {
     }
 }
 
-/// A time as the API keeps it.
+/// A time in the format of the API.
 pub(crate) fn seconds(since_1970: i64) -> String {
     Timestamp::from_second(since_1970).unwrap().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
@@ -206,12 +205,12 @@ pub(crate) fn claiming(claim: &str) -> Value {
     json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]}})
 }
 
-/// Owned by something of a kind of the group `apps`, which is not there: a garbage collector would delete it.
+/// Owned by a missing object of a kind of the group `apps`. A garbage collector would delete the pod.
 pub(crate) fn owned_by(kind: &str) -> Value {
     owned_by_any("apps/v1", kind)
 }
 
-/// Owned by something of any kind; of one that the API does not serve nobody can say that it is not there.
+/// Owned by an object of any kind. If the API does not serve the kind, its absence cannot be determined.
 pub(crate) fn owned_by_any(version: &str, kind: &str) -> Value {
     let owner =
         json!({"apiVersion": version, "kind": kind, "name": "owner", "uid": "owner-uid", "controller": true});

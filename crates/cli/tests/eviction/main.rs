@@ -1,6 +1,6 @@
-//! The eviction of nodes by the built binary on a real control plane and on the embedded one.
+//! Tests of the eviction of nodes with the built binary, on a real control plane and on the embedded one.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod damage;

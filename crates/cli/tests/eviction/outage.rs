@@ -1,4 +1,4 @@
-//! Nodes of which many are lost at once: parked ones do not count, and a person who knows better can say so.
+//! Many nodes are lost at once: parked nodes do not count, and a person with better knowledge can override the brake.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -33,7 +33,7 @@ async fn lost_zone(stage: &Stage, names: &[&str], metadata: Value, since: Option
     }
 }
 
-/// A rack burns: its zone, and more than half of the cluster, is lost.
+/// A rack burns: its zone and more than half of the cluster are lost.
 async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     let stage = Stage::new(site).await;
     lost_zone(&stage, &["rack-0", "rack-1", "rack-2", "rack-3"], json!({}), None).await;
@@ -50,17 +50,17 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     let word: Value = serde_json::from_str(&node.annotations()[WORD]).unwrap();
     assert!(word["by"].is_string() && word["at"].is_string(), "{word}");
     assert!(events_about(&stage.client, "rack-0").await.contains(&"DespiteZoneOutage".to_owned()));
-    // The permission was for that node, and for no other.
+    // The permission applied only to that node.
     let said = salvor.explain("node", "rack-1").await;
     assert!(said.contains("BLOCKED [eviction: NodeDown]"), "{said}");
     assert_eq!(phase(&stage.pods().get("on-1").await.unwrap()), "Running");
 
-    // Asked for already, and now in earnest.
+    // The eviction is already requested. Now it gets the permission.
     let words = salvor.command(&["evict", "rack-1", "--despite-zone-outage", "--yes"], 0).await;
     assert!(words.contains("is evicted"), "{words}");
     assert_eq!(effects(&stage.nodes().get("rack-1").await.unwrap()).len(), 2);
 
-    // When the node is back, the word goes with the taint.
+    // When the node is back, the permission is removed with the taint.
     stage.lease("rack-0", 0, 3600).await;
     let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     stage.set_status("rack-0", ready).await;
@@ -69,7 +69,7 @@ async fn a_person_who_knows_better_evicts_a_node_of_a_lost_zone(site: Site) {
     assert_eq!(back.annotations().get(WORD), None);
 }
 
-/// The permission is about the outage, not about the node: a live node is refused, and an old permission does not count.
+/// The permission concerns only the outage: a live node is refused, and an old permission does not count.
 async fn a_persons_word_is_no_more_than_that(site: Site) {
     let stage = Stage::new(site).await;
     lost_zone(&stage, &["rack-0", "rack-1", "rack-2", "rack-3"], json!({}), None).await;
@@ -88,7 +88,7 @@ async fn a_persons_word_is_no_more_than_that(site: Site) {
     }
 }
 
-/// Six of eight machines were switched off a week ago, or belong to somebody who says that they do not count.
+/// Six of eight machines were switched off a week ago, or are labelled as not counting.
 async fn parked_machines_do_not_count(site: Site) {
     let week = Timestamp::from_second(Timestamp::now().as_second() - 7 * 86_400).unwrap();
     let excluded = json!({"labels": {"node.kubernetes.io/exclude-disruption": ""}});

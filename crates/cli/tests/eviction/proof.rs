@@ -1,4 +1,4 @@
-//! Pods of which two must never run: they go only from a machine that somebody has called off.
+//! Pods that must never run twice: they are evicted only if a person has confirmed that the machine is off.
 
 use kube::api::ListParams;
 use salvor_testkit::{Site, wait};
@@ -75,7 +75,7 @@ async fn what_must_not_run_twice_waits_for_proof_whoever_owns_it(site: Site) {
         let said = salvor.explain("pod", &format!("default/{pod}")).await;
         assert!(said.contains("IGNORE [eviction: NeedsProof]") && said.contains(because), "{pod}: {said}");
     }
-    // A person says that the machine is off.
+    // A person confirms that the machine is off.
     taint(&stage.client, "node", "", &["NoSchedule"]).await;
     for (name, _) in &stays {
         wait::for_absence(&stage.pods(), name).await;

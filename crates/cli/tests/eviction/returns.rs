@@ -1,4 +1,4 @@
-//! Nodes that come back while they are evicted: what was there ends gracefully, what is new is left alone, and a stop is a stop.
+//! Nodes that come back during their eviction: old pods end gracefully, new pods are ignored, and a stop stays a stop.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Waits until a pod's judgement was not carried out because of what the live objects say.
+/// Waits until a decision about a pod is dropped because the live objects contradict it.
 async fn is_spared(salvor: &Salvor, pod: &str) {
     let spared = wait::patience().until(async {
         while salvor.count(&["the live objects say otherwise", &format!("pod default/{pod}\"")]) == 0 {
@@ -25,7 +25,7 @@ async fn is_spared(salvor: &Salvor, pod: &str) {
     assert!(spared.await.is_some(), "{pod}: {}", salvor.program.output());
 }
 
-/// The watch of nodes stands still, a person stops the eviction, and pods are put on the node.
+/// The watch of nodes is stuck, a person stops the eviction, and pods are created on the node.
 async fn a_stop_that_no_watch_shows_is_seen_before_each_pod(site: Site) {
     let stage = Stage::new(site).await;
     let server = FaultyServer::before(&stage.plane.admin()).await;
@@ -36,7 +36,7 @@ async fn a_stop_that_no_watch_shows_is_seen_before_each_pod(site: Site) {
     wait::for_object(&stage.pods(), "old", "it is asked to end", |p| p.metadata.deletion_timestamp.is_some())
         .await;
     untaint(&stage.client, "node").await;
-    // For so long the last look at the node counts.
+    // The last read of the node is valid for this long.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let names: Vec<String> = (0..4).map(|i| format!("new-{i}")).collect();
     let touched = |pod: &k8s_openapi::api::core::v1::Pod| {
@@ -78,7 +78,7 @@ async fn pods_that_come_after_the_eviction_began_are_left_alone_once_the_node_wa
     stage.until_all_is_judged().await;
     let said = salvor.explain("pod", "default/new").await;
     assert!(said.contains("IGNORE [eviction: CameLate]"), "{said}");
-    // The node becomes unreachable again: nobody has made a statement about the pods that are there now.
+    // The node becomes unreachable again. No request covers the pods that are there now.
     stage.set_status("node", json!({"conditions": [{"type": "Ready", "status": "Unknown"}]})).await;
     stage.lease("node", 120, 40).await;
     stage.until_all_is_judged().await;
@@ -88,7 +88,7 @@ async fn pods_that_come_after_the_eviction_began_are_left_alone_once_the_node_wa
     assert!(stage.pods().get("new").await.unwrap().metadata.deletion_timestamp.is_none());
     let said = salvor.explain("pod", "default/db").await;
     assert!(said.contains("[eviction: NeedsProof]"), "{said}");
-    // Now somebody has.
+    // Now a request covers them.
     taint(&stage.client, "node", "INC-1", &["NoSchedule"]).await;
     wait::for_absence(&stage.pods(), "db").await;
     wait::for_absence(&stage.pods(), "new").await;
@@ -101,7 +101,7 @@ async fn the_brake_counts_pods_that_are_asked_to_end(site: Site) {
         stage.pod(&format!("pod-{i}"), "node", json!({})).await;
     }
     let salvor = stage.salvor("brake: {maxPodsPerMinute: 1}\n", &[]);
-    // The first is let through, and each of the others is held.
+    // The first is let through, and each of the others is blocked.
     let metric = "salvor_verdicts_total{recovery=\"eviction\",verdict=\"Blocked\",reason=\"NodeReturned\"} ";
     let all_are_held = wait::patience().until(async {
         loop {
@@ -120,7 +120,7 @@ async fn the_brake_counts_pods_that_are_asked_to_end(site: Site) {
     salvor.says("evict pod default/pod-").await;
 }
 
-/// A kubelet that keeps no Lease, on a machine whose clock is years behind.
+/// A kubelet without a Lease, on a machine whose clock is years behind.
 async fn the_taint_of_a_node_without_a_lease_goes_when_its_heartbeat_moves(site: Site) {
     let stage = Stage::new(site).await;
     stage.node("node", json!({}), "Unknown", &[]).await;
@@ -145,7 +145,7 @@ async fn the_taint_of_a_node_without_a_lease_goes_when_its_heartbeat_moves(site:
     salvor.says("record the Normal event BackInService").await;
 }
 
-/// A kubelet without a Lease that says itself that it is not ready lives all the same.
+/// A kubelet without a Lease that reports itself as not ready is still alive.
 async fn a_node_without_a_lease_whose_heartbeat_is_kept_up_is_refused(site: Site) {
     let stage = Stage::new(site).await;
     stage.node("node", json!({}), "False", &[]).await;
@@ -162,7 +162,7 @@ async fn a_node_without_a_lease_whose_heartbeat_is_kept_up_is_refused(site: Site
     assert!(progress(&stage.nodes().get("node").await.unwrap()).is_null());
 }
 
-/// Somebody makes a Node anew from a copy, with all that was written on it.
+/// A Node is created again from a copy, with all its annotations.
 async fn a_copy_of_a_node_that_was_being_emptied_is_not_believed(site: Site) {
     let stage = Stage::new(site).await;
     let lost = "2020-01-01T00:00:00Z";
@@ -179,19 +179,19 @@ async fn a_copy_of_a_node_that_was_being_emptied_is_not_believed(site: Site) {
     assert_eq!(effects(&held), ["NoSchedule", "NoExecute"]);
     salvor.says("and the Node was made at").await;
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
-    // Without it the taint is a new request.
+    // Without the annotation, the taint is a new request.
     annotate(&stage.nodes(), "node", json!({ PROGRESS: null })).await;
     wait::for_absence(&stage.pods(), "pod").await;
     wait::for_object(&stage.nodes(), "node", "its eviction is finished", is_finished).await;
 }
 
-/// A change of the pod between the second look and the write is noticed by the server.
+/// The server detects a change of the pod between the second look and the write.
 async fn a_pod_that_changes_between_the_look_and_the_eviction_is_judged_anew(site: Site) {
     let stage = Stage::new(site).await;
     let server = FaultyServer::before(&stage.plane.admin()).await;
     stage.returned_node("node").await;
     let first = stage.pod("pod", "node", json!({})).await;
-    // The deletion is long on its way.
+    // Delays the deletion.
     let way = Effect::Delay(Duration::from_secs(1));
     server.faults().add(Fault::new(way).path("/namespaces/default/pods/pod").times(1));
     let salvor = salvor(server.admin(), "", &[]);

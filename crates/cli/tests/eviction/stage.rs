@@ -1,4 +1,4 @@
-//! Nodes that die for one test, and `salvor run` beside them.
+//! Nodes that die for one test, and a `salvor run` process.
 
 use k8s_openapi::api::{
     core::v1::{Node, Pod},
@@ -14,22 +14,22 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
 pub(crate) const KEY: &str = "salvor.dev/force-eviction";
-/// A trigger of others that proves nothing.
+/// A trigger of another controller that proves nothing.
 pub(crate) const UNPROVEN: &str = "test.example.com/lost";
 pub(crate) const PROGRESS: &str = "eviction.salvor.dev/progress";
 pub(crate) const ASKED: &str = "eviction.salvor.dev/asked";
 
-/// Starts `salvor run` with this configuration beside its identity; it elects if that says how.
+/// Starts `salvor run` with this configuration. It elects a leader only if the configuration has an election.
 pub(crate) fn salvor(access: &Access, configuration: &str, environment: &[(&str, &str)]) -> Salvor {
     let elects = format!("--leader-elect={}", configuration.contains("leaderElection"));
     let configuration = format!("controllers: [eviction]\n{configuration}");
     Salvor::start(env!("CARGO_BIN_EXE_salvor"), access, &configuration, &[&elects], environment)
 }
 
-/// A corner of a cluster with all controllers, and a Salvor that looks after it: each test has nodes of its own.
+/// A part of a cluster with all controllers and a shared Salvor. Each test has its own nodes.
 pub(crate) async fn arena_with_salvor(site: Site, name: &str) -> (Arena<'static>, Ours) {
     static SALVOR: OnceCell<Salvor> = OnceCell::const_new();
-    // Tests that run side by side lose more nodes than a brake would like.
+    // Tests that run in parallel lose more nodes than the brake allows.
     let configuration = format!(
         "brake: {{maxUnreachablePercent: 0}}\neviction: {{detachWarningAfter: 5s, triggers: [{{key: {UNPROVEN}}}]}}\n"
     );
@@ -51,7 +51,7 @@ pub(crate) async fn taint_with(client: &Client, node: &str, key: &str, value: &s
             let taint = json!({"key": key, "value": value, "effect": effect});
             taints.push(serde_json::from_value(taint).unwrap());
         }
-        // Node lifecycle writes taints too: whoever comes second tries again.
+        // The node lifecycle controller writes taints too, so retry on a conflict.
         match nodes.replace(node, &Default::default(), &found).await {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             other => return drop(other.unwrap()),
@@ -59,7 +59,7 @@ pub(crate) async fn taint_with(client: &Client, node: &str, key: &str, value: &s
     }
 }
 
-/// Takes every taint with our key off, as a person would.
+/// Removes every taint with Salvor's key, as a person would.
 pub(crate) async fn untaint(client: &Client, node: &str) {
     let nodes: Api<Node> = Api::all(client.clone());
     loop {
@@ -77,7 +77,7 @@ pub(crate) async fn annotate(nodes: &Api<Node>, node: &str, annotations: Value) 
     nodes.patch(node, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// The effects of our taints on a node.
+/// The effects of Salvor's taints on a node.
 pub(crate) fn effects(node: &Node) -> Vec<String> {
     let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
     taints.into_iter().filter(|t| t.key == KEY).map(|t| t.effect).collect()
@@ -94,7 +94,7 @@ pub(crate) fn is_ready(node: &Node) -> bool {
     condition(node, "Ready").is_some_and(|(status, _)| status == "True")
 }
 
-/// The progress of our eviction of a node, as its annotation says.
+/// The progress of the eviction, from the annotation.
 pub(crate) fn progress(node: &Node) -> Value {
     node.annotations().get(PROGRESS).map(|text| serde_json::from_str(text).unwrap()).unwrap_or_default()
 }
@@ -129,7 +129,7 @@ pub(crate) async fn events_about(client: &Client, name: &str) -> Vec<String> {
     let mut all = events.list(&ListParams::default()).await.unwrap().items;
     all.retain(|e| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(name));
     all.retain(|e| e.reporting_controller.as_deref() == Some("salvor-eviction"));
-    // Their times have no more than seconds.
+    // Their times have a resolution of a second.
     all.sort_by_key(|e| {
         e.metadata.resource_version.as_ref().and_then(|revision| revision.parse::<u64>().ok())
     });

@@ -1,4 +1,4 @@
-//! The seed's scenarios, all parts real but the machines and their disks.
+//! The seed's scenarios. Everything is real except the machines and their disks.
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -21,7 +21,7 @@ use crate::stage::{
     node_of, phase, progress, taint, taint_with,
 };
 
-/// Scenario 1, and what it is all for: a StatefulSet with a volume on a machine that is off.
+/// Scenario 1, the main purpose: a StatefulSet with a volume on a machine that is off.
 async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume(site: Site) {
     let (arena, _salvor) = arena_with_salvor(site, "scenario-1").await;
     let fleet = arena.fleet(3).await;
@@ -55,7 +55,7 @@ async fn a_stateful_set_on_a_dead_machine_runs_elsewhere_with_its_volume(site: S
     .await;
     assert_ne!(node_of(&moved), node);
     let left = wait::for_object(&nodes, &node, "its eviction is finished", is_finished).await;
-    // The request is gone if the node was still called Ready when it came: then it was only remembered.
+    // The request is gone if the node was still Ready when it came: then it was only recorded.
     assert!(
         effects(&left).contains(&"NoExecute".to_owned()),
         "ours stays while the machine is off: {left:?}"
@@ -105,7 +105,7 @@ async fn a_machine_that_starts_cut_off_starts_nothing_that_was_evicted(site: Sit
     storage.stop().await;
 }
 
-/// Scenario 3: the node is back before anybody looks.
+/// Scenario 3: the node is back before Salvor acts.
 async fn a_ready_node_loses_the_taint_and_nothing_else(site: Site) {
     let (arena, salvor) = arena_with_salvor(site, "scenario-3").await;
     let _fleet = arena.fleet(2).await;
@@ -125,7 +125,7 @@ async fn a_ready_node_loses_the_taint_and_nothing_else(site: Site) {
         &pods,
         &web,
         "a pod of a Ready node is touched",
-        // Not whether it is ready: that the control plane doubts when the machine stands still.
+        // Does not check readiness, which the control plane may doubt when the test machine stalls.
         |pod| pod.metadata.deletion_timestamp.is_some() || phase(pod) == "Failed",
         wait::for_object(&nodes, &node, "the taint is gone", |n| effects(n).is_empty()),
     );
@@ -141,7 +141,8 @@ async fn a_ready_node_loses_the_taint_and_nothing_else(site: Site) {
     .await;
 }
 
-/// The node comes back in the middle: nothing is forced any more, what is left ends gracefully, and the taint goes.
+/// The node comes back in the middle: nothing is forced any more, the remaining pods end gracefully, and the taint is
+/// removed.
 async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet(site: Site) {
     let (arena, salvor) = arena_with_salvor(site, "returns").await;
     let fleet = arena.fleet(3).await;
@@ -158,13 +159,13 @@ async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet(site: S
     let node = node_of(&first).to_owned();
     fleet.inject(&node, Fault::Crash).await.unwrap();
     taint(&client, &node, "", &["NoSchedule"]).await;
-    // The driver hangs, so it stays open; and that is said with the driver's name.
+    // The driver hangs, so the eviction stays open and reports the driver's name.
     wait::for_object(&nodes, &node, "its volume hangs", |n| {
         condition(n, "ForceEviction") == Some(("True".into(), "VolumesHang".into()))
     })
     .await;
     salvor.says(&format!("Check the CSI driver {}", storage.class())).await;
-    // One that tolerates for a while is alive when the node comes back, and stays.
+    // A pod that tolerates the taint for a while is alive when the node comes back, and stays.
     fleet.heal(&node).await.unwrap();
     let back =
         wait::for_object(&nodes, &node, "the taint is gone", |n| is_ready(n) && effects(n).is_empty()).await;
@@ -175,7 +176,7 @@ async fn a_node_that_returns_in_the_middle_is_emptied_by_its_own_kubelet(site: S
     storage.stop().await;
 }
 
-/// A machine that was only cut off comes back with a container that nobody could prove dead: it ends with its own grace.
+/// A partitioned machine comes back with a container that could not be proven dead. It ends with its own grace period.
 async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace(site: Site) {
     let (arena, _salvor) = arena_with_salvor(site, "gently").await;
     let fleet = arena.fleet(3).await;
@@ -206,7 +207,8 @@ async fn a_pod_that_is_left_when_the_node_returns_ends_with_its_own_grace(site: 
     storage.stop().await;
 }
 
-/// A person was wrong: the machine was only cut off, and its volumes were released. It keeps the taint until it is rebooted.
+/// A person was wrong: the machine was only partitioned, and its volumes were released. It keeps the taint until it is
+/// rebooted.
 async fn a_machine_that_was_only_cut_off_keeps_the_taint_until_it_is_rebooted(site: Site) {
     let (arena, salvor) = arena_with_salvor(site, "same-boot").await;
     let fleet = arena.fleet(3).await;

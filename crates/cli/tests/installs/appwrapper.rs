@@ -1,5 +1,5 @@
-//! The definition of AppWrappers, in a real API server and in the embedded one: what users have is taken, what is malformed
-//! is refused with its field, and `status.resets` keeps what is written there.
+//! The CRD of AppWrappers, in a real API server and in the embedded one: users' objects are accepted, malformed ones
+//! are refused with the field, and `status.resets` keeps its content.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn manifests() -> Vec<u8> {
     output.stdout
 }
 
-/// An API server with everything that `salvor manifests --controllers appwrapper` prints, by one apply.
+/// An API server with everything that `salvor manifests --controllers appwrapper` prints, installed by one apply.
 async fn installed(site: Site, folder: &Path) -> (Plane, Kubectl) {
     let plane = site.api_server().await;
     let file = folder.join("install.yaml");
@@ -48,7 +48,7 @@ async fn installed(site: Site, folder: &Path) -> (Plane, Kubectl) {
     assert!(told.lines().all(|line| line.ends_with(" serverside-applied")), "{told}");
     let definition = "crd/appwrappers.workload.codeflare.dev";
     kubectl.run(&["wait", "--for=condition=Established", "--timeout=60s", definition]).await.unwrap();
-    // Nobody serves webhooks here, and the definition alone is looked at.
+    // No webhooks are served here. The test only concerns the CRD.
     let configurations = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
     everywhere.run(&["delete", configurations, "salvor"]).await.unwrap();
     (plane, kubectl)
@@ -72,7 +72,7 @@ async fn users_samples_are_taken_as_they_are(site: Site) {
     for sample in samples() {
         let name = sample["metadata"]["name"].as_str().unwrap();
         let stored = api.get(name).await.unwrap();
-        // Nothing is filled in and nothing is taken away.
+        // Nothing is added and nothing is removed.
         assert_eq!(stored.data["spec"], sample["spec"], "{name}");
     }
     let status = json!({"status": {
@@ -94,7 +94,7 @@ async fn users_samples_are_taken_as_they_are(site: Site) {
     assert_eq!(lines.next().unwrap()[..3], ["wrapped-pod", "Running", "True"]);
 }
 
-/// A component around a Pod, with more fields.
+/// A component around a Pod, with changes.
 fn wrapper(name: &str, change: impl Fn(&mut Value)) -> Value {
     let mut object = json!({
         "apiVersion": "workload.codeflare.dev/v1beta2",
@@ -160,7 +160,7 @@ async fn malformed_wrappers_are_refused_with_their_field(site: Site) {
         let error = api.create(&PostParams::default(), &object).await.unwrap_err().to_string();
         assert!(error.contains(expected), "{object:?}\n gave {error}\n not {expected}");
     }
-    // A spec need not be there, as in CodeFlare's definition; the webhook refuses it.
+    // The spec is optional, as in CodeFlare's CRD. The webhook refuses a missing one.
     let empty = wrapper("empty", |object| {
         object.as_object_mut().unwrap().remove("spec");
     });
@@ -176,7 +176,7 @@ async fn the_status_is_held_to_its_schema_and_keeps_the_history(site: Site) {
         object["spec"]["unknown"] = json!(1);
     });
     let created = api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-    // The status is written through its own door, and what is not in the schema is dropped, but for what is in a template.
+    // The status has its own subresource, and unknown fields are dropped, except inside templates.
     assert_eq!(created.data.get("status"), None);
     assert_eq!(created.data["spec"].get("unknown"), None);
     assert_eq!(created.data["spec"]["components"][0]["template"]["spec"], json!({"anything": {"goes": [1]}}));
@@ -237,7 +237,8 @@ on_both!(
     the_status_is_held_to_its_schema_and_keeps_the_history,
 );
 
-/// Samples that work are admitted; the one whose kind needs the administrator's word says which line to add.
+/// Samples that work are admitted. For the one that needs a setting of the administrator, the error names the line to
+/// add.
 #[test]
 fn users_samples_are_admitted() {
     let user = User { username: "somebody".into(), ..User::default() };

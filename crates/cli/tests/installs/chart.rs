@@ -1,5 +1,5 @@
-//! The Helm chart: it gives the objects that `salvor manifests` gives, and the real Helm installs, upgrades, rolls back and removes
-//! it without a rest.
+//! The Helm chart creates the same objects as `salvor manifests`. The real Helm installs, upgrades, rolls back and
+//! removes it completely.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../charts/salvor")
 }
 
-/// Helm with a home of its own.
+/// Helm with its own home folder.
 struct Helm {
     program: PathBuf,
     home: tempfile::TempDir,
@@ -58,7 +58,6 @@ impl Helm {
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// The objects of a release with these values.
     fn template(&self, values: &str) -> Vec<Value> {
         let file = self.file("values.yaml");
         fs::write(&file, values).unwrap();
@@ -91,7 +90,7 @@ fn manifests(config: &str) -> Vec<Value> {
     documents(&String::from_utf8(output.stdout).unwrap())
 }
 
-/// Objects by kind, namespace and name. The configuration is compared by what it means, and a digest only has to be there.
+/// Objects by kind, namespace and name. The configuration is compared by meaning, and a digest only has to exist.
 fn comparable(objects: Vec<Value>) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for mut object in objects {
@@ -162,7 +161,7 @@ const INSTALLATIONS: &[(&str, &str)] = &[
 fn the_chart_gives_the_same_objects_as_the_command() {
     for peer in HELMS {
         let helm = Helm::new(peer);
-        // One is enough for the older Helm: the templates are the same.
+        // One case is enough for the older Helm, because the templates are the same.
         let cases = if peer == Peer::Helm { INSTALLATIONS } else { &INSTALLATIONS[5..6] };
         for (recoveries, config) in cases {
             let names: Vec<&str> = recoveries.split(' ').collect();
@@ -239,7 +238,7 @@ fn values_reach_what_they_are_about() {
     assert!(find("ConfigMap")["data"]["config.yaml"].as_str().unwrap().contains("dryRun: true"));
 }
 
-/// A chart may hold no link to a file outside of it, so it has copies.
+/// A chart must not link to files outside, so it has copies.
 #[test]
 fn rules_and_dashboard_are_those_of_the_deploy_folder() {
     let deploy = chart().join("../../deploy");
@@ -301,7 +300,6 @@ fn bad_values_are_refused_with_their_name() {
     }
 }
 
-/// The chart has the version of the program that it installs.
 #[test]
 fn the_chart_has_the_version_of_the_program() {
     let about: Value =
@@ -312,7 +310,7 @@ fn the_chart_has_the_version_of_the_program() {
     );
 }
 
-/// Every value has a place in the schema, and every recovery a switch.
+/// Every value is in the schema, and every recovery has a switch.
 #[test]
 fn values_and_schema_agree() {
     let read = |name: &str| fs::read_to_string(chart().join(name)).unwrap();
@@ -352,7 +350,7 @@ async fn helm_installs_upgrades_rolls_back_and_leaves_nothing() {
                 .await;
             role.unwrap()
         };
-        // Nobody here would end a namespace that is deleted.
+        // No controller here finishes the deletion of a namespace.
         let namespace = format!("salvor-{}", peer.name());
         let release = ["salvor", chart, "--namespace", &namespace];
         let in_namespace = ["salvor", "--namespace", &namespace];
@@ -375,7 +373,7 @@ async fn helm_installs_upgrades_rolls_back_and_leaves_nothing() {
         assert!(rights.contains("volumeattachments") && rights.contains("appwrappers/status"), "{rights}");
         assert_eq!(there("mutatingwebhookconfigurations,validatingwebhookconfigurations").await.len(), 2);
         kubectl.run(&["get", "crd", "appwrappers.workload.codeflare.dev"]).await.unwrap();
-        // What the operator wrote into an object of the release outlives an upgrade.
+        // What the operator wrote into an object of the release survives an upgrade.
         let there_is = kubectl.clone().in_namespace(&namespace);
         let authority = r#"{"data": {"ca.crt": "Q0E="}}"#;
         there_is.run(&["patch", "secret", "salvor-webhooks", "--type=merge", "-p", authority]).await.unwrap();

@@ -1,4 +1,4 @@
-//! What the files say: rules that promtool accepts, each alert tested, each with a section in the runbook.
+//! The files themselves: promtool accepts the rules, each alert is tested, and each has a section in the runbook.
 
 use std::{
     collections::BTreeSet,
@@ -8,7 +8,7 @@ use std::{
 use salvor_testkit::promtool;
 use serde_json::Value;
 
-/// The first words of every metric of Salvor's.
+/// The prefixes of all metrics of Salvor.
 const PREFIXES: [&str; 3] = ["salvor_", "job_controller_", "appwrapper_"];
 
 pub(crate) fn root() -> PathBuf {
@@ -42,14 +42,13 @@ pub(crate) fn queries() -> Vec<(String, String)> {
     targets.map(|(title, query)| (title.to_owned(), query.to_owned())).collect()
 }
 
-/// The metrics that a query names.
 fn metrics_in(query: &str) -> BTreeSet<String> {
     let words = query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     let ours = words.filter(|word| PREFIXES.iter().any(|prefix| word.starts_with(prefix)));
     ours.map(str::to_owned).collect()
 }
 
-/// All metrics that rules and dashboard name.
+/// All metrics that the rules and the dashboard use.
 pub(crate) fn metrics_in_use() -> BTreeSet<String> {
     let of_alerts = alerts().into_iter().map(|(_, query, _)| query);
     let all = of_alerts.chain(queries().into_iter().map(|(_, query)| query));

@@ -1,5 +1,5 @@
-//! A run in which every recovery has something to do: what rules and dashboard ask for is there, and every query of the
-//! dashboard has an answer.
+//! A run in which every recovery acts: all metrics of the rules and the dashboard exist, and every query of the
+//! dashboard has a result.
 
 use std::{collections::BTreeSet, process::Command, time::Duration};
 
@@ -39,12 +39,12 @@ impl Stage {
         Api::all(self.client.clone())
     }
 
-    /// A node with this status of its kubelet; `Unknown` with the taint of a lost one.
+    /// A node with this Ready status; `Unknown` adds the unreachable taint.
     async fn node(&self, name: &str, ready: &str) {
         let node =
             serde_json::from_value(json!({"metadata": {"name": name, "labels": {"pool": name}}})).unwrap();
         self.nodes().create(&PostParams::default(), &node).await.unwrap();
-        // Longer ago than it is there: one whose condition is as old as itself counts as booting.
+        // Older than the node itself: a node whose condition is as old as the node counts as booting.
         let since =
             (Timestamp::now() - SignedDuration::from_hours(1)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let lost =
@@ -57,7 +57,7 @@ impl Stage {
         self.nodes().patch_status(name, &PatchParams::default(), &status).await.unwrap();
     }
 
-    /// A pod on the lost node that is being deleted.
+    /// A terminating pod on the lost node.
     async fn terminating(&self, name: &str, metadata: Value) {
         let mut metadata = metadata;
         metadata["name"] = name.into();
@@ -95,7 +95,7 @@ impl Stage {
             Api::all_with(self.client.clone(), &resource)
         };
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        // Webhooks come into force a moment after they are configured.
+        // Webhooks take effect a moment after they are configured.
         let mut last = None;
         let created = wait::patience().until(async {
             while let Err(error) = api.create(&PostParams::default(), &object).await {
@@ -122,7 +122,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     }
     peers::install(&admin, folder.path(), |_| ()).await.unwrap();
 
-    // One write fails and is tried again.
+    // One write fails and is retried.
     let server = FaultyServer::before(&admin).await;
     let once = Fault::new(Effect::InternalError).method(Method::PATCH).path("/pods/first/status").times(1);
     server.faults().add(once);
@@ -140,7 +140,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
         Salvor::start(SALVOR, server.admin(), &configuration, &[controllers, "--leader-elect=false"], &[]);
     salvor.until_answer("/readyz", "200 OK").await;
 
-    // Zombies: one is recovered, one is more than the minute allows, one waits, one has not consented.
+    // Zombies: one is recovered, one exceeds the limit per minute, one waits, one has no consent.
     let labelled = json!({"labels": {"salvor": "fail"}});
     stage.terminating("first", labelled.clone()).await;
     wait::for_object(&stage.pods(), "first", "it is Failed", |pod: &Pod| {
@@ -152,7 +152,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     stage.terminating("patient", json!({"annotations": patient})).await;
     stage.terminating("stranger", json!({})).await;
 
-    // A Job that is done, and one that another controller runs.
+    // A finished Job, and one that another controller runs.
     let jobs: Api<Job> = Api::default_namespaced(stage.client.clone());
     let template =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}});
@@ -177,7 +177,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     wait::for_object(&stage.nodes(), "sick", "its reboot is requested", is_requested).await;
     stage.boot("sick", "second", "True").await;
 
-    // All of it shows.
+    // All of it is visible in the metrics.
     let wanted = metrics_in_use();
     let (mut text, mut missing) = (String::new(), BTreeSet::new());
     let shown = wait::patience().until(async {
@@ -203,7 +203,7 @@ async fn every_query_of_the_dashboard_has_an_answer(site: Site) {
     answers(&text, folder.path());
 }
 
-/// The samples of a scrape: series and value. The head of the answer is passed over.
+/// The samples of a scrape: series and value. The head of the response is skipped.
 fn samples(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let lines = text.lines().filter_map(|line| line.rsplit_once(' '));
     let is_name = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '_';
@@ -216,7 +216,7 @@ fn name_of(series: &str) -> &str {
     series.split('{').next().unwrap_or_default()
 }
 
-/// Has promtool ask every query of the dashboard, with these metrics scraped for ten minutes.
+/// Lets promtool evaluate every query of the dashboard, with these metrics scraped for ten minutes.
 fn answers(text: &str, folder: &std::path::Path) {
     let series: Vec<Value> = samples(text)
         .map(|(series, value)| {
@@ -224,7 +224,7 @@ fn answers(text: &str, folder: &std::path::Path) {
                 Some(head) => format!("{head},instance=\"a\"}}"),
                 None => format!("{series}{{instance=\"a\"}}"),
             };
-            // Without an exponent, which is not understood there.
+            // Without an exponent, which promtool does not parse there.
             let value: f64 = value.parse().unwrap();
             json!({"series": labelled, "values": format!("{value:.9}x10")})
         })

@@ -9,7 +9,6 @@ use kube::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The names of a kind.
 pub(crate) trait Kind: Clone + Debug + Send + Sync + 'static {
     type Scope;
     const GROUP: &'static str;
@@ -18,7 +17,7 @@ pub(crate) trait Kind: Clone + Debug + Send + Sync + 'static {
     const PLURAL: &'static str;
 }
 
-/// An object of that kind; its fields as JSON.
+/// An object of that kind, with its fields as JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", bound = "")]
 pub(crate) struct Object<K: Kind> {
@@ -105,17 +104,15 @@ macro_rules! kinds {
 
 pub(crate) use kinds;
 
-/// A condition as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) status: String,
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// When its status changed last.
+    /// When its status last changed.
     pub(crate) since: String,
 }
 
-/// A condition in the status of any object.
 pub(crate) fn condition(status: &Value, kind: &str) -> Option<Condition> {
     let conditions = status["conditions"].as_array()?;
     let found = conditions.iter().find(|condition| condition["type"] == kind)?;

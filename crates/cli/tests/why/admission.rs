@@ -40,7 +40,7 @@ async fn pods_that_are_refused_are_told_with_whoever_refuses_them() {
     assert!(answer["rootCauses"][0]["message"].as_str().unwrap().contains("not that one"), "{answer:#}");
     assert!(answer["rootCauses"][0]["since"].is_string(), "{answer:#}");
 
-    // Three quotas, one of which is full; the command makes room.
+    // Three quotas, one of which is full. The command makes room.
     let quota = |name: &str, hard: Value| json!({"metadata": {"name": name}, "spec": {"hard": hard}});
     stage
         .create("", "ResourceQuota", quota("a-roomy", json!({"count/configmaps": "100", "pods": "50"})))
@@ -55,7 +55,7 @@ async fn pods_that_are_refused_are_told_with_whoever_refuses_them() {
     let answer = stage.until_in("deployment/many", "QuotaExceeded", "ResourceQuota", "full").await;
     assert_eq!(answer["missing"], "2 of 2 pods", "{answer:#}");
     stage.carry_out(&answer).await;
-    // There are no nodes here: with the quota out of the way, that is next.
+    // There are no nodes here, so after the quota this is the next cause.
     let answer = stage.until("deployment/many", "Unschedulable").await;
     assert_eq!(answer["missing"], "2 of 2 pods", "{answer:#}");
 

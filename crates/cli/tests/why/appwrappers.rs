@@ -1,4 +1,4 @@
-//! AppWrappers under Salvor, on both clusters.
+//! AppWrappers with Salvor, on both clusters.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{SALVOR, Stage};
 
-/// The custom resource, as the manifests bring it.
+/// Installs the CRD from the manifests.
 async fn install(access: &salvor_testkit::Access) {
     let output = Command::new(SALVOR).args(["manifests", "--controllers", "appwrapper"]).output().unwrap();
     let documents: Vec<Value> =
@@ -20,7 +20,7 @@ async fn install(access: &salvor_testkit::Access) {
     peers::install(access, folder.path(), |_| ()).await.unwrap();
 }
 
-/// An AppWrapper of one pod, which fails if it is to.
+/// An AppWrapper of one pod, which fails on request.
 fn wrapper(name: &str, annotations: &Value, fails: bool, suspend: bool) -> Value {
     let script = if fails {
         json!({"sim.salvor.dev/run-for": "10ms", "sim.salvor.dev/exit-code": "3"})
@@ -53,7 +53,7 @@ async fn an_appwrapper_tells_why_it_does_not_run(site: Site) {
     let stage = Stage::new(&arena.admin(), arena.kubectl(), arena.namespace());
     install(&arena.admin()).await;
     let _fleet = arena.fleet(1).await;
-    // Its Lease has another name, so that nobody takes it for the operator of this cluster.
+    // Its Lease has another name, so that it does not count as the operator of this cluster.
     let configuration = "webhooks: {enabled: false}\nappwrapper: {wrappedKindsWithoutWebhooks: [Pod]}\nleaderElection: {leaseName: why-wrappers}\n";
     let salvor = stage.salvor(configuration, &["--controllers=appwrapper"]);
     salvor.says("\"leading\"").await;

@@ -1,4 +1,4 @@
-//! The cost of looking at everything in a large cluster.
+//! The cost of diagnosing everything in a large cluster.
 
 use std::{process::Stdio, time::Duration};
 
@@ -19,11 +19,11 @@ use crate::stage::{SALVOR, Stage, running};
 
 const JOBS: usize = 100;
 const PODS_OF_A_JOB: usize = 100;
-/// Of these, so many of each Job run.
+/// The number of running pods of each Job.
 const RUN: usize = 10;
 const MEGABYTE: u64 = 1024;
 
-/// Runs a command to its end: what it said, and the most memory that it had, in kilobytes.
+/// Runs a command to its end. Returns its output and its peak memory in kilobytes.
 async fn measured(stage: &Stage, arguments: &[&str]) -> (String, u64) {
     let mut child = tokio::process::Command::new(SALVOR)
         .args(arguments)
@@ -61,7 +61,7 @@ async fn ten_thousand_pods_cost_one_list_per_kind_and_little_memory() {
     }
     let plane = EmbeddedPlane::start(false).await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");
-    // Without the network in between: this is only the stage.
+    // Without the network: this is only the setup.
     let client = plane.cluster().client();
     stage.node("well", "True").await;
     stage.node("lost", "Unknown").await;
@@ -116,7 +116,7 @@ async fn ten_thousand_pods_cost_one_list_per_kind_and_little_memory() {
             request.user_agent.starts_with("salvor/") && request.verb == verb && request.resource == resource
         })
     };
-    // Pages of 250; every other kind fits on one.
+    // Pages of 250. Every other kind fits into one page.
     assert_eq!(ours(Verb::List, "pods"), 40, "{table}");
     for kind in
         ["jobs", "nodes", "deployments", "replicasets", "statefulsets", "daemonsets", "cronjobs", "leases"]

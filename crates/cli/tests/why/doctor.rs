@@ -1,4 +1,4 @@
-//! `salvor doctor` on a real control plane, whose other tenants are the other tests.
+//! `salvor doctor` on a real control plane that other tests use as well.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use salvor_testkit::{
@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 
 use crate::stage::Stage;
 
-/// What was found by one check.
 fn found<'a>(checkup: &'a Value, check: &str) -> Vec<&'a Value> {
     checkup["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check).collect()
 }
@@ -34,14 +33,14 @@ async fn a_doctor_finds_missing_rights_and_others_on_the_same_ground() {
     let arena = Site::Real.arena("doctor").await;
     let stage = Stage::new(&arena.admin(), arena.kubectl(), arena.namespace());
 
-    // Whoever may do everything, with recoveries that nobody else does here. Nodes of other tests may be lost.
+    // A user with all rights, and recoveries that no other test uses here. Nodes of other tests may be lost.
     let (code, checkup) = doctor(&stage, &["--controllers=job,eviction"]).await;
     for check in ["versions", "rights"] {
         assert_eq!(found(&checkup, check), Vec::<&Value>::new(), "{checkup:#}");
     }
     assert!([0, 3].contains(&code), "{code}: {checkup:#}");
 
-    // Rights are asked for verb by verb.
+    // Rights are checked verb by verb.
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = PolicyRule {
         api_groups: Some(owned(&["batch"])),
@@ -62,7 +61,7 @@ async fn a_doctor_finds_missing_rights_and_others_on_the_same_ground() {
     assert!(what.contains("may not watch") && !what.contains("list"), "{what}");
     assert!(!checkup["notSeen"].as_array().unwrap().is_empty(), "{checkup:#}");
 
-    // Others on the same ground.
+    // Other controllers on the same objects.
     let named = |name: &str, label: &str, argument: &str| {
         let container = json!([{"name": "main", "image": "work", "args": [argument]}]);
         let mut other = deployment(name, 0, &PodShape::new().spec("containers", container));
@@ -94,7 +93,7 @@ async fn a_doctor_finds_missing_rights_and_others_on_the_same_ground() {
     assert_eq!(told("descheduler"), "info");
     assert_eq!(checkup["findings"][0]["severity"], "error", "worst first: {checkup:#}");
 
-    // For people, and with wrong usage.
+    // As text, and with wrong usage.
     let (code, said) = stage.run(&["doctor", "--controllers=job"]).await;
     assert!(code == 1 && said.contains("Why it matters: ") && said.contains("To do: "), "{said}");
     assert_eq!(stage.run(&["doctor", "--no-such-flag"]).await.0, 2);

@@ -1,4 +1,4 @@
-//! What `salvor doctor` finds in a cluster of its own, real and embedded: one finding after the other is provoked.
+//! What `salvor doctor` finds in a cluster of its own, real and embedded. Each finding is provoked in turn.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const CONSENT: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
 const ZOMBIE: &str = "controllers: [zombie]\nfeatureGates: {FailureRecoveryPolicy: true}\n";
 
-/// A control plane of one's own, so that nobody else's objects are found.
+/// A separate control plane, so that no objects of other tests are found.
 struct Clinic {
     plane: Plane,
     stage: Stage,
@@ -30,7 +30,7 @@ impl Clinic {
         Self { plane, stage }
     }
 
-    /// Runs the doctor for a configuration; its exit code and what it says.
+    /// Runs the doctor for a configuration. Returns its exit code and its output.
     async fn check(&self, configuration: &str) -> (i32, Value) {
         self.check_with(configuration, &self.stage.kubeconfig()).await
     }
@@ -53,14 +53,14 @@ impl Clinic {
         (code, checkup)
     }
 
-    /// Fails unless the doctor finds exactly these with one check: severity, and words of what it found.
+    /// Fails unless this check finds exactly these: severity, and words of the finding.
     async fn finds(&self, check: &str, configuration: &str, expected: &[(&str, &str)]) -> Value {
         let (_, checkup) = self.check(configuration).await;
         same(&checkup, check, expected);
         checkup
     }
 
-    /// A Ready node with these labels, and a Lease that was renewed just now.
+    /// A Ready node with these labels and a fresh Lease.
     async fn node(&self, name: &str, labels: Value) {
         self.stage.node(name, "True").await;
         self.change_node(name, json!({"metadata": {"labels": labels}})).await;
@@ -71,7 +71,7 @@ impl Clinic {
         self.stage.nodes().patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
 
-    /// The control plane has lost a node so long ago.
+    /// The control plane lost a node this long ago.
     async fn lose(&self, name: &str, ago: SignedDuration) {
         let since = (Timestamp::now() - ago).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let taints = json!([{"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": since}]);
@@ -85,7 +85,7 @@ impl Clinic {
             .unwrap();
     }
 
-    /// A kubelet renews its Lease, by a clock that is so much ahead.
+    /// A kubelet renews its Lease with a clock that is this far ahead.
     async fn renew(&self, name: &str, lasts: u32, ahead: SignedDuration) {
         let renewed = (Timestamp::now() + ahead).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let lease = json!({
@@ -98,7 +98,7 @@ impl Clinic {
         leases.patch(name, &PatchParams::apply("kubelet").force(), &Patch::Apply(lease)).await.unwrap();
     }
 
-    /// kube-controller-manager with these arguments, as its pod shows them.
+    /// kube-controller-manager with these arguments in its pod.
     async fn controller_manager(&self, arguments: &[&str]) {
         let admin = self.plane.admin().in_namespace("kube-system");
         let stage = Stage::new(&admin, self.plane.kubectl(), "kube-system");
@@ -124,7 +124,7 @@ impl Clinic {
     }
 }
 
-/// What one check found, without what is only good to know unless that is expected.
+/// Asserts the findings of one check. Findings of severity info count only if one is expected.
 fn same(checkup: &Value, check: &str, expected: &[(&str, &str)]) {
     let all = checkup["findings"].as_array().unwrap().iter().filter(|finding| finding["check"] == check);
     let mut left: Vec<&Value> = all.collect();
@@ -138,7 +138,7 @@ fn same(checkup: &Value, check: &str, expected: &[(&str, &str)]) {
     assert!(left.is_empty(), "not expected: {left:#?}");
 }
 
-/// The definition of a custom kind that takes anything.
+/// The CRD of a custom kind that accepts any fields.
 fn definition(group: &str, kind: &str, plural: &str, scope: &str) -> Value {
     let anything = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({
@@ -188,7 +188,7 @@ async fn rules_of_the_configuration_that_can_never_match_are_found(site: Site) {
         )
         .await;
     assert_eq!(checkup["findings"][0]["severity"], "error", "worst first: {checkup:#}");
-    // As soon as a pod has the label, nothing is said of that rule.
+    // As soon as a pod has the label, the rule is no longer reported.
     clinic.stage.pod("labelled", "n", json!({"metadata": {"labels": {"b": "x"}}}), running()).await;
     let only = format!("{ZOMBIE}failureRecoveryPolicy:\n  rules:\n{}", rules[1]);
     clinic.finds("rules", &only, &[]).await;
@@ -230,7 +230,7 @@ async fn repair_policies_that_can_never_act_are_found(site: Site) {
     expected.push(("error", "NodeRepairPolicy d-broken cannot be used"));
     clinic.finds("rules", REPAIR, &expected).await;
 
-    // On nodes of its own: a condition that none of them has, and an entry that an earlier one always beats.
+    // On its own nodes: a condition that none of them has, and an entry that an earlier one always overrides.
     clinic.node("m", json!({"pool": "cpu"})).await;
     let misspelt =
         json!({"conditionType": "AceleratedHardwareReady", "conditionStatus": "False", "toleration": "5m"});
@@ -240,7 +240,7 @@ async fn repair_policies_that_can_never_act_are_found(site: Site) {
     expected.push(("warning", "policies[2] of NodeRepairPolicy e-misspelt never counts"));
     clinic.finds("rules", REPAIR, &expected).await;
 
-    // A veto on every node, and a policy that is paused.
+    // A veto on every node, and a paused policy.
     clinic.change_node("m", json!({"metadata": {"annotations": {"salvor.dev/do-not-repair": "true"}}})).await;
     expected.push(("warning", "every node of NodeRepairPolicy e-misspelt has an annotation that forbids"));
     clinic.finds("rules", REPAIR, &expected).await;
@@ -249,7 +249,7 @@ async fn repair_policies_that_can_never_act_are_found(site: Site) {
     expected.pop();
     expected.push(("info", "NodeRepairPolicy e-misspelt is paused"));
     clinic.finds("rules", REPAIR, &expected).await;
-    // Who repairs nothing is told nothing.
+    // Without the repair recovery nothing is reported.
     clinic.finds("rules", "controllers: [job]\n", &[]).await;
 }
 
@@ -288,7 +288,7 @@ async fn opt_ins_that_are_moot_are_found(site: Site) {
     ];
     clinic.finds("consents", ZOMBIE, &found).await;
 
-    // What is switched off makes every opt-in moot.
+    // A recovery that is switched off makes every opt-in ineffective.
     let template =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}});
     let spec = json!({"managedBy": "salvor.dev/job-controller", "template": template});
@@ -325,7 +325,7 @@ async fn clocks_that_differ_are_found(site: Site) {
     let kubeconfig = clinic.stage.write("faulty", &server.admin().kubeconfig());
     server.faults().add(Fault::new(Effect::ClockAhead(-3600)));
     let (_, checkup) = clinic.check_with(ZOMBIE, &kubeconfig).await;
-    // By that server's clock every Lease is from the future too, unless it tells when it took them in.
+    // By that server's clock every Lease is from the future too, unless it records when it received the writes.
     let own = checkup["findings"].as_array().unwrap().iter().find(|finding| {
         finding["check"] == "clocks"
             && finding["what"].as_str().unwrap().contains("behind the clock of this machine")
@@ -374,7 +374,7 @@ async fn lost_nodes_that_hold_the_brake_are_found(site: Site) {
         clinic.node(&format!("a{number}"), zone("a")).await;
     }
     clinic.finds("brake", ZOMBIE, &[]).await;
-    // Parked machines that still count leave no room for another.
+    // Parked machines that still count leave no room for another failure.
     for number in 0..2 {
         clinic.lose(&format!("a{number}"), SignedDuration::from_hours(3)).await;
     }
@@ -389,7 +389,7 @@ async fn lost_nodes_that_hold_the_brake_are_found(site: Site) {
         clinic.node(&format!("b{number}"), zone("b")).await;
     }
     clinic.finds("brake", ZOMBIE, &[("warning", "3 of 4 nodes of zone a are unreachable")]).await;
-    // Whom the brake does not count, the doctor does not either.
+    // Nodes that the brake does not count are not counted by the doctor either.
     for number in 0..2 {
         let excluded = json!({"node.kubernetes.io/exclude-disruption": "true"});
         clinic.change_node(&format!("a{number}"), json!({"metadata": {"labels": excluded}})).await;
@@ -413,7 +413,7 @@ async fn others_on_the_same_ground_are_found(site: Site) {
     clinic.finds("actors", all, &error).await;
     clinic.finds("actors", ZOMBIE, &[("warning", "Karpenter (default/karpenter)")]).await;
 
-    // Kueue's gate in its file counts, and a comment there does not.
+    // Kueue's gate in its file counts, but not in a comment.
     clinic.stage.create("apps", "Deployment", deployment("kueue-controller-manager", "")).await;
     let file = |line: &str| json!({"data": {"controller_manager_config.yaml": format!("kind: Configuration\nfeatureGates:\n{line}\n")}});
     let mut map = file("#  FailureRecoveryPolicy: true");
@@ -431,7 +431,7 @@ async fn others_on_the_same_ground_are_found(site: Site) {
     found.push(("error", "Kueue (default/kueue-controller-manager) runs with its own FailureRecoveryPolicy"));
     clinic.finds("actors", all, &found).await;
 
-    // Health checks of machines, once they have objects.
+    // Machine health checks count once they have objects.
     clinic
         .install(&[
             definition("remediation.medik8s.io", "NodeHealthCheck", "nodehealthchecks", "Cluster"),
@@ -453,7 +453,7 @@ async fn others_on_the_same_ground_are_found(site: Site) {
     found.push(("warning", "there are machinehealthchecks.cluster.x-k8s.io"));
     clinic.finds("actors", all, &found).await;
 
-    // A Salvor that leads elsewhere.
+    // A Salvor that leads in another namespace.
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
     let spec = json!({"holderIdentity": "other", "renewTime": now, "leaseDurationSeconds": 3600});
     clinic
@@ -490,7 +490,7 @@ async fn a_run_tells_the_errors_and_waits_for_nothing(site: Site) {
         ill.program.output()
     );
 
-    // A server that never answers these questions delays nothing else.
+    // A server that never answers these requests delays nothing else.
     let server = FaultyServer::before(&admin).await;
     let silent = Fault::new(Effect::Unanswered { carried_out: false }).user_agent("salvor-doctor/");
     server.faults().add(silent);
@@ -520,7 +520,7 @@ async fn rights_that_only_the_check_would_need_are_no_errors() {
     let access = clinic.plane.admin().service_account("default", "salvor", rules.clone()).await.unwrap();
     let salvor = salvor_testkit::Salvor::start(SALVOR, &access, ZOMBIE, &["--leader-elect=false"], &[]);
     salvor.shows("salvor_doctor_errors 0").await;
-    // Without the right to declare pods dead there is one.
+    // Without the right to mark pods as Failed there is an error.
     let fewer = rules.into_iter().filter(|rule| rule.resources != Some(vec!["pods/status".to_owned()]));
     let access = clinic.plane.admin().service_account("default", "fewer", fewer.collect()).await.unwrap();
     let salvor = salvor_testkit::Salvor::start(SALVOR, &access, ZOMBIE, &["--leader-elect=false"], &[]);

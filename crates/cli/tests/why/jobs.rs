@@ -1,4 +1,4 @@
-//! Jobs and pods under the real controllers, and simulated kubelets.
+//! Jobs and pods with the real controllers and simulated kubelets.
 
 use kube::api::{DeleteParams, ListParams};
 use salvor_testkit::{
@@ -13,7 +13,7 @@ fn ends(shape: &PodShape) -> PodShape {
     shape.clone().script("run-for", "10ms").script("exit-code", "3")
 }
 
-/// A Job that fails at once when a container ends with 3.
+/// A Job that fails at once when a container exits with 3.
 fn fails_by_policy() -> Value {
     json!({"backoffLimit": 6, "podFailurePolicy": {"rules": [
         {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}},
@@ -43,7 +43,7 @@ async fn jobs_and_pods_tell_why_they_do_not_run() {
     let shape = PodShape::new();
     let failing = ends(&shape);
 
-    // All at once, so that their times run side by side.
+    // All at once, so that their waits run in parallel.
     let absent = json!({"managedBy": "example.com/nobody"});
     stage.make(&job("absent", absent, &shape)).await;
     stage.make(&job("suspended", json!({"suspend": true}), &shape)).await;
@@ -102,7 +102,7 @@ async fn jobs_and_pods_tell_why_they_do_not_run() {
     stage.carry_out(&answer).await;
     stage.until_well("pod/held").await;
 
-    // It is waited for, from when its deletion was asked for.
+    // The wait counts from the request of its deletion.
     stage.until_well("job/slow").await;
     let pods = stage.api("", "v1", "Pod");
     let of_slow = ListParams::default().labels("batch.kubernetes.io/job-name=slow");
@@ -118,7 +118,7 @@ async fn jobs_and_pods_tell_why_they_do_not_run() {
     let answer = stage.until_in("job/absent", "ControllerAbsent", "Job", "absent").await;
     assert_eq!(answer["missing"], "1 of 1 pods", "{answer:#}");
 
-    // The same, all together.
+    // The same for all together.
     let all = stage.all().await;
     let groups: Vec<&str> = all["groups"]
         .as_array()

@@ -1,4 +1,4 @@
-//! Under the real Kueue.
+//! With the real Kueue.
 
 use kube::api::{DynamicObject, PostParams};
 use salvor_testkit::{
@@ -13,7 +13,7 @@ use crate::stage::Stage;
 
 const GROUP: &str = "kueue.x-k8s.io";
 
-/// Creates an object of Kueue's; its webhooks answer a moment after it is ready.
+/// Creates an object of Kueue. Its webhooks answer a moment after it is ready.
 async fn create(stage: &Stage, kind: &str, namespaced: bool, object: Value) {
     let api = if namespaced {
         stage.api(GROUP, "v1beta2", kind)

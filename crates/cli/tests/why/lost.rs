@@ -1,4 +1,4 @@
-//! Pods on lost nodes, with Salvor and without: the test plays the control plane, and the kubelet of Salvor's own pods.
+//! Pods on lost nodes, with and without Salvor. The test plays the control plane, and the kubelet of Salvor's own pods.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
@@ -28,7 +28,7 @@ fn codes(answer: &Value) -> Vec<&str> {
     answer["rootCauses"].as_array().unwrap().iter().filter_map(|cause| cause["code"].as_str()).collect()
 }
 
-/// A node that fell silent ten minutes ago.
+/// A node whose kubelet became silent ten minutes ago.
 async fn lost_node(stage: &Stage, name: &str) -> String {
     stage.node(name, "Unknown").await;
     let renewed = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(10);
@@ -42,7 +42,7 @@ async fn lost_node(stage: &Stage, name: &str) -> String {
     renewed
 }
 
-/// Starts a replica as a kubelet would: with the configuration that is installed.
+/// Starts a replica as a kubelet would: with the installed configuration.
 async fn replica(stage: &Stage, site: Site, arguments: &[&str]) -> Salvor {
     let salvor = match site {
         Site::Embedded => stage.salvor(&format!("{ELECTION}{SETTINGS}"), arguments),
@@ -69,7 +69,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     stage.pod("stuck", "lost", json!({}), running()).await;
     stage.delete_pod("stuck").await;
 
-    // Nobody may act: there is no Salvor.
+    // Without Salvor nothing may act.
     let answer = stage.until_in("pod/stuck", "NodeLost", "Node", "lost").await;
     let since: jiff::Timestamp = answer["rootCauses"][0]["since"].as_str().unwrap().parse().unwrap();
     assert_eq!(since, renewed.parse().unwrap(), "{answer:#}");
@@ -82,7 +82,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let (_, said) = stage.run(&["why", "pod/consents"]).await;
     assert!(said.contains("No operator with a leader election runs here"), "{said}");
 
-    // It is installed, and nobody leads: its Deployment asks for no replicas.
+    // It is installed without a leader: its Deployment has no replicas.
     if site == Site::Real {
         let file = stage.write("salvor.yaml", &format!("{HEAD}controllers: [zombie]\n{ELECTION}{SETTINGS}"));
         let install = format!("salvor manifests --config={} | kubectl apply -f -", file.display());
@@ -99,7 +99,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
         assert_eq!(stage.kubectl.run(&replicas).await.unwrap(), "2");
     }
 
-    // With Salvor, and its gate off: consent is asked before what is on.
+    // With Salvor, and its gate off: consent is checked before the gate.
     let off = replica(&stage, site, &["--controllers=zombie"]).await;
     stage.until_in("pod/stuck", "NotOptedIn", "Node", "lost").await;
     stage.until_in("pod/alive", "NodeLost", "Node", "lost").await;
@@ -107,11 +107,11 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let (_, said) = stage.run(&["why", "pod/consents"]).await;
     assert!(said.contains("Judged by the configuration of the running operator "), "{said}");
     off.program.kill().await;
-    // Who leads is asked before what is on.
+    // The leader is checked before the gate.
     stage.until_in("pod/consents", "NobodyLeads", "Node", "lost").await;
     stage.until_in("pod/stuck", "NotOptedIn", "Node", "lost").await;
     if site == Site::Real {
-        // The command changes what is installed, and the Deployment replaces its replicas.
+        // The command changes the installation, and the Deployment replaces its replicas.
         stage.carry_out(&answer).await;
     }
 
@@ -120,7 +120,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let until: jiff::Timestamp = waits["rootCauses"][0]["until"].as_str().unwrap().parse().unwrap();
     assert!(until > jiff::Timestamp::now(), "{waits:#}");
 
-    // All that waits for the node, worst first.
+    // Everything that waits for the node, worst first.
     let all = stage.all().await;
     let groups: Vec<&str> = all["groups"]
         .as_array()
@@ -132,12 +132,12 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let asked = stage.why("node/lost").await;
     assert_eq!(codes(&asked), ["NotOptedIn", "GraceRunning"], "{asked:#}");
 
-    // Consent is a command.
+    // A command gives the consent.
     let answer = stage.until_in("pod/stuck", "NotOptedIn", "Node", "lost").await;
     stage.carry_out(&answer).await;
     stage.until_well("pod/stuck").await;
 
-    // A pause is told, and ends by a command.
+    // A pause is reported, and a command ends it.
     assert_eq!(stage.run(&["pause", "--reason=test"]).await.0, 0);
     stage.pod("paused", "lost", consenting("1s"), running()).await;
     stage.delete_pod("paused").await;
@@ -145,7 +145,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     stage.carry_out(&answer).await;
     stage.until_well("pod/paused").await;
 
-    // One line says by what is judged; a file answers "what if"; a person reads one screen.
+    // One line names the configuration, a file answers "what if", and the text fits one screen.
     let (code, said) = stage.run(&["why", "pod/consents"]).await;
     assert!(code == 0 && said.contains("Judged by the configuration of the running operator "), "{said}");
     assert!(said.lines().count() < 40, "{said}");
@@ -163,13 +163,13 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     for name in ["lost-too", "lost-as-well", "lost-in-the-end"] {
         lost_node(&stage, name).await;
     }
-    // Too many nodes are lost: somebody who knows that the machine is off says so.
+    // Too many nodes are lost, so a person who knows that the machine is off confirms it.
     let braked =
         format!("{ELECTION}{}", SETTINGS.replace("maxUnreachablePercent: 100", "maxUnreachablePercent: 20"));
     let salvor = stage.salvor(&braked, &["--controllers=zombie,eviction", GATE]);
     salvor.says("\"leading\"").await;
     let mut braked = consenting("1s");
-    // Whoever tolerates the taint of an eviction stays.
+    // A pod that tolerates the eviction taint stays.
     braked["spec"] = json!({"tolerations": []});
     stage.pod("braked", "lost", braked, running()).await;
     stage.delete_pod("braked").await;
@@ -178,7 +178,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     stage.until_well("pod/braked").await;
 }
 
-/// With the flags that kubectl has.
+/// With kubectl's flags.
 async fn explain_and_evict_judge_by_the_same(stage: &Stage, if_off: &str) {
     for arguments in [
         &["explain", "pod", "default/consents"][..],
@@ -210,7 +210,8 @@ async fn explain_and_evict_judge_by_the_same(stage: &Stage, if_off: &str) {
     assert!(code == 1 && talk.contains("no-such"), "{talk}");
 }
 
-/// The control plane calls a node unreachable whose kubelet renews its Lease: no remedy says that its machine is off.
+/// The control plane marks a node as unreachable whose kubelet renews its Lease. No remedy claims that its machine is
+/// off.
 async fn a_node_whose_kubelet_lives_is_not_told_as_lost(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");

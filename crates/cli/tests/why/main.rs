@@ -1,7 +1,7 @@
-//! `salvor why` by the built binary: each root cause on a control plane, with the remedy carried out where it is a command.
-//! `salvor doctor` and `salvor uninstall` as well, which look at the same cluster.
+//! Tests of `salvor why` with the built binary: each root cause on a control plane, and each remedy that is a command
+//! is executed. Also `salvor doctor` and `salvor uninstall`, which read the same cluster.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod admission;

@@ -1,5 +1,5 @@
-//! Nodes that die, and volumes that stay with them: real node lifecycle, scheduler, attach/detach and disruption controllers,
-//! simulated machines and disks.
+//! Nodes that die, and volumes that stay attached to them: real node lifecycle, scheduler, attach/detach and disruption
+//! controllers, simulated machines and disks.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
 use kube::{
@@ -37,7 +37,7 @@ async fn a_lost_node_and_its_volume_are_told_and_freed_by_the_remedy() {
     let class = format!("{}.csi", arena.zone());
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
 
-    // A claim of a class that is not there yet.
+    // A claim of a StorageClass that does not exist yet.
     let claim = json!({
         "metadata": {"name": "data"},
         "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": class, "resources": {"requests": {"storage": "1Gi"}}},
@@ -85,7 +85,7 @@ async fn a_lost_node_and_its_volume_are_told_and_freed_by_the_remedy() {
     assert_eq!(since, renewed, "{answer:#}");
     stage.until_in(&about, "NodeLost", "Node", &node).await;
 
-    // Its replacement waits for the volume, until somebody says that the machine is off.
+    // Its replacement waits for the volume until a person confirms that the machine is off.
     let answer = stage.until("deploy/db", "VolumeAttachedElsewhere").await;
     assert_eq!(answer["missing"], "1 of 1 pods", "{answer:#}");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Root causes that the test plays by hand, without any controller.
+//! Root causes that the test creates by hand, without any controller.
 
 use kube::api::{Patch, PatchParams};
 use salvor_testkit::Site;
@@ -24,7 +24,7 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     stage.until("pod/on-a-sick-node", "NodeSick").await;
     stage.until_in("node/sick", "NodeSick", "Node", "sick").await;
 
-    // A repair that is forbidden, and the command that allows it again.
+    // A vetoed repair, and the command that allows it again.
     let condition =
         json!({"type": "SalvorRepair", "status": "True", "reason": "Vetoed", "message": "do-not-repair"});
     let nodes = stage.cluster_api("", "v1", "Node");
@@ -51,7 +51,7 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     stage.create("", "ConfigMap", json!({"metadata": {"name": "settings"}})).await;
     stage.until("pod/config", "Starting").await;
 
-    // A finalizer, and the command that takes it off.
+    // A finalizer, and the command that removes it.
     let held = json!({"metadata": {"finalizers": ["example.com/hold"]}});
     stage.pod("held", "well", held.clone(), json!({"phase": "Failed"})).await;
     stage.delete_pod("held").await;
@@ -81,14 +81,14 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     let mounts =
         json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}});
     stage.pod("unbound", "", mounts.clone(), says).await;
-    // Somebody may have bound the pod by hand.
+    // The pod may have been bound by hand.
     stage.pod("unbound-by-hand", "well", mounts.clone(), json!({"phase": "Pending"})).await;
     stage.until_in("pod/unbound-by-hand", "VolumeUnbound", "PersistentVolumeClaim", "data").await;
     let answer = stage.until("pod/unbound", "VolumeUnbound").await;
     assert_eq!(answer["rootCauses"][0]["object"]["name"], "data", "{answer:#}");
     stage.until("pvc/data", "VolumeUnbound").await;
 
-    // The same claim, bound to a volume that another node has.
+    // The same claim, bound to a volume that is attached to another node.
     let volume = json!({
         "metadata": {"name": "pv"},
         "spec": {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "csi": {"driver": "d", "volumeHandle": "h"}},
@@ -119,7 +119,7 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     stage.create("policy", "PodDisruptionBudget", budget).await;
     stage.until("no/cordoned", "DisruptionBudget").await;
 
-    // A Job that nobody runs: there is no controller here at all.
+    // A Job without a controller: there is none here at all.
     let job = |name: &str, more: Value| {
         let mut job = json!({"metadata": {"name": name}, "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}}}});
         crate::stage::merge(&mut job["spec"], more);
@@ -130,19 +130,19 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     stage.create("batch", "Job", job("nothing", json!({}))).await;
     let answer = stage.until("job/nothing", "Unknown").await;
     assert_eq!(answer["missing"], "1 of 1 pods", "{answer:#}");
-    // A refusal may have been told by an event that has expired.
+    // The event of a refusal may have expired.
     assert!(answer["rootCauses"][0]["message"].as_str().unwrap().contains("expire"), "{answer:#}");
     stage.until("job/absent", "ControllerAbsent").await;
     stage.until("job/ours", "ControllerAbsent").await;
 
-    // A live view shows what changes.
+    // A live view shows changes.
     let mut view = stage.view(&["why", "pod/config", "--watch", "-o", "json"]);
     view.until("\"Starting\"").await;
     let ready = Patch::Merge(json!({"status": running()}));
     stage.api("", "v1", "Pod").patch_status("config", &PatchParams::default(), &ready).await.unwrap();
     view.until("\"missing\": null").await;
 
-    // What is not there, and what cannot be meant.
+    // Missing objects and invalid arguments.
     assert_eq!(stage.run(&["why", "job/no-such-job"]).await.0, 1);
     assert_eq!(stage.run(&["why", "no-such-kind/x"]).await.0, 1);
     for usage in [

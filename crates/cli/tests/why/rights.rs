@@ -1,4 +1,4 @@
-//! With few rights: what cannot be seen is named, and is no error.
+//! With few rights: what cannot be read is named, and is no error.
 
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use salvor_testkit::{
@@ -37,7 +37,7 @@ async fn what_nobody_may_read_is_named() {
     admin.service_account(&namespace, "reader", jobs_and_pods).await.unwrap();
     let as_user = |name: &str| format!("--as=system:serviceaccount:{namespace}:{name}");
 
-    // Only the Job: its pods are named as not seen.
+    // Only the Job is readable: its pods are named as not readable.
     let user = as_user("job-reader");
     let (code, said) = stage.run(&["why", "job/train", "-o", "json", &user]).await;
     assert_eq!(code, 0, "{said}");
@@ -53,13 +53,13 @@ async fn what_nobody_may_read_is_named() {
     assert!(missed(&answer, "pods"), "{answer:#}");
     let (code, said) = stage.run(&["why", "job/train", &user]).await;
     assert!(code == 0 && said.contains("Not seen: pods") && said.contains("cannot be read"), "{said}");
-    // What was asked about itself cannot be read.
+    // The requested object itself cannot be read.
     assert_eq!(stage.run(&["why", "pod/train-0", &user]).await.0, 1);
     assert_eq!(stage.run(&["why", "--all", &user]).await.0, 1);
     let (code, said) = stage.run(&["explain", "job/train", &user]).await;
     assert!(code == 1 || said.contains("cannot be read"), "{said}");
 
-    // Jobs and pods are enough for the answer; what else --all looks for is named.
+    // Jobs and pods are enough for the answer. What else --all needs is named.
     let user = as_user("reader");
     let (code, said) = stage.run(&["why", "job/train", "-o", "json", &user]).await;
     let answer: Value = serde_json::from_str(&said).unwrap();
@@ -71,7 +71,7 @@ async fn what_nobody_may_read_is_named() {
     assert_eq!(all["groups"][0]["workloads"][0]["name"], "train", "{all:#}");
     assert!(missed(&all, "deployments"), "{all:#}");
 
-    // Nodes that cannot be seen are not nodes that are gone.
+    // Nodes that cannot be read do not count as gone.
     stage.pod("bound", "somewhere", json!({}), json!({"phase": "Pending"})).await;
     let (code, said) = stage.run(&["why", "--all", "-o", "json", &user]).await;
     let all: Value = serde_json::from_str(&said).unwrap();

@@ -1,4 +1,4 @@
-//! A cluster, the binary, and what it says.
+//! A cluster, the binary, and its output.
 
 use std::{
     os::unix::fs::symlink,
@@ -40,7 +40,7 @@ impl Stage {
         let folder = tempfile::tempdir().unwrap();
         let admin = admin.in_namespace(namespace);
         admin.write_kubeconfig(&folder.path().join(KUBECONFIG)).unwrap();
-        // The programs by the names that remedies call them.
+        // The programs under the names that remedies use.
         let programs = folder.path().join(PROGRAMS);
         std::fs::create_dir(&programs).unwrap();
         let kubernetes = program_of(Part::ApiServer).unwrap();
@@ -59,25 +59,24 @@ impl Stage {
         self.folder.path().join(KUBECONFIG)
     }
 
-    /// A file of its own.
+    /// Writes a file into the test's folder.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.path().join(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
-    /// Starts `salvor run` with this configuration.
     pub(crate) fn salvor(&self, configuration: &str, arguments: &[&str]) -> Salvor {
         Salvor::start(SALVOR, &self.admin, configuration, arguments, &[])
     }
 
-    /// Runs the binary; its exit code and what it wrote to standard output.
+    /// Runs the binary. Returns its exit code and its standard output.
     pub(crate) async fn run(&self, arguments: &[&str]) -> (i32, String) {
         let (code, said, _) = self.run_with(arguments, &self.kubeconfig()).await;
         (code, said)
     }
 
-    /// The same with a kubeconfig; what it wrote to standard error is the third.
+    /// The same with a kubeconfig. Also returns its standard error.
     pub(crate) async fn run_with(&self, arguments: &[&str], kubeconfig: &Path) -> (i32, String, String) {
         let output = tokio::process::Command::new(SALVOR)
             .args(arguments)
@@ -94,7 +93,7 @@ impl Stage {
         (output.status.code().unwrap_or(-1), said, complained)
     }
 
-    /// Starts the binary, and reads what it shows while it runs.
+    /// Starts the binary and reads its output while it runs.
     pub(crate) fn view(&self, arguments: &[&str]) -> View {
         let mut program = tokio::process::Command::new(SALVOR)
             .args(arguments)
@@ -108,7 +107,6 @@ impl Stage {
         View { _program: program, output, shown: String::new() }
     }
 
-    /// The answer about an object.
     pub(crate) async fn why(&self, about: &str) -> Value {
         let (code, said) = self.run(&["why", about, "-n", &self.namespace, "-o", "json"]).await;
         assert_eq!(code, 0, "{about}: {said}");
@@ -117,14 +115,14 @@ impl Stage {
         answer
     }
 
-    /// Everything that does not come back in the namespace.
+    /// Everything that does not recover in the namespace.
     pub(crate) async fn all(&self) -> Value {
         let (code, said) = self.run(&["why", "--all", "-n", &self.namespace, "-o", "json"]).await;
         assert_eq!(code, 0, "{said}");
         serde_json::from_str(&said).unwrap()
     }
 
-    /// Waits until the first root cause of an object is this one.
+    /// Waits until this is the first root cause of an object.
     pub(crate) async fn until(&self, about: &str, code: &str) -> Value {
         let mut last = Value::Null;
         let found = wait::patience().until(async {
@@ -140,7 +138,7 @@ impl Stage {
         last
     }
 
-    /// The same, in this object, which has no namespace if its kind has none.
+    /// The same, with the object of the cause.
     pub(crate) async fn until_in(&self, about: &str, code: &str, kind: &str, name: &str) -> Value {
         let answer = self.until(about, code).await;
         let namespace = match kind {
@@ -169,7 +167,7 @@ impl Stage {
         assert!(found.await.is_some(), "{about} is never well: {last}");
     }
 
-    /// Carries out the first remedy that is a command, as somebody who copies it to a shell.
+    /// Executes the first remedy that is a command, as if copied to a shell.
     pub(crate) async fn carry_out(&self, answer: &Value) {
         let commands =
             answer["remedies"].as_array().unwrap().iter().filter_map(|remedy| remedy["command"].as_str());
@@ -177,7 +175,7 @@ impl Stage {
         self.shell(command).await;
     }
 
-    /// Runs a command in a shell that knows kubectl and salvor.
+    /// Runs a command in a shell that has kubectl and salvor.
     pub(crate) async fn shell(&self, command: &str) {
         let programs = self.folder.path().join(PROGRAMS);
         let path = format!("{}:{}", programs.display(), std::env::var("PATH").unwrap());
@@ -226,7 +224,6 @@ impl Stage {
         api.create(&PostParams::default(), &object).await.unwrap();
     }
 
-    /// Creates a workload in the namespace.
     pub(crate) async fn make<K>(&self, object: &K)
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -239,7 +236,7 @@ impl Stage {
         api.create(&PostParams::default(), object).await.unwrap();
     }
 
-    /// Waits until the API server refuses a pod with this label: policies come into force a moment after their creation.
+    /// Waits until the API server refuses a pod with this label: policies take effect a moment after their creation.
     pub(crate) async fn until_refused(&self, app: &str, shape: &PodShape) {
         let pods: Api<Pod> = Api::default_namespaced(self.client.clone());
         let only_asks = PostParams { dry_run: true, ..PostParams::default() };
@@ -251,7 +248,6 @@ impl Stage {
         assert!(refused.await.is_some(), "pod {app} is never refused");
     }
 
-    /// A running pod on a node.
     pub(crate) async fn pod(&self, name: &str, node: &str, extra: Value, status: Value) {
         let mut pod = json!({
             "metadata": {"name": name},
@@ -270,7 +266,7 @@ impl Stage {
         self.api("", "v1", "Pod").delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// A node whose kubelet says this; `Unknown` with the taint of a lost one.
+    /// A node with this Ready status; `Unknown` adds the unreachable taint.
     pub(crate) async fn node(&self, name: &str, ready: &str) {
         let mut node = json!({"metadata": {"name": name}});
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -286,7 +282,7 @@ impl Stage {
     }
 }
 
-/// A program that goes on showing things. Dropping it kills it.
+/// A program that keeps writing output. Dropping it kills it.
 pub(crate) struct View {
     _program: tokio::process::Child,
     output: tokio::process::ChildStdout,
@@ -294,7 +290,6 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Waits until it shows this text.
     pub(crate) async fn until(&mut self, text: &str) {
         let seen = wait::patience().until(async {
             let mut buffer = [0; 4096];
@@ -324,7 +319,7 @@ pub(crate) fn merge(into: &mut Value, from: Value) {
     }
 }
 
-/// The answer has the form that is promised.
+/// Checks that the answer has the documented format.
 fn keeps_the_contract(answer: &Value) {
     let keys = |value: &Value| -> Vec<String> { value.as_object().unwrap().keys().cloned().collect() };
     let object = ["kind", "name", "namespace"];

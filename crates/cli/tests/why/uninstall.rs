@@ -1,4 +1,5 @@
-//! `salvor uninstall`: everything of Salvor's goes, what is others' stays, and nothing is touched while an operator may act.
+//! `salvor uninstall`: all marks of Salvor are removed, other marks stay, and nothing is touched while an operator may
+//! act.
 
 use http::Method;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -14,7 +15,7 @@ const WRAPPER_FINALIZER: &str = "workload.codeflare.dev/finalizer";
 const OUR_CONTROLLER: &str = "workload.codeflare.dev/appwrapper-controller";
 const CRD: &str = "apiextensions.k8s.io";
 
-/// Everything that Salvor may leave on a node, beside what is others'.
+/// All marks that Salvor may leave on a node, and marks of others.
 async fn marked_node(stage: &Stage, name: &str) {
     stage.node(name, "True").await;
     let nodes = stage.nodes();
@@ -50,7 +51,7 @@ async fn node(stage: &Stage, name: &str) -> Value {
     serde_json::to_value(stage.nodes().get(name).await.unwrap()).unwrap()
 }
 
-/// A Job that Salvor runs, or ran.
+/// A Job that Salvor runs or ran.
 async fn job(stage: &Stage, name: &str, finished: bool) {
     let template =
         json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}});
@@ -86,7 +87,7 @@ async fn wrapper(stage: &Stage, name: &str, writer: &str, managed_by: Option<&st
     wrappers(stage).create(&by, &object).await.unwrap();
 }
 
-/// A kind of Karpenter's, as far as it is needed here.
+/// A minimal CRD of Karpenter's NodePools, and an object.
 async fn node_pool(stage: &Stage) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let definition = json!({
@@ -132,11 +133,11 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");
 
-    // Nothing is there yet.
+    // Nothing is installed yet.
     let (code, said) = stage.run(&["uninstall"]).await;
     assert_eq!((code, said.as_str()), (0, "Nothing of Salvor's is on any object\n"));
 
-    // An installation, whose webhooks nobody serves, and what it left everywhere.
+    // An installation whose webhooks are not served, and its marks everywhere.
     let (_, all) = stage.run(&["manifests", "--controllers", "appwrapper,repair,job"]).await;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&all).unwrap();
     let definitions = documents.iter().filter(|one| one["kind"] == "CustomResourceDefinition");
@@ -151,7 +152,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     for name in ["ours", "leaving"] {
         wrapper(&stage, name, "salvor", None).await;
     }
-    // The embedded cluster does not remember who wrote what: there the configuration says that AppWrappers are Salvor's.
+    // The embedded cluster has no managedFields, so there the configuration says that Salvor runs the AppWrappers.
     let (other, config) = match site {
         Site::Real => (None, None),
         Site::Embedded => {
@@ -183,7 +184,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.000000Z").to_string();
     lease(&stage, &now).await;
 
-    // A dry run tells all of it and changes nothing.
+    // A dry run reports everything and changes nothing.
     let before = node(&stage, "marked").await;
     let (code, report) = uninstall(&[]).await;
     assert_eq!((code, &report["dryRun"]), (0, &json!(true)), "{report:#}");
@@ -220,7 +221,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     }
     assert!(texts(&report, "stays").contains("kubectl uncordon marked"), "{report:#}");
 
-    // While somebody leads it is refused, and names them.
+    // While an operator leads, it is refused with the name of the leader.
     let (code, report) = uninstall(&["--yes", "--abandon-workloads"]).await;
     assert_eq!(code, 1, "{report:#}");
     assert!(texts(&report, "blocked").contains("salvor-7 leads"), "{report:#}");
@@ -261,7 +262,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     }
     assert!(wrappers(&stage).get_opt("leaving").await.unwrap().is_none());
     assert!(wrappers(&stage).get("ours").await.unwrap().metadata.finalizers.unwrap_or_default().is_empty());
-    // CodeFlare's controller still needs its own.
+    // CodeFlare's controller still needs its own finalizer.
     assert_eq!(
         wrappers(&stage).get("theirs").await.unwrap().metadata.finalizers.unwrap(),
         [WRAPPER_FINALIZER]
@@ -272,7 +273,7 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     stage.shell(&format!("kubectl get {webhooks} -o name | grep salvor; test $? = 1")).await;
     stage.shell("kubectl get lease -n salvor-system -o name | grep salvor; test $? = 1").await;
 
-    // A second time there is nothing to do. A definition goes when it is asked for, and none of its objects is left.
+    // A second run has nothing to do. A CRD is deleted on request if none of its objects is left.
     let (code, report) = uninstall(&["--yes", "--abandon-workloads", "--delete-crds"]).await;
     assert_eq!(code, 1, "{report:#}");
     assert!(
@@ -289,13 +290,13 @@ async fn a_cluster_is_released_before_salvor_is_removed(site: Site) {
     assert!(texts(&report, "released").contains("appwrappers.workload.codeflare.dev"), "{report:#}");
     stage.shell("kubectl wait --for=delete --timeout=60s crd/appwrappers.workload.codeflare.dev crd/noderepairpolicies.salvor.dev").await;
 
-    // With all flags the same as before, the rest of the installation goes without the definitions.
+    // With the same flags as before, the rest of the installation is deleted without the CRDs.
     stage.shell("salvor manifests --controllers appwrapper,repair,job --skip-crds | kubectl delete --ignore-not-found --wait=false -f -").await;
     let (_, report) = uninstall(&["--abandon-workloads"]).await;
     assert_eq!(report["released"], json!([]), "{report:#}");
 }
 
-/// Objects that change meanwhile are read again, and what cannot be known is looked at.
+/// Objects that change in the meantime are read again, and uncertain outcomes are checked.
 async fn a_server_in_trouble_is_asked_again(site: Site) {
     let plane = site.api_server().await;
     let stage = Stage::new(&plane.admin(), plane.kubectl(), "default");
@@ -319,7 +320,7 @@ async fn a_server_in_trouble_is_asked_again(site: Site) {
     assert_eq!(uninstall(&stage, &[]).await.1["released"], json!([]));
     assert!(stage.api("", "v1", "Pod").get_opt("stuck").await.unwrap().is_none());
 
-    // What cannot be released is said, and the Lease stays until it is.
+    // What cannot be removed is reported, and the Lease stays until it is.
     marked_node(&stage, "refused").await;
     lease(&stage, "2026-01-01T00:00:00.000000Z").await;
     server.faults().add(Fault::new(Effect::Unavailable).method(Method::PATCH).path("/nodes/refused"));
@@ -340,10 +341,10 @@ async fn a_server_in_trouble_is_asked_again(site: Site) {
     assert_eq!(uninstall(&troubled, &["--yes"]).await.0, 0);
 }
 
-/// What may not be seen is named with the missing right, and nothing is done by halves unless it is said.
+/// What cannot be read is named with the missing right, and nothing is done partially without a report.
 async fn missing_rights_are_named(site: Site) {
     if site == Site::Embedded {
-        // It refuses nobody.
+        // It has no RBAC.
         return;
     }
     let plane = site.api_server().await;
@@ -363,7 +364,7 @@ async fn missing_rights_are_named(site: Site) {
     ] {
         assert!(missed.contains(right), "no {right}: {missed}");
     }
-    // Somebody who may read everything and change nothing.
+    // A user who may read everything and change nothing.
     let everything = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = PolicyRule {
         api_groups: Some(everything(&["*"])),

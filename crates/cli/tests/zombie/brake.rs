@@ -1,4 +1,4 @@
-//! Limits that block everything, seen from outside: the brake and its memory, the clock, and the pause.
+//! Limits that block everything, observed from outside: the brake and its saved state, the clock, and the pause.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ fn labelled(value: &str) -> serde_json::Value {
     json!({"metadata": {"labels": {"salvor": value}}})
 }
 
-/// A partition that heals: with the first node back, fewer than too many are lost, and the others follow one by one.
+/// A partition heals: with the first node back, the number of lost nodes is below the limit, and the others follow one
+/// by one.
 async fn while_nodes_come_back_none_of_their_pods_is_declared_dead(site: Site) {
     let stage = Stage::new(site).await;
     for number in 0..4 {
@@ -47,7 +48,7 @@ async fn while_nodes_come_back_none_of_their_pods_is_declared_dead(site: Site) {
     }
 }
 
-/// One API server of several is two hours ahead, and it is the one that answers the renewals of the Lease.
+/// One of several API servers is two hours ahead, and it answers the renewals of the Lease.
 async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
@@ -64,7 +65,7 @@ async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
     stage.terminating("due", "node", labelled("fail")).await;
     salvor.until_answer("/metrics", "by=\"ClockUnsettled\"").await;
     assert_eq!(salvor.count(&["the earlier one counts"]), 1, "{}", salvor.program.output());
-    // That it goes on afterwards is played in virtual time.
+    // A test in virtual time covers what follows.
     for name in ["in-an-hour", "due"] {
         assert_eq!(phase(&stage.pods().get(name).await.unwrap()), "Running", "{name}");
     }
@@ -72,7 +73,8 @@ async fn a_server_whose_clock_is_ahead_ends_no_wait(site: Site) {
 
 const QUICK_ELECTION: &str = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
 
-/// The budget is spent, the leader dies, and somebody writes nonsense where the next one looks for what was spent.
+/// The budget is spent, the leader dies, and the saved state is overwritten with invalid content before the next one
+/// reads it.
 async fn nonsense_in_the_brakes_memory_is_no_new_budget(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
@@ -110,7 +112,7 @@ async fn nonsense_in_the_brakes_memory_is_no_new_budget(site: Site) {
     assert!(said.contains("BLOCKED") && said.contains("the whole budget counts as spent"), "{said}");
 }
 
-/// Runs a command of the binary against a cluster; what it said when it ended with this code.
+/// Runs a command of the binary against a cluster. Returns its output if it exits with this code.
 async fn command(stage: &Stage, arguments: &[&str], code: i32) -> String {
     let kubeconfig = stage.write("kubeconfig", &stage.plane.admin().kubeconfig());
     let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
@@ -120,7 +122,7 @@ async fn command(stage: &Stage, arguments: &[&str], code: i32) -> String {
     program.output()
 }
 
-/// Whatever was written to pods, nodes and Jobs by Salvor itself since a mark.
+/// Salvor's own writes to pods, nodes and Jobs since a mark.
 async fn writes_since(stage: &Stage, mark: &Mark) -> u64 {
     let table = stage.plane.accounting().since(mark).await;
     table.count(|r| {
@@ -130,7 +132,6 @@ async fn writes_since(stage: &Stage, mark: &Mark) -> u64 {
     })
 }
 
-/// A Job that Salvor runs.
 async fn managed_job(stage: &Stage, name: &str) {
     let jobs: Api<Job> = Api::default_namespaced(stage.client.clone());
     let job = json!({
@@ -169,7 +170,7 @@ async fn a_pause_stops_all_recoveries_until_they_are_resumed(site: Site) {
     let said = first.command(&["pause"], 0).await;
     assert!(said.contains("already") && said.contains("network work"), "{said}");
 
-    // Whoever leads next is paused as well.
+    // The next leader is paused as well.
     let rest = if std::ptr::eq(leader, &first) { &second } else { &first };
     leader.program.kill().await;
     rest.says("\"leading\"").await;
@@ -193,7 +194,7 @@ async fn a_pause_stops_all_recoveries_until_they_are_resumed(site: Site) {
     .await;
 }
 
-/// With nobody there to answer, and then with somebody who finds it paused; without an election, and with nonsense.
+/// First without an operator, then with one that finds the pause; without an election, and with an invalid value.
 async fn a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
@@ -213,7 +214,7 @@ async fn a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause(site: Site
     stage.until_failed("zombie").await;
 }
 
-/// A write is under way, slowly: the pause is acknowledged when it has ended, and none begins after that.
+/// A slow write is in flight: the pause is acknowledged when it has ended, and no write starts after that.
 async fn no_write_begins_after_a_pause_was_acknowledged(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;

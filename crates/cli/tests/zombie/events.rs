@@ -1,4 +1,4 @@
-//! Events as people see them: with who said it, and when.
+//! Events as people see them: with their source and time.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use salvor_testkit::{Site, wait};

@@ -1,4 +1,4 @@
-//! Gauges of what is stuck: how many pods wait, are blocked, and have owners who have not consented.
+//! Gauges of stuck pods: how many wait, are blocked, or lack consent.
 
 use salvor_testkit::{Site, on_both};
 use serde_json::json;
@@ -16,24 +16,24 @@ async fn gauges_show_what_is_stuck_and_why(site: Site) {
     let salvor = stage.salvor(AT_ONCE).await;
     salvor.shows(&format!("{WITHOUT} 0")).await;
 
-    // Nobody consented for three of them, one of which is on a node that is well.
+    // Three of them lack consent, one of which is on a healthy node.
     for (name, node) in [("a", "lost-a"), ("b", "lost-b"), ("c", "well")] {
         stage.terminating(name, node, json!({})).await;
     }
     salvor.shows(&format!("{WITHOUT} 2")).await;
-    // One is to be waited for.
+    // One has to wait.
     let patient = json!({"kueue.x-k8s.io/safe-to-forcefully-terminate": "true", "salvor.dev/termination-grace-after": "1h"});
     stage.terminating("patient", "lost-a", json!({"metadata": {"annotations": patient}})).await;
     salvor.shows("salvor_waiting{recovery=\"zombie\",reason=\"GraceRunning\"} 1").await;
 
-    // With a third lost node the brake holds; what is due is blocked by it.
+    // With a third lost node the brake engages and blocks what is due.
     stage.lost_node("lost-c").await;
     salvor.shows("salvor_brake_engaged 1").await;
     let labelled = json!({"metadata": {"labels": {"salvor": "fail"}}});
     stage.terminating("due", "lost-a", labelled).await;
     salvor.shows("salvor_blocked{recovery=\"zombie\",by=\"MaxUnreachablePercent\"} 1").await;
 
-    // The owner consents after all; a node comes back.
+    // The owner consents, and a node comes back.
     let consent =
         json!({"metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-terminate": "true"}}});
     let patch = kube::api::Patch::Merge(consent);

@@ -1,4 +1,4 @@
-//! Probes and the lease, while clients are slow and the work stands still.
+//! Probes and the Lease, while clients are slow and the recoveries are stuck.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::stage::{AT_ONCE, Stage};
 
-/// The thread that works stands still, as in a computation that takes long: probes are answered, and the lease is kept.
+/// The working thread is stuck, as in a long computation. Probes are answered, and the Lease is renewed.
 async fn work_that_stands_still_costs_neither_a_probe_nor_the_lease(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
@@ -34,7 +34,7 @@ async fn work_that_stands_still_costs_neither_a_probe_nor_the_lease(site: Site) 
     let before = leases.get("salvor").await.unwrap();
     let other = stage.salvor_as(&admin, &config, &[], &[]).await;
     other.says("holds it").await;
-    // Three times as long as it lasts without being renewed.
+    // Three times the Lease duration later.
     let much_later: Option<Timestamp> = renewed(&before).map(|time| time + Duration::from_secs(12));
     let after =
         wait::for_object(&leases, "salvor", "it is renewed", |lease| renewed(lease) > much_later).await;
@@ -46,7 +46,8 @@ async fn work_that_stands_still_costs_neither_a_probe_nor_the_lease(site: Site) 
     wait::for_absence(&stage.pods(), "late").await;
 }
 
-/// Half a request costs a connection, and there are only so many: the oldest of those goes, and a probe is answered.
+/// An incomplete request occupies a connection, and their number is limited: the oldest one is closed, and a probe is
+/// answered.
 async fn a_probe_is_answered_while_hundreds_send_half_a_request(site: Site) {
     let stage = Stage::new(site).await;
     let salvor = stage.salvor(&format!("page: {{enabled: true, bind: '127.0.0.1:0'}}\n{AT_ONCE}")).await;

@@ -1,4 +1,5 @@
-//! A Job that would be killed by the recovery of its pods: most of its pods are on one lost node, and its `backoffLimit` is the default.
+//! A Job that the recovery of its pods would fail: most of its pods are on one lost node, and its `backoffLimit` is the
+//! default.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod, events::v1::Event};
 use kube::{
@@ -17,11 +18,11 @@ use crate::{
     story::{finished, is_ready, job_controller, node_of},
 };
 
-/// Half of them are lost: more than six, and the others are well.
+/// Half of them are lost, which is more than six. The others are healthy.
 const WORKERS: usize = 16;
 
-/// Recovers the pods of one Job, with this treatment of it. The least time for which the node is lost makes all of them due at once,
-/// however long it took to evict them.
+/// Recovers the pods of one Job with this setting. The minimum unreachable duration makes all of them due at once,
+/// however long their eviction took.
 fn settings(app: &str, lost_pods: &str) -> String {
     format!(
         "
@@ -47,12 +48,10 @@ async fn start(arena: &Arena<'_>, name: &str) {
     jobs.create(&PostParams::default(), &job(name, spec, &shape)).await.unwrap();
 }
 
-/// The pods of a Job.
 fn workers<'a>(pods: &'a [Pod], job: &'a str) -> impl Iterator<Item = &'a Pod> {
     pods.iter().filter(move |pod| pod.labels().get("app").is_some_and(|app| app == job))
 }
 
-/// The Events of a reason about the object of that name.
 async fn told(arena: &Arena<'_>, reason: &str, name: &str) -> Vec<Event> {
     let events: Api<Event> = Api::default_namespaced(arena.client());
     let is = |event: &Event| {
@@ -91,7 +90,7 @@ async fn a_job_survives_the_loss_of_more_pods_than_its_limit_if_that_is_asked_fo
         .await;
     }
 
-    // Hold: each pod says why it waits, and none is given up.
+    // Hold: each pod reports why it waits, and none is given up.
     let salvor = stage.salvor(&settings("holds", "Hold")).await;
     let events: Api<Event> = Api::default_namespaced(arena.client());
     wait::for_list(&events, &all, "every pod that waits says so", |events: &[Event]| {
@@ -116,14 +115,14 @@ async fn a_job_survives_the_loss_of_more_pods_than_its_limit_if_that_is_asked_fo
     assert_eq!(jobs.get("holds").await.unwrap().spec.unwrap().backoff_limit, Some(6));
     drop(salvor);
 
-    // Count: the Job fails, with its pods that are well.
+    // Count: the Job fails, together with its healthy pods.
     let salvor = stage.salvor(&settings("counts", "Count")).await;
     let failed =
         wait::for_object(&jobs, "counts", "the Job fails", |job| finished(job, "FailureTarget")).await;
     assert_eq!(failed.spec.unwrap().backoff_limit, Some(6));
     drop(salvor);
 
-    // RaiseLimit, which is the default, with a crash between the raise and the first pod.
+    // RaiseLimit, the default, with a crash between the raise and the first pod.
     let raise = settings("raises", "RaiseLimit");
     let arguments = &["--leader-elect=false"];
     let crash = &[("SALVOR_TEST_CRASH", "after:1")];

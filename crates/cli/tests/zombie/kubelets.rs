@@ -1,4 +1,4 @@
-//! A kubelet that is there ends its pods itself, whatever the taint on its node still says.
+//! A live kubelet ends its pods itself, whatever the taint on its node still says.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn labelled(value: &str) -> Value {
     json!({"metadata": {"labels": {"salvor": value}}})
 }
 
-/// The configuration, whole: `explain` is given the file alone.
+/// The complete configuration, because `explain` gets only the file.
 fn configuration() -> String {
     let head = "featureGates: {FailureRecoveryPolicy: true}\nleaderElection: {enabled: false}\nbrake: {maxUnreachablePercent: 0}\n";
     format!("{head}{AT_ONCE}")
@@ -33,7 +33,7 @@ fn is_touched(pod: &Pod) -> bool {
     pod.name_any().starts_with("work-") && phase(pod) != "Running"
 }
 
-/// Plays while no pod called `work-*` is failed, and sees that all of them are still there.
+/// Checks that no pod named `work-*` is failed or deleted while `until` runs.
 async fn untouched<T>(stage: &Stage, until: impl Future<Output = T>) -> T {
     let all = ListParams::default();
     let before = stage.pods().list(&all).await.unwrap().items;
@@ -48,7 +48,7 @@ async fn untouched<T>(stage: &Stage, until: impl Future<Output = T>) -> T {
     result
 }
 
-/// Waits until the log has so many lines with this text.
+/// Waits until the log has this many lines with this text.
 async fn says_times(salvor: &Salvor, text: &str, times: usize) {
     let said = wait::patience().until(async {
         while salvor.count(&[text]) < times {
@@ -66,7 +66,7 @@ async fn a_node_that_is_ready_again_keeps_its_pods_although_the_taint_is_still_t
     stage.ready("back", "Unknown").await;
     stage.renew("back", LASTS, EXACT).await;
     let salvor = stage.salvor(&configuration()).await;
-    // It is back: the node lifecycle controller has not come by yet.
+    // It is back, but the node lifecycle controller has not reconciled it yet.
     stage.ready("back", "True").await;
     stage.renew("back", LASTS, EXACT).await;
     stage.terminating("work-fail", "back", labelled("fail")).await;
@@ -80,7 +80,7 @@ async fn a_node_that_is_ready_again_keeps_its_pods_although_the_taint_is_still_t
         }
     })
     .await;
-    // It dies after all: nothing but its silence is waited for.
+    // It dies after all: only its silence is waited for.
     stage.ready("back", "Unknown").await;
     stage.until_failed("work-fail").await;
     wait::for_absence(&stage.pods(), "work-delete").await;
@@ -94,7 +94,7 @@ async fn a_lease_that_is_renewed_keeps_the_pods_however_wrong_the_kubelets_clock
         stage.renew(name, LASTS, clock).await;
         stage.terminating(&format!("work-{name}"), name, labelled("delete")).await;
     }
-    // Only the Lease is renewed: the kubelet is there, but has not reported its status yet.
+    // Only the Lease is renewed: the kubelet is alive, but has not reported its status yet.
     let renewing = async {
         loop {
             for (name, clock) in [("behind", BEHIND), ("exact", EXACT), ("ahead", AHEAD)] {
@@ -122,7 +122,7 @@ async fn a_lease_that_is_renewed_keeps_the_pods_however_wrong_the_kubelets_clock
         }
     })
     .await;
-    // They fall silent. A time in the Lease that is yet to come, or long over, makes no difference.
+    // They become silent. A Lease time in the future or far in the past makes no difference.
     for name in ["behind", "exact", "ahead"] {
         wait::for_absence(&stage.pods(), &format!("work-{name}")).await;
     }
@@ -162,7 +162,7 @@ async fn a_taint_that_was_taken_off_unseen_is_seen_before_anything_is_done(site:
     let stage = Stage::on(plane);
     stage.lost_node("lost").await;
     stage.lost_node("healed").await;
-    // Events of the watch of nodes come when this test is long over.
+    // Watch events of nodes arrive only long after this test.
     server.faults().add(Fault::new(Effect::Lag(Duration::from_secs(3_600))).path("/api/v1/nodes?"));
     let salvor = stage.salvor_as(server.admin(), &configuration(), &["--leader-elect=false"], &[]).await;
     stage.until_all_is_judged("lost").await;
@@ -184,7 +184,7 @@ async fn a_node_that_was_made_anew_is_judged_by_what_it_is_now(site: Site) {
     stage.until_all_is_judged("lost").await;
     stage.nodes().delete("anew", &DeleteParams::default()).await.unwrap();
     wait::for_absence(&stage.nodes(), "anew").await;
-    // The new one is well; only the taint is there, as a registration may set it.
+    // The new node is healthy. Only the taint is there, as a registration may set it.
     stage.lost_node("anew").await;
     stage.ready("anew", "True").await;
     stage.terminating("work-anew", "anew", labelled("delete")).await;
@@ -213,7 +213,7 @@ failureRecoveryPolicy:
         taints.iter().any(|t| t.key == "node.kubernetes.io/out-of-service")
     };
     wait::for_object(&stage.nodes(), "node", "it is out of service", has).await;
-    // Called Ready, but its Lease is as old as when it died: somebody's mistake, or a kubelet that is only just back.
+    // Ready, but with its old Lease: a mistake, or a kubelet that has just come back.
     stage.ready("node", "True").await;
     salvor.says("the live objects say otherwise").await;
     assert!(has(&stage.nodes().get("node").await.unwrap()));

@@ -1,6 +1,6 @@
-//! Zombie recovery by the built binary on a real control plane and on the embedded one.
+//! Tests of zombie recovery with the built binary, on a real control plane and on the embedded one.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod brake;

@@ -1,4 +1,4 @@
-//! Under pressure: slow servers, tenants with large Jobs, and nodes that come back in the worst moment.
+//! Under pressure: slow servers, tenants with large Jobs, and nodes that come back at the worst moment.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn of_jobs() -> ListParams {
     ListParams::default().labels("batch.kubernetes.io/job-name")
 }
 
-/// Tenants' Jobs make pods in rounds that double, on a server that takes its time for each pod. Hundreds of requests wait,
+/// Tenants' Jobs create pods in batches that double, on a server that is slow for each pod. Hundreds of requests wait,
 /// and a zombie is recovered before them.
 async fn jobs_of_a_thousand_pods_hold_up_no_recovery(site: Site) {
     let stage = Stage::new(site).await;
@@ -47,7 +47,7 @@ async fn jobs_of_a_thousand_pods_hold_up_no_recovery(site: Site) {
         let job = json!({"metadata": {"name": format!("tenant-{tenant}")}, "spec": spec});
         jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
     }
-    // In the next rounds a hundred requests wait for two places.
+    // In the next batches a hundred requests wait for two places.
     wait::for_list(&stage.pods(), &of_jobs(), "a round is made", |pods: &[Pod]| pods.len() >= 30).await;
     slow(Duration::from_secs(4));
     let before = stage.pods().list(&of_jobs()).await.unwrap().items.len();
@@ -57,8 +57,8 @@ async fn jobs_of_a_thousand_pods_hold_up_no_recovery(site: Site) {
     assert!(made < 20, "{made} pods were made first: {}", salvor.program.output());
 }
 
-/// The process stands still between its second look and the write, as one does that gets no processor; meanwhile the node
-/// comes back. What was seen then does not count any more.
+/// The process is suspended between its second look and the write, as without CPU time, and the node comes back in the
+/// meantime. The earlier read no longer counts.
 async fn a_node_that_comes_back_between_the_look_and_the_write_keeps_its_pod(site: Site) {
     let stage = Stage::new(site).await;
     // The patch, and the delete that follows it and the event.
@@ -72,7 +72,7 @@ async fn a_node_that_comes_back_between_the_look_and_the_write_keeps_its_pod(sit
         let reached = wait::patience().until(hold.reached()).await;
         assert!(reached.is_some(), "write {write} never came: {}", salvor.program.output());
         stage.set_taints(&node, json!([])).await;
-        // Longer than a look counts.
+        // Longer than a read is valid.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         hold.let_go();
         salvor.says("not done: the live objects say otherwise").await;
@@ -84,7 +84,7 @@ async fn a_node_that_comes_back_between_the_look_and_the_write_keeps_its_pod(sit
     }
 }
 
-/// A dry run leads, sees most nodes lost, and says so to nobody but its log.
+/// A dry run leads, finds most nodes lost, and reports this only in its log.
 async fn a_dry_run_says_nothing_of_the_brake_in_the_cluster(site: Site) {
     let stage = Stage::new(site).await;
     for i in 0..3 {
@@ -97,7 +97,7 @@ async fn a_dry_run_says_nothing_of_the_brake_in_the_cluster(site: Site) {
     salvor.says("3 of 4 nodes are unreachable at once").await;
     let leases: Api<Lease> = Api::namespaced(stage.client.clone(), "salvor-system");
     let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
-    // Two renewals later all that would be written is written.
+    // Two renewals later, everything that would be written is written.
     for _ in 0..2 {
         let before = leases.get("salvor").await.unwrap();
         wait::for_object(&leases, "salvor", "it is renewed", |lease| renewed(lease) != renewed(&before))

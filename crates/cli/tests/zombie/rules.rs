@@ -1,4 +1,4 @@
-//! Each rule of the recovery, seen from outside.
+//! Each rule of the recovery, observed from outside.
 
 use futures::future::join_all;
 use k8s_openapi::api::{
@@ -26,7 +26,7 @@ fn annotated(key: &str, value: &str) -> Value {
     json!({"metadata": {"annotations": {key: value}}})
 }
 
-/// Our condition on a pod, if it is there exactly once.
+/// Salvor's condition on a pod, if it is there exactly once.
 fn mark(pod: &Pod) -> Option<(String, String)> {
     let ours: Vec<_> = conditions(pod).into_iter().filter(|c| c.0 == "KueueFailureRecovery").collect();
     assert!(ours.len() <= 1, "more than one mark: {ours:?}");
@@ -197,7 +197,7 @@ async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again(sit
     assert_eq!(stage.events_about(&pod).await.len(), 1);
     assert_eq!(salvor.count(&["delete pod default/held"]), 1);
 
-    // Status first, then the delete; never the other way round.
+    // First the status, then the delete; never the other way round.
     let changes = recorder.changes().await;
     let of_held = changes.iter().filter(|c| c.name == "held");
     let failed_at = of_held.clone().position(|c| c.object["status"]["phase"] == "Failed").unwrap();
@@ -206,8 +206,8 @@ async fn a_pod_held_by_a_finalizer_is_deleted_once_and_never_comes_due_again(sit
     assert!(failed_at < deleted_at, "phase at change {failed_at}, delete at {deleted_at}");
 }
 
-/// Starts `salvor run`, makes a zombie that is to be deleted, and waits until the patch (1), the event (2) or the delete
-/// (3) is decided and about to be sent.
+/// Starts `salvor run`, creates a zombie to be deleted, and waits until the patch (1), the event (2) or the delete (3)
+/// is about to be sent.
 async fn about_to_write(stage: &Stage, number: usize, name: &str) -> (Salvor, Hold, Pod) {
     let hold = Hold::before_write(number);
     let arguments = ["--leader-elect=false"];
@@ -238,7 +238,7 @@ async fn a_new_pod_of_the_same_name_is_never_touched(site: Site) {
     }
 }
 
-/// Somebody else writes between the judgement and each write of ours.
+/// Another client writes between the decision and each write of Salvor.
 async fn conflicts_with_another_writer_end_in_one_mark(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
@@ -266,10 +266,10 @@ fn rule(groups: &str, resource: &str, verbs: &[&str]) -> PolicyRule {
     }
 }
 
-/// All that zombie recovery without node rules needs, as (group, resource, verb).
+/// All rights that zombie recovery without node rules needs, as (group, resource, verb).
 ///
-/// `get` on pods is for the second look at a pod that an earlier process left half done: so it comes after `delete`,
-/// whose lack leaves one.
+/// `get` on pods is for the second look at a pod that an earlier process left half done. It comes after `delete`,
+/// because a missing `delete` leaves such a pod.
 const NEEDED: [(&str, &str, &str); 10] = [
     ("", "pods", "list"),
     ("", "pods", "watch"),
@@ -283,7 +283,7 @@ const NEEDED: [(&str, &str, &str); 10] = [
     ("", "events", "create"),
 ];
 
-/// On a real control plane only: the embedded one knows no rights.
+/// Only on a real control plane: the embedded one has no RBAC.
 #[tokio::test]
 async fn the_rights_are_exactly_sufficient_and_a_missing_one_is_named() {
     let stage = Stage::new(Site::Real).await;
@@ -351,7 +351,7 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
         l.annotations().get("salvor.dev/brake").is_some_and(|b| b.contains("engaged") && b.contains("since"))
     })
     .await;
-    // By the most careful reading of the clock it may not be due yet.
+    // By the most conservative reading of the clock it may not be due yet.
     let held = wait::patience().until(async {
         loop {
             let explained = explain(&stage, "pod", "default/zombie").await;
@@ -364,7 +364,7 @@ async fn the_brake_holds_when_most_nodes_are_lost_says_so_once_and_lets_go(site:
     assert!(explained.contains("3 of 4 nodes"), "{explained}");
     assert!(salvor.get("/metrics").await.contains("salvor_brake_engaged 1"));
 
-    // A new leader goes on where this one was killed, and says nothing twice.
+    // A new leader continues after this one was killed, and records no event twice.
     salvor.program.kill().await;
     let second = stage.salvor_as(&stage.plane.admin(), &configuration, &[], &[]).await;
     second.says("\"leading\"").await;
@@ -400,8 +400,8 @@ failureRecoveryPolicy:
     assert_eq!(tainted.spec.unwrap().taints.unwrap().len(), 3, "the taints of others are kept");
     salvor.says("record the").await;
 
-    // Only its kubelet calls it Ready, and there is no Lease that could say otherwise. But it was only cut off: its
-    // volumes were detached by force, and its old containers may still use them.
+    // Only its kubelet calls it Ready, and there is no Lease to contradict. But it was only partitioned: its volumes
+    // were detached by force, and its old containers may still use them.
     stage.ready("node", "True").await;
     salvor.says("record the Warning event NodeNotRebooted on node node").await;
     assert!(has(&stage.nodes().get("node").await.unwrap()));
@@ -452,7 +452,7 @@ async fn explain_shows_each_rule_with_what_was_seen(site: Site) {
     assert!(done.contains("KueueForcefullyTerminated"), "{done}");
 }
 
-/// A storm of zombies, all due when the test says so.
+/// A storm of zombies, which become due when the test says so.
 async fn storm(stage: &Stage, count: usize) -> Vec<Pod> {
     stage.node("storm").await;
     let names: Vec<String> = (0..count).map(|i| format!("zombie-{i:03}")).collect();
@@ -466,7 +466,7 @@ async fn storm(stage: &Stage, count: usize) -> Vec<Pod> {
     pods
 }
 
-/// Every pod of a storm was recovered once: one mark, one event, deleted.
+/// Checks that every pod of a storm was recovered once: one mark, one event, deleted.
 async fn assert_each_recovered_once(stage: &Stage, pods: &[Pod]) {
     let selection = ListParams::default().labels("salvor=delete");
     let all = wait::for_list(&stage.pods(), &selection, "every zombie is recovered", |all: &[Pod]| {
@@ -496,7 +496,7 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it(site: Sit
     first.says("with no grace").await;
     first.program.kill().await;
     assert_each_recovered_once(&stage, &pods).await;
-    // However much was left: what happened is told by whoever leads.
+    // However much was left, the leader records what happened.
     second.says("\"done\"").await;
 }
 
@@ -507,22 +507,23 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
         format!("leaderElection: {{leaseDuration: 6s, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}");
     let first = stage.salvor_as(&admin, &config, &[], &[]).await;
     first.says("\"leading\"").await;
-    // It has alarms set for pods that come due while it sleeps.
+    // It has timers for pods that become due while it is suspended.
     let pods = storm(&stage, 20).await;
     stage.set_taints("storm", json!([])).await;
-    // It must not be put to sleep with a write that is as good as sent.
+    // It must not be suspended with a write that is already in flight.
     stage.lost_node("other").await;
     let probe = stage.until_all_is_judged("other").await;
     first.says(&format!("record the Warning event KueueForcefullyTerminated on pod default/{probe}")).await;
     first.program.signal("STOP");
     stage.taint("storm", UNREACHABLE).await;
-    // However long all of this takes, the first one may not lead again.
+    // However long this takes, the first one may not lead again.
     let for_long =
         format!("leaderElection: {{leaseDuration: 10m, renewDeadline: 4s, retryPeriod: 1s}}\n{AT_ONCE}");
     let second = stage.salvor_as(&admin, &for_long, &[], &[]).await;
     second.says("holds it").await;
     second.says("\"leading\"").await;
-    // The second one is stopped too, before it could do everything: there is work left for who must not do it.
+    // The second one is suspended too, before it could do everything. So there is work left that the first one must not
+    // do.
     second.program.signal("STOP");
     let left = json!({"metadata": {"labels": {"salvor": "delete"}, "finalizers": ["test.salvor.dev/hold"]}});
     let late = stage.terminating("late", "storm", left).await;
@@ -543,7 +544,7 @@ async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
     assert_each_recovered_once(&stage, &all).await;
 }
 
-/// On a real control plane only: the embedded one dies with the test.
+/// Only on a real control plane: the embedded one dies with the test.
 #[tokio::test]
 async fn a_crashed_api_server_in_a_storm_is_survived() {
     let stage = Stage::new(Site::Real).await;
@@ -566,12 +567,12 @@ async fn told_to_stop_it_gives_the_lease_back_and_exits_with_0(site: Site) {
     assert_eq!(lease.holder_identity.as_deref(), Some(""));
 }
 
-/// Ends the process before and after every write of a recovery; a second process must bring it to the same end, and
-/// the server must have seen every write succeed once.
+/// Ends the process before and after every write of a recovery. A second process must reach the same result, and the
+/// server must have seen every write succeed once.
 async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
     let stage = Stage::new(site).await;
     stage.lost_node("node").await;
-    // Patch and event; and the delete where there is one.
+    // Patch and event, and the delete if there is one.
     for (label, writes, reason) in
         [("fail", 2, "KueueForcefullyTerminated"), ("delete", 3, "KueueForcefullyDeleted")]
     {
@@ -620,13 +621,13 @@ async fn a_crash_between_any_two_writes_leads_to_the_same_end(site: Site) {
             // One of each for the pod, and a patch and an event for the probe.
             assert_eq!(succeeded("patch"), 2, "{crash}:\n{table}");
             assert_eq!(succeeded("delete"), u64::from(label == "delete"), "{crash}:\n{table}");
-            // The next process would tell of them again, and its crash point would be there.
+            // The next process would record their events again, which would shift its crash point.
             stage.remove_all_pods().await;
         }
     }
 }
 
-/// A quiet API server says something every minute; so the shortest limits that make sense are just above that.
+/// A quiet API server sends something every minute, so the shortest sensible limits are just above that.
 async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_view(site: Site) {
     let plane = site.api_server().await;
     let proxy = plane.proxy().await.unwrap();
@@ -638,10 +639,10 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     let slow =
         json!({"metadata": {"labels": {"salvor": "fail"}}, "spec": {"terminationGracePeriodSeconds": 30}});
     stage.terminating("zombie", "node", slow).await;
-    // Judged after the zombie: its alarm is set before the line goes dead.
+    // Decided after the zombie, so its timer is set before the connection goes dead.
     stage.until_all_is_judged("node").await;
     proxy.set(Mode::Blackhole).await;
-    // The pod comes due on a view that is not old yet, but the second look is not answered.
+    // The pod becomes due while the cache is not stale yet, but the second look gets no answer.
     salvor.says("no answer within").await;
     salvor.says("a watch has been silent for too long").await;
     salvor.until_answer("/readyz", "503").await;

@@ -1,5 +1,4 @@
-//! A small control plane of its own for one test, real or embedded, with nodes and pods made by hand, and `salvor run`
-//! beside it.
+//! A small control plane for one test, real or embedded, with hand-made nodes and pods, and a `salvor run` process.
 
 use std::path::PathBuf;
 
@@ -23,7 +22,7 @@ pub(crate) const SALVOR: &str = env!("CARGO_BIN_EXE_salvor");
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
 pub(crate) const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
 
-/// Recovers pods labelled `salvor: fail` or `salvor: delete` as soon as their own grace is over.
+/// Recovers pods labelled `salvor: fail` or `salvor: delete` as soon as their own grace period is over.
 pub(crate) const AT_ONCE: &str = r#"
 failureRecoveryPolicy:
   rules:
@@ -36,7 +35,7 @@ failureRecoveryPolicy:
       action: FailAndDelete
 "#;
 
-/// One test's control plane and what it holds.
+/// The control plane of one test.
 pub(crate) struct Stage {
     pub(crate) plane: Plane,
     pub(crate) client: Client,
@@ -44,7 +43,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// An API server alone: the test itself plays all controllers.
+    /// Only an API server: the test itself plays all controllers.
     pub(crate) async fn new(site: Site) -> Self {
         Self::on(site.api_server().await)
     }
@@ -69,7 +68,7 @@ impl Stage {
         path
     }
 
-    /// Starts `salvor run` as the admin, without election, with this configuration beside its identity.
+    /// Starts `salvor run` as the admin with this configuration, without leader election.
     pub(crate) async fn salvor(&self, configuration: &str) -> Salvor {
         self.salvor_as(&self.plane.admin(), configuration, &["--leader-elect=false"], &[]).await
     }
@@ -86,7 +85,7 @@ impl Stage {
         Salvor::start(SALVOR, access, configuration, &arguments, environment)
     }
 
-    /// A node that the control plane has lost just now.
+    /// A node that the control plane has just lost.
     pub(crate) async fn lost_node(&self, name: &str) -> Node {
         self.node(name).await;
         self.taint(name, "node.kubernetes.io/unreachable").await
@@ -109,7 +108,7 @@ impl Stage {
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap()
     }
 
-    /// The node's status by its kubelet, or by the control plane.
+    /// Sets the Ready status, as the kubelet or the control plane does.
     pub(crate) async fn ready(&self, name: &str, status: &str) {
         let status = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
         self.nodes().patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
@@ -119,7 +118,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), "kube-node-lease")
     }
 
-    /// The kubelet of a node reports this boot of its machine.
+    /// The kubelet of a node reports this boot ID.
     pub(crate) async fn boots(&self, name: &str, boot_id: &str) {
         let info = json!({
             "machineID": "", "systemUUID": "", "bootID": boot_id, "kernelVersion": "", "osImage": "",
@@ -129,7 +128,7 @@ impl Stage {
         self.nodes().patch_status(name, &PatchParams::default(), &status).await.unwrap();
     }
 
-    /// The node's kubelet renews its Lease of so many seconds; its clock is so much ahead of ours.
+    /// The kubelet renews its Lease of this many seconds, with a clock that is this far ahead.
     pub(crate) async fn renew(&self, name: &str, lasts: u32, ahead: SignedDuration) {
         let renewed = (Timestamp::now() + ahead).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let lease = json!({
@@ -169,13 +168,13 @@ impl Stage {
         pod
     }
 
-    /// Takes every pod away, whatever holds it.
+    /// Removes every pod, including its finalizers.
     pub(crate) async fn remove_all_pods(&self) {
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         let at_once = DeleteParams::default().grace_period(0);
         for pod in self.pods().list(&ListParams::default()).await.unwrap() {
             self.pods().patch(&pod.name_any(), &PatchParams::default(), &free).await.unwrap();
-            // Whoever was only held is gone already.
+            // A pod that only a finalizer kept is already gone.
             let _ = self.pods().delete(&pod.name_any(), &at_once).await;
         }
         wait::for_list(&self.pods(), &ListParams::default(), "no pod is left", <[Pod]>::is_empty).await;
@@ -185,7 +184,7 @@ impl Stage {
         wait::for_object(&self.pods(), name, "the pod is Failed", |p| phase(p) == "Failed").await
     }
 
-    /// Waits until everything that happened so far has been judged: a pod made now, whose name is the answer, is recovered.
+    /// Waits until Salvor has decided about everything so far: a pod created now is recovered. Returns its name.
     pub(crate) async fn until_all_is_judged(&self, node: &str) -> String {
         let name = format!("probe-{}", Timestamp::now().as_millisecond());
         self.terminating(&name, node, json!({"metadata": {"labels": {"salvor": "fail"}}})).await;

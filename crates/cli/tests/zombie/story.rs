@@ -1,5 +1,5 @@
-//! The story of the seed: a training Job whose nodes are lost comes back. On a real control plane all parts are real but
-//! the machines; in the embedded cluster Jobs are run by our own Job recovery.
+//! The story of the seed: a training Job whose nodes are lost recovers. On a real control plane everything is real
+//! except the machines. In the embedded cluster, Salvor's own Job recovery runs the Jobs.
 
 use std::collections::BTreeSet;
 
@@ -47,14 +47,14 @@ pub(crate) fn finished(job: &Job, kind: &str) -> bool {
     conditions.into_iter().flatten().any(|c| c.type_ == kind && c.status == "True")
 }
 
-/// The controller that runs Jobs in a cluster without a Job controller of its own, and counts as Kubernetes' does.
+/// Runs Jobs in a cluster without a Job controller, and counts like the built-in one.
 pub(crate) fn job_controller(stage: &Stage) -> Salvor {
     let settings = "controllers: [job]\njob: {unmanagedJobs: true, disruptedPods: Count}\n";
     Salvor::start(SALVOR, &stage.plane.admin(), settings, &["--leader-elect=false"], &[])
 }
 
-/// Five nodes, an Indexed Job of five workers with `podReplacementPolicy: Failed`, one worker on each node; two nodes
-/// are lost. Without the zombie recovery the Job stays stuck. With it, every index runs again and the Job completes.
+/// Five nodes, an Indexed Job of five workers with `podReplacementPolicy: Failed`, one worker on each node. Two nodes
+/// are lost. Without zombie recovery the Job stays stuck. With it, every index runs again and the Job completes.
 async fn play(site: Site, fault: Fault) -> Fleet {
     let stage = Stage::on(site.control_plane().await);
     let _job_controller = (site == Site::Embedded).then(|| job_controller(&stage));
@@ -70,7 +70,7 @@ async fn play(site: Site, fault: Fault) -> Fleet {
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": {"app": "train"}},
     }]);
-    // They work until they are told to end, and then end well: no machine is too slow for this story.
+    // The workers run until SIGTERM and then succeed, so that the test does not depend on the speed of the machine.
     let shape = PodShape::new().script("sigterm-exit-code", "0").spec("topologySpreadConstraints", spread);
     jobs.create(&PostParams::default(), &job("train", spec, &shape)).await.unwrap();
     let running = wait::for_list(&pods, &training(), "five workers run", |all: &[Pod]| {
@@ -89,7 +89,7 @@ async fn play(site: Site, fault: Fault) -> Fleet {
     .await;
     assert_eq!(stuck.status.unwrap().failed.unwrap_or(0), 0, "nobody knows that they are dead");
 
-    // Nobody is replaced. A Salvor that only looks says when it would have acted.
+    // No pod is replaced. A Salvor in dry run reports when it would have acted.
     let onlooker = stage.salvor(&format!("dryRun: true\n{RULE}")).await;
     for victim in &victims {
         onlooker.says(&format!("patch the status of pod {}/{}", arena.namespace(), victim.name_any())).await;
@@ -125,7 +125,7 @@ async fn a_job_on_crashed_nodes_comes_back_and_nothing_ever_runs_twice(site: Sit
 
 async fn a_job_on_partitioned_nodes_comes_back_and_the_truth_says_what_ran_twice(site: Site) {
     let fleet = play(site, Fault::Partition).await;
-    // The machines run on where nobody can see them: that is what consent means, and the truth tells for how long.
+    // The partitioned machines keep running. The owners consented to that, and the simulation records for how long.
     let twice = fleet.truth().ran_twice(fleet.clock().now());
     assert!(twice.is_positive(), "a partitioned machine was still at work when its index began again");
     eprintln!("with partitioned nodes, the same index ran twice for {:.1} s in all", twice.as_secs_f64());

@@ -18,7 +18,7 @@ fn asking(wait: &str) -> Value {
     json!({"metadata": {"annotations": {TERMINATE: "true", WAIT: wait}}})
 }
 
-/// The seconds from the end of its grace to its recovery.
+/// The seconds from the end of its grace period to its recovery.
 fn waited(pod: &Pod) -> i64 {
     let conditions = pod.status.as_ref().unwrap().conditions.iter().flatten();
     let marked =
@@ -49,7 +49,7 @@ async fn a_pod_asks_for_its_wait_the_administrator_bounds_it_and_nonsense_is_rep
     {
         let failed = stage.until_failed(name).await;
         assert!(waited(&failed) >= least, "{name}: never early, but {}s", waited(&failed));
-        // Its own second of grace, and the wait.
+        // Its own grace period of a second, and the wait.
         let conditions = failed.status.as_ref().unwrap().conditions.iter().flatten();
         let message = conditions
             .filter_map(|c| c.message.clone())
