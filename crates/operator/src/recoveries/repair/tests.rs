@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::{subjects::PodSubject, *};
 use crate::{executor::Written, feeds::KindLost, metrics::Metrics, time::Time, watch::Moment};
 
+mod second_look;
+
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
@@ -41,6 +43,10 @@ fn claim(name: &str, provider: &str) -> SeenOwner {
 
 /// As `claim`, with more metadata.
 fn claim_with(name: &str, provider: &str, metadata: &Value) -> SeenOwner {
+    Reader::default().claim(serde_json::from_value(claim_object(name, provider, metadata)).unwrap())
+}
+
+fn claim_object(name: &str, provider: &str, metadata: &Value) -> Value {
     let mut claim = json!({
         "metadata": {"name": name, "uid": format!("claim-{name}"), "resourceVersion": "5", "labels": {"karpenter.sh/nodepool": "gpu"}},
         "status": {"providerID": provider, "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
@@ -48,11 +54,15 @@ fn claim_with(name: &str, provider: &str, metadata: &Value) -> SeenOwner {
     for (key, value) in metadata.as_object().unwrap() {
         claim["metadata"][key] = value.clone();
     }
-    Reader::default().claim(serde_json::from_value(claim).unwrap())
+    claim
+}
+
+fn policy(name: &str, created: i64, revision: u64, rest: Value, status: Value) -> Policy {
+    wire::policy(&policy_object(name, created, revision, rest, status)).unwrap()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "calls read better")]
-fn policy(name: &str, created: i64, revision: u64, rest: Value, status: Value) -> Policy {
+fn policy_object(name: &str, created: i64, revision: u64, rest: Value, status: Value) -> Value {
     let mut spec = json!({
         "nodeSelector": {"matchLabels": {"karpenter.sh/nodepool": "gpu"}},
         "policies": [{"conditionType": "BadNode", "conditionStatus": "False", "toleration": "5m"}],
@@ -61,14 +71,13 @@ fn policy(name: &str, created: i64, revision: u64, rest: Value, status: Value) -
     for (key, value) in rest.as_object().unwrap() {
         spec[key] = value.clone();
     }
-    let object = json!({
+    json!({
         "metadata": {
             "name": name, "uid": format!("policy-{name}"), "resourceVersion": revision.to_string(), "generation": 1,
             "creationTimestamp": at(created),
         },
         "spec": spec, "status": status,
-    });
-    wire::policy(&object).unwrap()
+    })
 }
 
 fn reset<T>(all: Vec<T>) -> Change<T> {
