@@ -382,6 +382,22 @@ mod tests {
     }
 
     #[test]
+    fn claims_and_job_are_read_where_they_decide_until_they_are_known() {
+        let policy = GatePolicy::new(&Configuration::default());
+        let consent = Some(ConsentSource::Annotation(SAFE_TO_FORCEFULLY_TERMINATE));
+        for (case, work, is_read) in [
+            ("unread", with(Copies::Unread), true),
+            ("not readable a moment ago", with(Copies::Unreadable("403".into())), true),
+            ("known", with(Copies::Allowed), false),
+            ("known to forbid", with(Copies::Forbidden("claim".into())), false),
+            ("consent decides", Work { consent, ..with(Copies::Unread) }, false),
+            ("its owner decides", Work { copies: Copies::Unread, ..stateful() }, false),
+        ] {
+            assert_eq!(policy.must_read(&work), is_read, "{case}");
+        }
+    }
+
+    #[test]
     fn the_list_of_owners_has_a_section_of_its_own_and_the_old_key_is_read() {
         let shard = Work { owners: vec![owner("Shard", "example.com")], ..work() };
         for settings in

@@ -431,3 +431,101 @@ impl fmt::Display for Manner {
 pub(super) fn in_go(duration: jiff::SignedDuration) -> GoDuration {
     GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::Step as _;
+
+    const MANNERS: [Manner; 3] = [Manner::Graceful, Manner::Forceful, Manner::Afterwards];
+
+    fn appwrapper() -> AppWrapperRef {
+        AppWrapperRef { uid: "w".into(), namespace: "ns".into(), name: "w".into() }
+    }
+
+    fn pod() -> PodRef {
+        PodRef { uid: "p".into(), namespace: "ns".into(), name: "p".into() }
+    }
+
+    fn status(stakes: Stakes) -> Step {
+        let status = Box::default();
+        Step::PatchStatus { appwrapper: appwrapper(), resource_version: "7".into(), status, stakes }
+    }
+
+    fn delete_pod(manner: Manner) -> Step {
+        Step::DeletePod { pod: pod(), resource_version: "7".into(), manner }
+    }
+
+    fn fail_pod() -> Step {
+        Step::FailPod { pod: pod(), resource_version: "7".into(), conditions: Vec::new() }
+    }
+
+    fn delete_component(manner: Manner) -> Step {
+        Step::DeleteComponent { object: (&pod()).into(), resource_version: "7".into(), manner }
+    }
+
+    #[test]
+    fn taking_a_workload_down_counts_and_so_does_each_pod_that_is_forced() {
+        let cases = [
+            (status(Stakes::Bookkeeping), Disrupts::Nothing),
+            (status(Stakes::Final), Disrupts::Nothing),
+            (status(Stakes::TakesDown { pods: 3 }), Disrupts::Workload { pods: 3 }),
+            (delete_pod(Manner::Graceful), Disrupts::Nothing),
+            (delete_pod(Manner::Afterwards), Disrupts::Nothing),
+            (delete_pod(Manner::Forceful), Disrupts::Pods(1)),
+            (fail_pod(), Disrupts::Pods(1)),
+            (delete_component(Manner::Forceful), Disrupts::Nothing),
+        ];
+        for (step, disrupts) in cases {
+            assert_eq!(step.effect().disrupts, disrupts, "{step}");
+            let together = Step::AtOnce { steps: vec![delete_pod(Manner::Graceful), step] };
+            assert_eq!(together.is_disruptive(), disrupts != Disrupts::Nothing, "{together}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_taken_back_is_looked_at_live() {
+        let (others, resource_version) = (Vec::new(), ResourceVersion::from("7"));
+        let adds = Step::AddFinalizer {
+            appwrapper: appwrapper(),
+            resource_version: resource_version.clone(),
+            others: others.clone(),
+        };
+        let removes = Step::RemoveFinalizer { appwrapper: appwrapper(), resource_version, others };
+        let mut cases = vec![
+            (status(Stakes::Bookkeeping), false),
+            (adds, false),
+            (status(Stakes::Final), true),
+            (status(Stakes::TakesDown { pods: 1 }), true),
+            (removes, true),
+            (fail_pod(), true),
+        ];
+        cases.extend(MANNERS.map(|manner| (delete_pod(manner), true)));
+        cases.extend(MANNERS.map(|manner| (delete_component(manner), true)));
+        for (step, is_final) in cases {
+            let found = [step.is_irreversible(), step.needs_a_second_look()];
+            assert_eq!(found, [is_final; 2], "{step}");
+        }
+    }
+
+    /// A pod that has come back to life since, or another one of its name, is not ended.
+    #[test]
+    fn a_pod_is_forced_only_in_the_state_that_was_judged() {
+        let (uid, resource_version) = (pod().uid, ResourceVersion::from("7"));
+        let judged = Guard::Judged { uid: &uid, resource_version: &resource_version };
+        let cases = [
+            (delete_pod(Manner::Graceful), Guard::Uid(&uid), Some(Grace::Own)),
+            (delete_pod(Manner::Forceful), judged, Some(Grace::None)),
+            (delete_pod(Manner::Afterwards), judged, Some(Grace::None)),
+            (fail_pod(), judged, None),
+            (delete_component(Manner::Graceful), Guard::Uid(&uid), Some(Grace::Own)),
+            (delete_component(Manner::Forceful), Guard::Uid(&uid), Some(Grace::None)),
+        ];
+        for (step, guard, grace) in cases {
+            let write = step.write(&[]).unwrap();
+            assert_eq!(write.guard, guard, "{step}");
+            let found = if let Verb::Delete(delete) = write.verb { Some(delete.grace) } else { None };
+            assert_eq!(found, grace, "{step}");
+        }
+    }
+}

@@ -328,3 +328,37 @@ impl fmt::Display for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::{Grace, Step as _};
+
+    /// A pod that has come back to life since, or another one of its name, is not ended.
+    #[test]
+    fn pods_are_ended_only_in_the_state_that_was_judged() {
+        let pod = PodRef { uid: "p".into(), namespace: "ns".into(), name: "p".into() };
+        let resource_version = ResourceVersion::from("7");
+        let guard = Guard::Judged { uid: &pod.uid, resource_version: &resource_version };
+        let fail = Step::PatchPodStatus {
+            pod: pod.clone(),
+            resource_version: resource_version.clone(),
+            phase: Some(PodPhase::Failed),
+            conditions: Vec::new(),
+        };
+        let force = Step::ForceDeletePod { pod: pod.clone(), resource_version: resource_version.clone() };
+        let evict = Step::EvictPod { pod: pod.clone(), resource_version: resource_version.clone() };
+        for (step, grace, disrupts) in [
+            (fail, None, Disrupts::Pods(1)),
+            (force, Some(Grace::None), Disrupts::WhatWasBegun),
+            (evict, Some(Grace::Own), Disrupts::Pods(1)),
+        ] {
+            let write = step.write(&[]).unwrap();
+            assert_eq!(write.guard, guard, "{step}");
+            let found = if let Verb::Delete(delete) = write.verb { Some(delete.grace) } else { None };
+            assert_eq!(found, grace, "{step}");
+            assert_eq!(step.effect().disrupts, disrupts, "{step}");
+            assert!(step.is_irreversible(), "{step}");
+        }
+    }
+}

@@ -177,6 +177,15 @@ fn what_no_webhook_has_stamped_is_not_believed() {
             "{late}"
         );
     }
+    // A name that the API server made.
+    let mut nameless = sent("work");
+    nameless["metadata"] = json!({"generateName": "w-"});
+    let named = created("ann", nameless, "u1");
+    for (field, other) in [("generateName", "v-"), ("generateName", ""), ("name", "v-x7k2p")] {
+        let mut object = named.clone();
+        object["metadata"][field] = json!(other);
+        assert_eq!(author(&object), Err(Unstamped::OfAnother), "{field} {other}");
+    }
     // A stamp of another cluster, or from before the keys were replaced.
     assert_eq!(read(&made).unwrap().author(&OTHER_KEYS), Err(Unstamped::Forged));
     let replaced = Keys { previous: Some(KEYS.current), ..OTHER_KEYS };
@@ -193,6 +202,13 @@ fn a_stamp_of_ones_own_making_is_replaced_or_removed() {
     let mut object = sent("evil");
     object["metadata"]["annotations"] = theirs;
     let after = changed("admin", &stored(object, "u2"), |it| it["spec"]["suspend"] = json!(false));
+    assert_eq!(author(&after), Err(Unstamped::Missing));
+    // It fits, and is signed with a key of its author's own: a change must not get it Salvor's signature.
+    let (admin, object) = (user("admin"), sent("evil"));
+    let forged = stamp(&asked(Operation::Create, &admin, &object), &OTHER_KEYS, now());
+    let object = stored(applied(object, forged), "u2");
+    assert_eq!(author(&object), Err(Unstamped::Forged));
+    let after = changed("kueue", &object, |it| it["spec"]["suspend"] = json!(false));
     assert_eq!(author(&after), Err(Unstamped::Missing));
 }
 

@@ -454,6 +454,9 @@ fn a_node_that_is_given_up_holds_up_nobody() {
     assert_eq!(exhausted.reason(0, at(41)), "LadderExhausted");
     let survey = exhausted.survey(at(41));
     assert_eq!((survey.unhealthy, survey.used, survey.given_up), (1, 0, 1));
+    exhausted.owner(0).deleting = Some(at(41));
+    assert_eq!(exhausted.survey(at(41)).used, 1, "another controller replaces it");
+    exhausted.owner(0).deleting = None;
     assert_eq!(exhausted.reserve(at(41)), ["n01"]);
     let status = &exhausted.policy.status;
     assert_eq!((status.blocked, status.repairing, status.repairs.len()), (1, 1, 2));
@@ -472,6 +475,16 @@ fn a_node_that_is_given_up_holds_up_nobody() {
     assert_eq!(drained.survey(seconds(60 * 60 + 9)).changes_at, Some(seconds(60 * 60 + 10)));
     assert_eq!(drained.reserve(seconds(60 * 60 + 10)), ["n01"]);
     assert_eq!(drained.hold(0, at(61)).unwrap().code(), "MachineMayRun");
+}
+
+/// Otherwise another node would get its turn besides, and both would be under repair when the veto is lifted.
+#[test]
+fn a_repair_that_is_vetoed_keeps_the_turn_that_it_has() {
+    let mut world = one_at_a_time();
+    assert_eq!(world.reserve(at(60)), ["n00"]);
+    marks(&mut world.nodes[0].0).do_not_repair = Some("".into());
+    let survey = world.survey(at(61));
+    assert_eq!((survey.used, survey.given_up, survey.picks.len()), (1, 0, 0));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::objects::Deletion;
-use crate::step::{Disrupts, Grace, SecondLook, Step as _};
+use crate::step::{Disrupts, Grace, Guard, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
     PodView {
@@ -74,8 +74,14 @@ fn pods_are_freed_only_if_node_and_machine_are_gone() {
         for step in judgement.verdict.actions().iter().filter(|step| step.tells().is_none()) {
             assert_ne!(step.effect().second_look, SecondLook::No, "{step} is looked at live");
             assert_eq!(step.effect().disrupts, Disrupts::WhatWasBegun, "{step}");
+            assert_eq!(step.write(&[]).unwrap().guard, as_judged(&pod), "{step}");
         }
     }
+}
+
+/// Whatever has changed since is refused by the server.
+fn as_judged(pod: &PodView) -> Guard<'_> {
+    Guard::Judged { uid: &pod.pod.uid, resource_version: &pod.resource_version }
 }
 
 #[test]
@@ -99,6 +105,7 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
         );
         for step in judgement.verdict.actions() {
             assert_eq!(step.effect().disrupts, Disrupts::Pods(1), "{step}");
+            assert_eq!(step.write(&[]).unwrap().guard, as_judged(&pod), "{step}");
         }
     }
 }
@@ -309,6 +316,28 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
 }
 
+#[test]
+fn a_node_that_a_person_uncordons_during_its_drain_is_cordoned_again_before_it_is_deleted() {
+    let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
+    cordon(&mut world, at(60));
+    world.left = left(0);
+    assert_eq!(world.deeds(0, at(61)), ["KeepNodeMetadata"]);
+    world.nodes[0].0.unschedulable = false;
+    let verdict = world.judge(0, at(61)).verdict;
+    let Some(Step::Cordon { progress, .. }) = verdict.actions().first() else { panic!("{verdict:?}") };
+    // Its grace does not begin again: otherwise an agent could put the end off for ever.
+    assert_eq!((progress.cordoned, progress.draining_since), (true, Some(at(60))));
+}
+
+/// What does not make a new machine says nothing about whether new machines help.
+#[test]
+fn a_drain_is_not_counted_as_a_replacement() {
+    for (spec, replacements) in [(json!({}), 0), (json!({"unownedNodes": "DeleteNode"}), 1)] {
+        let survey = unowned(spec).survey(at(60));
+        assert_eq!((survey.picks.len(), survey.replacements.len()), (1, replacements));
+    }
+}
+
 /// A Node's metadata is saved before the Node is deleted, in exactly the version that is deleted. Missing parts are
 /// restored when the same machine registers again.
 #[test]
@@ -496,8 +525,12 @@ fn preparations_do_not_count_against_the_brakes_rates() {
     let first = |world: &World| world.judge(0, at(60)).verdict.actions()[0].clone();
     assert_eq!(first(&world).effect().disrupts, Disrupts::WhatWasBegun);
     world.owner(0).termination = Some(at(60).to_string());
-    assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
-    // Ending a drain that another writer began counts as the end of a node.
+    let ends = first(&world);
+    assert_eq!(ends.effect().disrupts, Disrupts::Node { zone: "" });
+    let judged = claim(&world.nodes[0].0);
+    let guard = Guard::Judged { uid: &judged.object.uid, resource_version: &judged.resource_version };
+    assert_eq!(ends.write(&[]).unwrap().guard, guard, "a NodeClaim that has changed since is not deleted");
+    // The end of a drain that somebody else began is an end.
     world.owner(0).termination = Some(at(600).to_string());
     world.owner(0).deleting = Some(at(60));
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
