@@ -152,3 +152,76 @@ fn user(info: &UserInfo) -> User {
         extra: info.extra.clone().unwrap_or_default(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        fake_api::{self, FakeApi},
+        time::Time,
+        webhooks::{Keyring, Ruling},
+    };
+
+    /// A user creates an AppWrapper of so many Jobs.
+    fn creation(components: usize) -> AdmissionRequest {
+        let job = json!({"template": {
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}},
+        }});
+        let request = json!({
+            "uid": "r", "operation": "CREATE", "namespace": "ns", "name": "w",
+            "kind": {"group": GROUP, "version": VERSION, "kind": "AppWrapper"},
+            "resource": {"group": GROUP, "version": VERSION, "resource": "appwrappers"},
+            "userInfo": {"username": "eve"},
+            "object": {
+                "metadata": {"namespace": "ns", "name": "w"},
+                "spec": {"suspend": true, "components": vec![job; components]},
+            },
+        });
+        serde_json::from_str(&request.to_string()).unwrap()
+    }
+
+    fn policy() -> AdmissionPolicy {
+        AdmissionPolicy::new(&Configuration::default().appwrapper)
+    }
+
+    /// The code with which it is refused.
+    fn refused(answer: Result<Answer, Answer>) -> Option<u16> {
+        match answer.unwrap_or_else(|refused| refused).ruling {
+            Ruling::Denied { code, .. } => Some(code),
+            Ruling::Allowed | Ruling::Patched(_) => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn only_what_the_server_allows_the_user_is_let_in() {
+        type Review = fn() -> fake_api::Answer;
+        let cases: [(&str, Review, Option<u16>); 5] = [
+            ("yes", || fake_api::Answer::Json(201, json!({"status": {"allowed": true}})), None),
+            ("no", || fake_api::Answer::Json(201, json!({"status": {"allowed": false}})), Some(403)),
+            ("not yours to ask", || fake_api::Answer::Refused(403, "not yours to ask"), Some(500)),
+            ("later", || fake_api::Answer::Refused(500, "later"), Some(500)),
+            ("nothing", || fake_api::Answer::Json(201, json!({})), Some(500)),
+        ];
+        for (case, review, expected) in cases {
+            let api = FakeApi::new(move |_| review());
+            let answer = validate(&api.client, &creation(1), &policy()).await;
+            assert_eq!(refused(answer), expected, "{case}");
+            assert_eq!(api.asked().len(), 1, "{case}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_large_or_cannot_be_stamped_is_refused() {
+        let office = |keyring| {
+            let api = FakeApi::new(|asked| panic!("{asked:?}"));
+            Office { client: api.client, time: Time::system(), keyring }
+        };
+        let mutated =
+            |keyring, components| refused(mutate(&office(keyring), &creation(components), &policy()));
+        assert_eq!(mutated(Keyring::random(), 128), None);
+        assert_eq!(mutated(Keyring::random(), 129), Some(403));
+        // The controller would never run one that was let in without a stamp.
+        assert_eq!(mutated(Keyring::default(), 1), Some(503));
+    }
+}

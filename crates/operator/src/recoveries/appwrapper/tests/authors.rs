@@ -2,11 +2,12 @@
 
 use salvor_api::names::appwrapper::WRITTEN_BY;
 use salvor_recovery::appwrapper::{
+    Authorship,
     admission::{Operation, Request, User},
-    stamp::{Stamping, stamp},
+    stamp::{Stamping, read, stamp},
 };
 
-use super::*;
+use super::{super::authors::Reviews, *};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
@@ -184,4 +185,34 @@ async fn a_denial_counts_for_the_stamp_that_it_was_asked_for() {
     let app = app(&recovery, &by("ann", &keyring, resuming(6)));
     recovery.hear(News::App(Change::Applied(app)), now());
     create(&recovery, &subject);
+}
+
+/// The AppWrapper ends in Failed for good if its author may not create it, so that must be certain.
+#[tokio::test]
+async fn a_denial_beside_a_review_that_failed_is_not_certain() {
+    let keyring = Keyring::random();
+    let mut object = resuming(5);
+    let pod = json!({"template": {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }});
+    object["spec"]["components"].as_array_mut().unwrap().push(pod);
+    let object = by("eve", &keyring, object);
+    let claim = read(&object).unwrap();
+    let (reviews, rules) = (Reviews::default(), recovery_with("", &keyring).rules);
+    for (is_answered, is_final) in [(false, false), (true, true)] {
+        let api =
+            FakeApi::new(move |asked| match asked.body["spec"]["resourceAttributes"]["resource"].as_str() {
+                Some("pods") if !is_answered => Answer::Refused(500, "later"),
+                Some("pods") => answers(true)(),
+                Some("jobs") => answers(false)(),
+                other => panic!("{other:?}"),
+            });
+        let found = reviews.ask(&api.client, &claim, &user("eve"), &object, &rules, now()).await;
+        match &found {
+            Authorship::Refused(_) => assert!(is_final, "{found:?}"),
+            Authorship::Unanswered { .. } => assert!(!is_final, "{found:?}"),
+            Authorship::Fine | Authorship::NoKeys => panic!("{found:?}"),
+        }
+    }
 }
