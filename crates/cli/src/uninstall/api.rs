@@ -38,6 +38,12 @@ impl Api {
         Ok(Self(Cluster { config, origin: cluster.origin.clone() }.client()?))
     }
 
+    /// Of a cluster in this process.
+    #[cfg(test)]
+    pub(super) fn of(client: Client) -> Self {
+        Self(client)
+    }
+
     async fn ask(&self, request: http::request::Builder, body: Vec<u8>) -> kube::Result<Value> {
         self.0.request(request.body(body).map_err(kube::Error::HttpError)?).await
     }
