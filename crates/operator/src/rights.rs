@@ -21,7 +21,6 @@ pub enum Scope {
 
 /// In the order of a rule in the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Verb {
     Get,
     List,

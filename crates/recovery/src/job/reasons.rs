@@ -10,7 +10,6 @@ use crate::ids::NodeName;
 use crate::verdict::Reason;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum JobWhy {
     /// The list of controllers omits the recovery.
     Disabled,

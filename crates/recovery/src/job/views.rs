@@ -44,7 +44,6 @@ impl JobView {
 /// The needed part of a Job's spec, field for field as in `batch/v1`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct JobSpec {
     pub parallelism: Option<i32>,
     pub completions: Option<i32>,
@@ -137,7 +136,6 @@ pub enum PodReplacementPolicy {
 /// `spec.podFailurePolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct PodFailurePolicy {
     pub rules: Vec<PodFailureRule>,
 }
@@ -145,7 +143,6 @@ pub struct PodFailurePolicy {
 /// The first rule that matches counts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
 pub struct PodFailureRule {
     pub action: FailureAction,
     pub on_exit_codes: Option<OnExitCodes>,
@@ -173,7 +170,6 @@ impl fmt::Display for FailureAction {
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[allow(missing_docs)]
 pub struct OnExitCodes {
     pub container_name: Option<String>,
     pub operator: ExitCodeOperator,
@@ -182,14 +178,12 @@ pub struct OnExitCodes {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs)]
 pub enum ExitCodeOperator {
     In,
     NotIn,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs)]
 pub struct OnPodCondition {
     #[serde(rename = "type")]
     pub kind: String,
@@ -204,7 +198,6 @@ fn condition_true() -> String {
 /// `spec.successPolicy`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct SuccessPolicy {
     pub rules: Vec<SuccessRule>,
 }
@@ -212,7 +205,6 @@ pub struct SuccessPolicy {
 /// The first rule that matches counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct SuccessRule {
     pub succeeded_indexes: Option<String>,
     pub succeeded_count: Option<i32>,
@@ -255,7 +247,6 @@ impl<'de> Deserialize<'de> for Template {
 /// A Job's status. Written whole: `None` removes a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct JobStatus {
     pub conditions: Vec<JobCondition>,
     pub start_time: Option<Timestamp>,
@@ -292,7 +283,6 @@ impl JobStatus {
 /// Pods that have ended, are listed in the status, and still have their finalizer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs)]
 pub struct Uncounted {
     #[serde(deserialize_with = "or_default", serialize_with = "none_if_empty")]
     pub succeeded: BTreeSet<Uid>,
@@ -322,7 +312,6 @@ impl Uncounted {
 /// A condition of a Job, which any controller may have written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[allow(missing_docs)]
 pub struct JobCondition {
     #[serde(rename = "type")]
     pub kind: String,

@@ -30,7 +30,6 @@ pub struct Waiting {
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "waitsFor", rename_all_fields = "camelCase")]
-#[allow(missing_docs)]
 pub enum WaitsFor {
     /// A pod that is being deleted must end: its replacement, or the end of the Job, comes after it.
     Termination { pod: String, node: Option<NodeName> },

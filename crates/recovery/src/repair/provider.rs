@@ -8,7 +8,6 @@ use salvor_api::config::RepairProvider;
 use super::views::Status;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Provider {
     Aws,
     Azure,

@@ -21,7 +21,6 @@ pub static NODE_POOL: Kind = Kind::known("karpenter.sh", "v1", "NodePool", "node
 pub static NODE_CLAIM: Kind = Kind::known("karpenter.sh", "v1", "NodeClaim", "nodeclaims");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
 pub enum Status {
     True,
     False,
