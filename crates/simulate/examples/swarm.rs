@@ -1,7 +1,7 @@
-//! Plays seeds of the swarm on all cores: `make swarm SEEDS=1..10000`. Ctrl-C ends it with a report of what was played.
+//! Plays swarm seeds on all cores: `make swarm SEEDS=1..10000`. Ctrl-C ends it with a report of what was played.
 //!
-//! `make swarm SEEDS=4711 HISTORY=FILE` writes every change of every object in a seed to a file, one line of JSON each; with `-` it
-//! only shows the plan.
+//! `make swarm SEEDS=4711 HISTORY=FILE` writes every change of every object in a seed to a file, one line of JSON each;
+//! with `-` it only shows the plan.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -16,11 +16,11 @@ use salvor_simulate::{
     swarm::{Plan, Progress, Report, Seeds, Swarm, play_and_tell},
 };
 
-/// Seeds make and drop millions of small values.
+/// Each seed allocates and frees millions of small values.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// So many findings are shown with the shortest schedule: one bug breaks many seeds.
+/// Only this many findings are shrunk to their shortest schedule: one bug usually breaks many seeds.
 const SHORTENED: usize = 3;
 
 fn main() -> ExitCode {
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     }
     let swarm = Arc::new(Swarm::new(seeds));
     stop_on_ctrl_c(&swarm);
-    // Progress is for people, in their time.
+    // Progress output uses wall-clock time.
     #[allow(clippy::disallowed_methods, reason = "no simulation depends on it")]
     let began = Instant::now();
     let report = swarm.run(|progress| tell(progress, began));
@@ -47,7 +47,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays one seed and writes its history.
 fn tell_one(seed: u64, file: &str) -> ExitCode {
     let (plan, history) = (Plan::of(seed), History::default());
     if file == "-" {

@@ -1,4 +1,4 @@
-//! What happened to every object, in order.
+//! Records what happens to every object, in order.
 
 use std::{
     io::Write,
@@ -7,7 +7,7 @@ use std::{
 
 use salvor_embedded::{Change, Cluster};
 
-/// Every change of every object, in order, with its time: one line of JSON each. Clones share it.
+/// Every change of every object, in order, with its time: one line of JSON each. Clones share the log.
 #[derive(Clone, Debug, Default)]
 pub struct History(Arc<Mutex<Vec<u8>>>);
 
@@ -32,13 +32,12 @@ impl History {
         lines.extend_from_slice(b"}\n");
     }
 
-    /// The whole log so far.
     pub fn bytes(&self) -> Vec<u8> {
         self.lines().clone()
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<u8>> {
-        // A panic elsewhere leaves at most a line that is cut short.
+        // A panic elsewhere truncates at most one line.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

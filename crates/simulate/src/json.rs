@@ -1,8 +1,8 @@
-//! Small things about JSON.
+//! JSON helpers.
 
 use serde_json::Value;
 
-/// Takes out all fields that are null: a file has no fields without a value.
+/// Removes all fields that are null: a scenario file omits fields without a value.
 pub(crate) fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -1,5 +1,5 @@
-//! Karpenter's part in a simulation: NodeClaims become machines, and machines go when their NodeClaim is deleted. Its own repair
-//! is no part of it.
+//! Karpenter's part in a simulation: it turns NodeClaims into machines, and ends a machine when its NodeClaim is
+//! deleted. Its own node repair is not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,30 +16,28 @@ use salvor_embedded::Cluster;
 use serde_json::{Value, json};
 
 const FINALIZER: &str = "karpenter.sh/termination";
-/// The beat at which a machine that was told to go is gone.
+/// A machine is gone this many beats after its NodeClaim is being deleted.
 const TERMINATION: usize = 3;
 
-/// A machine that Karpenter launches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Its NodePool.
     pub pool: String,
-    /// Its zone; empty if it has none.
+    /// Empty if it has no zone.
     pub zone: String,
 }
 
-/// The NodeClaims that changed since the last look.
+/// The NodeClaims that changed since the last beat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beat {
-    /// Those that are being deleted, and were not before.
+    /// Those whose deletion began since the last beat.
     pub told_to_go: Vec<String>,
-    /// Those that are gone, with the machine that they stood for.
+    /// Those that are gone, with their machines.
     pub gone: Vec<(String, Machine)>,
 }
 
-/// Karpenter, without its controllers that decide: whoever simulates says what is launched, and when it is ready.
+/// Karpenter without the controllers that decide: the caller says what is launched and when it is ready.
 ///
-/// NodeClaims and Nodes have the same names. All calls give the errors of the API.
+/// NodeClaims and Nodes have the same names. All calls return the errors of the API.
 pub struct Karpenter {
     cluster: Cluster,
     claims: Api<DynamicObject>,
@@ -48,16 +46,13 @@ pub struct Karpenter {
     provider: &'static str,
     made: usize,
     machines: BTreeMap<String, Machine>,
-    /// Looks since each NodeClaim is being deleted.
+    /// The number of beats since each NodeClaim is being deleted.
     going: BTreeMap<String, usize>,
     stuck: BTreeSet<String>,
 }
 
 impl Karpenter {
-    /// Installs its definitions. `provider` is the scheme of providerIDs, such as `aws` or `kwok`.
-    ///
-    /// # Errors
-    /// Those of the API.
+    /// Installs Karpenter's CRDs. `provider` is the scheme of providerIDs, for example `aws` or `kwok`.
     pub async fn install(cluster: &Cluster, provider: &'static str) -> Result<Self, kube::Error> {
         let client = cluster.client();
         for (kind, plural) in [("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")] {
@@ -76,15 +71,11 @@ impl Karpenter {
         })
     }
 
-    /// NodePools.
     pub fn pools(&self) -> &Api<DynamicObject> {
         &self.pools
     }
 
-    /// Creates a NodeClaim; its name.
-    ///
-    /// # Errors
-    /// Those of the API.
+    /// Creates a NodeClaim and returns its name.
     pub async fn order(&mut self, machine: Machine) -> Result<String, kube::Error> {
         let name = format!("node-{}", self.made);
         self.made += 1;
@@ -99,10 +90,7 @@ impl Karpenter {
         Ok(name)
     }
 
-    /// The kubelet of the machine registers its Node, which says nothing yet.
-    ///
-    /// # Errors
-    /// Those of the API.
+    /// The machine's kubelet registers its Node, which has no conditions yet.
     pub async fn register(&self, name: &str) -> Result<(), kube::Error> {
         let Some(machine) = self.machines.get(name) else { return Ok(()) };
         let provider = format!("{}://{name}", self.provider);
@@ -115,10 +103,7 @@ impl Karpenter {
         self.nodes.create(&PostParams::default(), &node).await.map(|_| ())
     }
 
-    /// The Node is Ready, and Karpenter calls it initialized.
-    ///
-    /// # Errors
-    /// Those of the API.
+    /// The Node becomes Ready, and Karpenter marks the NodeClaim as initialized.
     pub async fn initialize(&self, name: &str) -> Result<(), kube::Error> {
         let label = json!({"metadata": {"labels": {"karpenter.sh/initialized": "true"}}});
         self.nodes.patch(name, &PatchParams::default(), &Patch::Merge(label)).await?;
@@ -127,9 +112,6 @@ impl Karpenter {
     }
 
     /// The cloud has no machine for this NodeClaim, so Karpenter deletes it.
-    ///
-    /// # Errors
-    /// Those of the API.
     pub async fn give_up(&mut self, name: &str) -> Result<(), kube::Error> {
         self.claims.delete(name, &DeleteParams::default()).await?;
         self.release(name).await?;
@@ -138,9 +120,6 @@ impl Karpenter {
     }
 
     /// An agent on the node, or its kubelet, writes a condition, with a lastTransitionTime of now.
-    ///
-    /// # Errors
-    /// Those of the API.
     pub async fn condition(&self, node: &str, kind: &str, status: &str) -> Result<(), kube::Error> {
         let now = self.now();
         let condition =
@@ -149,15 +128,12 @@ impl Karpenter {
         self.nodes.patch_status(node, &PatchParams::default(), &patch).await.map(|_| ())
     }
 
-    /// From now on this machine never ends, whoever deletes its NodeClaim.
+    /// From now on this machine never terminates, even if its NodeClaim is deleted.
     pub fn stick(&mut self, name: &str) {
         self.stuck.insert(name.to_owned());
     }
 
-    /// Looks at all NodeClaims once. One that is being deleted loses its Node and, some looks later, its machine.
-    ///
-    /// # Errors
-    /// Those of the API.
+    /// Checks all NodeClaims once. One that is being deleted loses its Node and, some beats later, its machine.
     pub async fn beat(&mut self) -> Result<Beat, kube::Error> {
         let mut beat = Beat::default();
         for claim in self.claims.list(&ListParams::default()).await?.items {
@@ -211,16 +187,12 @@ impl Karpenter {
     }
 }
 
-/// Custom objects without a namespace.
+/// Cluster-scoped custom objects.
 pub fn objects(client: &Client, group: &str, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     Api::all_with(client.clone(), &resource)
 }
 
-/// Applies a CustomResourceDefinition.
-///
-/// # Errors
-/// Those of the API.
 pub async fn define(client: &Client, name: &str, definition: &str) -> Result<(), kube::Error> {
     let path =
         format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}?fieldManager=simulation");
@@ -231,7 +203,7 @@ pub async fn define(client: &Client, name: &str, definition: &str) -> Result<(),
     client.request_text(request).await.map(|_| ())
 }
 
-/// A definition of Karpenter's that takes everything.
+/// A Karpenter CRD whose schema accepts everything.
 fn definition(kind: &str, plural: &str) -> String {
     let singular = kind.to_lowercase();
     json!({
@@ -261,10 +233,7 @@ fn object<K: serde::de::DeserializeOwned>(value: Value) -> Result<K, kube::Error
     serde_json::from_value(value).map_err(kube::Error::SerdeError)
 }
 
-/// Takes an object that is gone already for one that was deleted, or need not be changed.
-///
-/// # Errors
-/// All others.
+/// Treats NotFound as success: the object was to be deleted, or no longer needs the change.
 pub fn unless_gone(error: kube::Error) -> Result<(), kube::Error> {
     match error {
         kube::Error::Api(status) if status.code == 404 => Ok(()),

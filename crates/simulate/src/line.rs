@@ -1,4 +1,4 @@
-//! The line between one process and the API server. When the process dies, its line goes dead.
+//! The connection between one process and the API server. When the process dies, its connection goes dead.
 
 use std::{
     pin::Pin,
@@ -10,16 +10,16 @@ use http::{Method, Request};
 use tokio::sync::{Notify, oneshot};
 use tower::Service;
 
-/// At which of its writes a process dies. Writes are counted from 1; those that keep a Lease are not counted.
+/// The write at which a process dies. Writes are counted from 1; writes of Leases do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
     /// The write is never sent.
     Before(u32),
-    /// The write has been answered, and the process never learns how; or it waited for the answer for too long.
+    /// The write has been answered, but the process never receives the answer, or waited too long for it.
     After(u32),
 }
 
-/// The line of one process. Clones are the same line.
+/// The connection of one process. Clones are the same connection.
 #[derive(Clone, Debug, Default)]
 pub struct Line(Arc<Shared>);
 
@@ -27,7 +27,7 @@ pub struct Line(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     died: Notify,
-    /// A write is held, or let go.
+    /// Notified when a write is blocked, or released.
     held: Notify,
 }
 
@@ -35,22 +35,21 @@ struct Shared {
 struct State {
     writes: u32,
     crash: Option<CrashPoint>,
-    /// Whether the next write of a Lease kills, before it is sent or after it was answered.
+    /// If set, the next write of a Lease kills the process, before it is sent or after it is answered.
     at_renewal: Option<Side>,
     dead: bool,
     hold: Hold,
 }
 
-/// On which side of a write a process dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The write is never sent.
     Before,
-    /// The write has been answered, and the process never learns how.
+    /// The write has been answered, but the process never receives the answer.
     After,
 }
 
-/// Whether a write is to be held up on its way.
+/// Whether a write is to be delayed on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Hold {
     #[default]
@@ -60,14 +59,14 @@ enum Hold {
 }
 
 impl Line {
-    /// A line that goes dead at this write.
+    /// A connection that goes dead at this write.
     pub fn dying(crash: CrashPoint) -> Self {
         let line = Self::default();
         line.state().crash = Some(crash);
         line
     }
 
-    /// From now on the line goes dead at this write, counted from now.
+    /// From now on the connection goes dead at this write, counted from now.
     pub fn die_at(&self, crash: CrashPoint) {
         let mut state = self.state();
         let sent = state.writes;
@@ -77,23 +76,23 @@ impl Line {
         });
     }
 
-    /// The line goes dead at the next write of a Lease.
+    /// The connection goes dead at the next write of a Lease.
     pub fn die_at_renewal(&self, side: Side) {
         self.state().at_renewal = Some(side);
     }
 
-    /// A line that holds this write up, after the process has sent it and before the server hears of it. Once it is let go
-    /// it arrives, whether anybody still waits for the answer or not.
+    /// A connection that delays this write after the process has sent it and before the server receives it. Once
+    /// released, the write arrives even if the caller no longer waits for the answer.
     pub fn holding(write: u32) -> Self {
         let line = Self::default();
         line.state().hold = Hold::Planned(write);
         line
     }
 
-    /// Waits until the write is held.
+    /// Waits until the write is blocked.
     pub async fn held(&self) {
         loop {
-            // What happens from here on is not missed.
+            // Register before checking, so that no notification is missed.
             let changed = self.0.held.notified();
             if self.state().hold == Hold::Held {
                 return;
@@ -102,13 +101,12 @@ impl Line {
         }
     }
 
-    /// Lets the write go on its way.
     pub fn let_go(&self) {
         self.state().hold = Hold::None;
         self.0.held.notify_waiters();
     }
 
-    /// Begins to hold the write that was just counted, if that was planned; whether it does.
+    /// Starts to block the write that was just counted, if that was planned. Returns whether it does.
     fn begin_to_hold(&self) -> bool {
         let mut state = self.state();
         let is_planned = state.hold == Hold::Planned(state.writes);
@@ -129,21 +127,20 @@ impl Line {
         }
     }
 
-    /// Puts the line before a service.
+    /// Puts the connection in front of a service.
     pub fn before<S>(&self, service: S) -> Wired<S> {
         Wired { service, line: self.clone() }
     }
 
-    /// From now on nothing that is sent arrives, and nothing is answered.
+    /// From now on no request arrives, and none is answered.
     pub fn cut(&self) {
         self.state().dead = true;
         self.0.died.notify_waiters();
     }
 
-    /// Waits until the line is dead.
     pub async fn died(&self) {
         loop {
-            // What happens from here on is not missed.
+            // Register before checking, so that no notification is missed.
             let died = self.0.died.notified();
             if self.state().dead {
                 return;
@@ -157,7 +154,7 @@ impl Line {
         self.state().writes
     }
 
-    /// Counts a write, if it is one, and dies of it if that was planned; whether to die after it.
+    /// Counts the request if it is a write, and goes dead if that was planned. Returns whether to die after the answer.
     fn send<B>(&self, request: &Request<B>) -> bool {
         let is_write = !matches!(*request.method(), Method::GET | Method::HEAD);
         let keeps_a_lease = request.uri().path().contains("/leases");
@@ -202,7 +199,7 @@ impl Line {
     }
 }
 
-/// Cuts a line when it is dropped: also when nobody waits for the answer any more.
+/// Cuts a connection when dropped, so it also works when the caller no longer waits for the answer.
 struct Death(Line);
 
 impl Drop for Death {
@@ -211,7 +208,6 @@ impl Drop for Death {
     }
 }
 
-/// A service at the other end of a line.
 #[derive(Clone, Debug)]
 pub struct Wired<S> {
     service: S,
@@ -244,7 +240,7 @@ where
                     let (on_its_way, (tell, answer)) = (line.clone(), oneshot::channel());
                     tokio::spawn(async move {
                         on_its_way.while_held().await;
-                        // Nobody may be waiting for it any more.
+                        // The caller may have stopped waiting.
                         let _ = tell.send(service.call(request).await);
                     });
                     let answer = answer.await;

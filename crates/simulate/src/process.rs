@@ -1,4 +1,4 @@
-//! An operator as a process that may be killed.
+//! An operator as a process that can be killed.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -11,8 +11,8 @@ use tower::{BoxError, Service};
 
 use crate::line::Line;
 
-/// A running operator, with the line that it has to the API server. Dropping it is a kill: nothing that it has not sent
-/// will arrive.
+/// A running operator with its connection to the API server. Dropping it is a kill: nothing that it has not sent will
+/// arrive.
 pub struct Process {
     operator: Option<Operator>,
     line: Line,
@@ -20,7 +20,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts an operator whose requests go over `line` and may be struck by `faults`.
+    /// Starts an operator whose requests go over `line` and are subject to `faults`.
     pub fn start(
         cluster: &Cluster,
         identity: &str,
@@ -31,7 +31,7 @@ impl Process {
         Self::with_clock(cluster, cluster.now(), identity, configuration, line, faults)
     }
 
-    /// The same on a machine whose clock shows `now`, whatever the server's does.
+    /// Like `start`, on a machine whose clock shows `now`, independent of the server's clock.
     pub fn with_clock(
         cluster: &Cluster,
         now: Timestamp,
@@ -44,7 +44,7 @@ impl Process {
         Self::over(service, now, identity, configuration, line)
     }
 
-    /// The same with a service of the caller's, which has `line` in it.
+    /// Like `start`, with a service of the caller, which contains `line`.
     pub fn over<S, B>(
         service: S,
         now: Timestamp,
@@ -65,22 +65,20 @@ impl Process {
         Self { operator: Some(operator), line, sleep }
     }
 
-    /// The line that it has to the API server.
     pub fn line(&self) -> &Line {
         &self.line
     }
 
-    /// Stops all that runs in it, as SIGSTOP does, or lets it go on.
+    /// Pauses everything that runs in it, as SIGSTOP does, or resumes it.
     pub fn sleep(&self) -> &Sleep {
         &self.sleep
     }
 
-    /// All metrics of the operator.
     pub fn metrics(&self) -> String {
         self.operator.as_ref().map(Operator::metrics).unwrap_or_default()
     }
 
-    /// Lets it finish what is under way and give its lease back.
+    /// Lets it finish work in progress and release its lease.
     pub async fn stop(mut self) {
         if let Some(operator) = self.operator.take() {
             operator.stop().await;

@@ -2,12 +2,13 @@
 
 use tokio::runtime::Builder;
 
-/// Runs a future, and all that it spawns, on one thread with a clock that stands still while anything is left to do.
+/// Runs a future, and all that it spawns, on one thread with a clock that stands still while any task can make
+/// progress.
 ///
-/// There is no I/O in it: a socket would bring in a time that is not ours.
+/// It has no I/O: a socket would depend on real time.
 ///
 /// # Panics
-/// If called within a tokio runtime, or if the system cannot give us a runtime at all.
+/// If called within a tokio runtime, or if the system cannot create a runtime.
 pub fn in_virtual_time<F: Future>(future: F) -> F::Output {
     let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.expect("a runtime without I/O needs nothing from the system").block_on(future)

@@ -10,19 +10,18 @@ use std::{
     thread,
 };
 
-/// Seeds to be played: one, as in `4711`, or from one to another, as in `1..10000`, both included.
+/// Seeds to be played: one, as in `4711`, or an inclusive range, as in `1..10000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seeds(pub RangeInclusive<u64>);
 
 impl Seeds {
-    /// The number of seeds.
     pub fn count(&self) -> u64 {
         (self.0.end() - self.0.start()).saturating_add(1)
     }
 }
 
 impl Seeds {
-    /// The part of these seeds that is the `index`th of `count`, from 0; none if there are not that many.
+    /// The `index`th of `count` parts of these seeds, from 0; `None` if there are fewer seeds than parts.
     pub fn shard(&self, index: u64, count: u64) -> Option<Self> {
         let (all, start) = (u128::from(self.count()), *self.0.start());
         let edge =
@@ -51,34 +50,32 @@ impl FromStr for Seeds {
     }
 }
 
-/// Plays seeds, each on one thread, on as many threads as the machine has cores.
+/// Plays each seed on one thread, on as many threads as the machine has cores.
 #[derive(Debug)]
 pub struct Threads {
     seeds: Seeds,
     threads: usize,
     stop: AtomicBool,
-    /// The number of seeds that were begun.
+    /// The number of seeds that were started.
     begun: AtomicU64,
 }
 
 impl Threads {
-    /// For these seeds.
     pub fn new(seeds: Seeds) -> Self {
         let threads = thread::available_parallelism().map_or(1, usize::from);
         Self { seeds, threads, stop: AtomicBool::new(false), begun: AtomicU64::new(0) }
     }
 
-    /// The seeds.
     pub fn seeds(&self) -> &Seeds {
         &self.seeds
     }
 
-    /// No more seeds are begun.
+    /// Starts no more seeds.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Plays them, and hands each result to `done`, one at a time, in the order in which they end.
+    /// Plays all seeds and passes each result to `done`, one at a time, in the order in which they finish.
     pub fn run<T>(&self, play: impl Fn(u64) -> T + Sync, done: impl FnMut(u64, T) + Send) {
         let done = Mutex::new(done);
         let most = usize::try_from(self.seeds.count()).unwrap_or(usize::MAX);

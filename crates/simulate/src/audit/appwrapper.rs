@@ -1,4 +1,4 @@
-//! Reads the history of a cluster, revision by revision, and tells what an AppWrapper must never do.
+//! Reads the history of a cluster, revision by revision, and reports what an AppWrapper must never do.
 //!
 //! Each AppWrapper has at most one Job and one bare pod among its components.
 
@@ -9,14 +9,13 @@ use salvor_api::names::appwrapper::MEMBER_LABEL as MEMBER;
 use salvor_embedded::ChangeKind;
 use serde_json::Value;
 
-/// A rule that was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// `ResourcesDeployed` and `QuotaReserved` are True until the last component and the last labelled pod are gone.
     Released,
     /// A component is created only while `ResourcesDeployed` is True.
     Undeclared,
-    /// Nothing of one attempt exists when the next begins.
+    /// No object of one attempt exists when the next attempt begins.
     Generations,
     /// A component is created once in each attempt.
     Twice,
@@ -24,11 +23,10 @@ pub enum Rule {
     Retries,
     /// A phase follows only after those that lead to it.
     Phases,
-    /// An AppWrapper goes after all that it made.
+    /// An AppWrapper is removed only after all objects that it created.
     Orphans,
 }
 
-/// What is known of an AppWrapper at some revision.
 #[derive(Clone, Debug, Default)]
 struct App {
     name: String,
@@ -37,12 +35,11 @@ struct App {
     deployed: bool,
     quota: bool,
     retries: i64,
-    /// At which line of the history its attempt began.
+    /// The line of the history at which the current attempt began.
     began: usize,
     made: BTreeMap<&'static str, u32>,
 }
 
-/// A Job or pod that exists.
 #[derive(Clone, Debug)]
 struct Object {
     resource: &'static str,
@@ -54,7 +51,6 @@ struct Object {
     line: usize,
 }
 
-/// Reads one history.
 #[derive(Clone, Debug, Default)]
 pub struct Audit {
     retry_limit: i64,
@@ -63,12 +59,12 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// An audit of AppWrappers that may be reset so often.
+    /// `retry_limit` is the number of resets that an AppWrapper is allowed.
     pub fn new(retry_limit: i64) -> Self {
         Self { retry_limit, ..Self::default() }
     }
 
-    /// Reads one change, which has this number in the history. All that is wrong, in a line each.
+    /// Reads one change and returns a line for each broken rule. `line` is its position in the history.
     pub fn read(
         &mut self,
         line: usize,
@@ -92,7 +88,7 @@ impl Audit {
         found.into_iter().map(|(rule, text)| (rule, format!("at {at}: {text}"))).collect()
     }
 
-    /// What is there of an AppWrapper: what it owns, and pods with its label that are not older.
+    /// The objects of an AppWrapper: those that it owns, and pods with its label that are not older than it.
     fn things<'a>(&'a self, uid: &'a str, app: &'a App) -> impl Iterator<Item = &'a Object> {
         self.objects.values().filter(move |object| {
             let labelled = object.label.as_ref() == Some(&app.name) && object.created >= app.created;
@@ -132,7 +128,7 @@ impl Audit {
             wrong
                 .push((Rule::Released, format!("quota is released in {}, and {left:?} are left", app.phase)));
         }
-        // A success that is written over a status which somebody has emptied begins nothing.
+        // Writing a success over a status that a user has emptied does not begin an attempt.
         if !before.deployed && deployed && app.phase == "Resuming" {
             if !left.is_empty() {
                 wrong.push((Rule::Generations, format!("an attempt begins, and {left:?} are left")));
@@ -221,14 +217,14 @@ impl Audit {
     }
 }
 
-/// The phases that may follow, from the description of the machine.
+/// The phases that may follow, as the state machine defines them.
 fn leads_to(from: &str, to: &str) -> bool {
     let next: &[&str] = match from {
         "" => &["Suspended", "Resuming", "Failed"],
         "Suspended" => &["Resuming", "Failed"],
         "Resuming" => &["Running", "Resetting", "Failed", "Suspending"],
         "Running" => &["Succeeded", "Resetting", "Failed", "Suspending"],
-        // It was changed after it was admitted, and not changed back.
+        // It was changed after its admission, and not changed back.
         "Resetting" => &["Resuming", "Failed", "Suspending"],
         "Suspending" => &["Suspended"],
         _ => &[],
@@ -236,7 +232,6 @@ fn leads_to(from: &str, to: &str) -> bool {
     to == "Terminating" || next.contains(&to)
 }
 
-/// True if a condition of a status holds.
 pub fn holds(status: &Value, condition: &str) -> bool {
     let conditions = status["conditions"].as_array();
     conditions.into_iter().flatten().any(|it| it["type"] == condition && it["status"] == "True")

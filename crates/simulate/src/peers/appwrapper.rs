@@ -1,6 +1,6 @@
-//! CodeFlare's AppWrapper controller 1.2, as far as it decides: a client of the same API.
+//! The decisions of CodeFlare's AppWrapper controller 1.2, as a client of the same API.
 //!
-//! It is told of an AppWrapper when it is new, and of pods that succeed. Everything else it finds when it looks again: after 5 seconds
+//! It reacts to new AppWrappers and to pods that succeed. It finds everything else when it requeues: after 5 seconds
 //! while pods are missing, and after 60 while all run. An AppWrapper has one component here, a Job.
 
 #[cfg(test)]
@@ -24,14 +24,14 @@ use tokio::time::sleep;
 
 use crate::unless_gone;
 
-/// Its queue turns this often.
+/// The interval at which it works off its queue.
 const SOON: Duration = Duration::from_secs(1);
-/// It looks again after this time while pods are missing, and while something is deleted.
+/// It requeues after this time while pods are missing, and while something is being deleted.
 const SHORT: SignedDuration = SignedDuration::from_secs(5);
-/// It looks again after this time while all pods run.
+/// It requeues after this time while all pods run.
 const LONG: SignedDuration = SignedDuration::from_secs(60);
 
-/// Timers and limits, with its defaults. Annotations of an AppWrapper change them.
+/// Timers and limits, with upstream's defaults. Annotations of an AppWrapper override them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Timers {
     admission: SignedDuration,
@@ -82,22 +82,21 @@ impl Phase {
     }
 }
 
-/// One AppWrapper.
 #[derive(Clone, Debug)]
 struct State {
     phase: Phase,
-    /// Since when its components are deployed.
+    /// When its components were deployed.
     deployed: Timestamp,
-    /// Since when it is unhealthy.
+    /// When it was first seen to be unhealthy.
     unhealthy: Option<Timestamp>,
-    /// Since when its components are being deleted.
+    /// When the deletion of its components began.
     deleting: Option<Timestamp>,
     resets: u32,
-    /// When it is looked at again; none if only an event brings that.
+    /// When it is reconciled again; `None` if only an event triggers that.
     again: Option<Timestamp>,
 }
 
-/// The pods of an AppWrapper, by phase. A pod that runs and is told to go counts in nothing.
+/// The pods of an AppWrapper, by phase. A running pod with a deletionTimestamp counts in none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     pending: usize,
@@ -106,20 +105,19 @@ struct Counts {
     failed: usize,
 }
 
-/// The controller.
 pub struct AppWrapperController {
     cluster: Cluster,
     wrappers: Api<DynamicObject>,
     jobs: Api<Job>,
     pods: Api<Pod>,
     states: BTreeMap<String, State>,
-    /// Pods of each AppWrapper that have succeeded, at the last look.
+    /// The number of succeeded pods of each AppWrapper at the last reconcile.
     succeeded: BTreeMap<String, usize>,
     revision: u64,
 }
 
 impl AppWrapperController {
-    /// In a cluster with the definition of AppWrappers, for those of the namespace `default`.
+    /// Needs the AppWrapper CRD in the cluster. Handles the AppWrappers of the namespace `default`.
     pub fn new(cluster: &Cluster) -> Self {
         let client: Client = cluster.client();
         let (group, version) = names::API_VERSION.split_once('/').unwrap_or(("", names::API_VERSION));
@@ -180,7 +178,7 @@ impl AppWrapperController {
         Ok(())
     }
 
-    /// Goes on until there is something to wait for: each change of phase is an event for it.
+    /// Continues until there is something to wait for: each change of phase triggers it again.
     async fn turn(&mut self, wrapper: &DynamicObject, mut state: State) -> kube::Result<()> {
         loop {
             let before = state.phase;
@@ -287,7 +285,8 @@ impl AppWrapperController {
         self.jobs.create(&PostParams::default(), &job).await.map(|_| ()).or_else(unless_gone)
     }
 
-    /// Deletes what is left, and says whether nothing is: first with its own grace, after a time by force.
+    /// Deletes what is left and returns whether nothing is: first with the pods' own grace period, after a time by
+    /// force.
     async fn deleted(
         &self,
         wrapper: &DynamicObject,

@@ -1,4 +1,4 @@
-//! Peers whose rules no configuration of Salvor has: small clients of the API that decide as they do.
+//! Peers whose rules no configuration of Salvor matches: small clients of the API that decide as they do.
 
 mod appwrapper;
 mod node_health;

@@ -1,7 +1,7 @@
-//! Karpenter 1.14.1's controller `node.health`, as far as it decides: a client of the same API.
+//! The decisions of Karpenter 1.14.1's controller `node.health`, as a client of the same API.
 //!
-//! It is told of a node when the node is new, or when a status or lastTransitionTime among its conditions changes, and looks again
-//! when it said that it would.
+//! It reacts when a node is new, or when a status or lastTransitionTime among its conditions changes, and when a
+//! requeue that it asked for is due.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,26 +25,25 @@ mod tests;
 
 const TERMINATION: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 const POOL: &str = "karpenter.sh/nodepool";
-/// A node that the breaker holds is looked at again after this time.
+/// A node that the circuit breaker blocks is requeued after this time.
 const HELD_FOR: SignedDuration = SignedDuration::from_mins(5);
-/// Its watches tell it of a change by then.
+/// The delay after which its watches deliver a change.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The conditions of a node, as far as a change of them is told.
+/// The fields of a node's conditions whose change triggers a reconcile.
 type Told = Vec<(String, String, Option<Timestamp>)>;
 
-/// A condition that makes a node sick, and how long that is tolerated.
+/// A condition that makes a node unhealthy, and how long that is tolerated.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SickCondition {
-    /// The type of the condition.
     pub kind: &'static str,
-    /// Its status while the node is sick.
+    /// The status that means unhealthy.
     pub sick: &'static str,
-    /// It is tolerated for so many minutes.
+    /// How long it is tolerated.
     pub minutes: u64,
 }
 
-/// The conditions that Karpenter's provider for AWS repairs, with its tolerations.
+/// The conditions that Karpenter's AWS provider repairs, with its tolerations.
 pub const SICK_CONDITIONS: [SickCondition; 7] = [
     SickCondition { kind: "Ready", sick: "False", minutes: 30 },
     SickCondition { kind: "Ready", sick: "Unknown", minutes: 30 },
@@ -55,21 +54,20 @@ pub const SICK_CONDITIONS: [SickCondition; 7] = [
     SickCondition { kind: "ContainerRuntimeReady", sick: "False", minutes: 30 },
 ];
 
-/// The controller.
 pub struct NodeHealth {
     cluster: Cluster,
     nodes: Api<Node>,
     claims: Api<DynamicObject>,
-    /// The conditions that it was told, by the UID of the node.
+    /// The conditions at the last reconcile, by node UID.
     told: BTreeMap<String, Told>,
-    /// When it looks at a node again.
+    /// When each node is requeued.
     again: BTreeMap<String, Timestamp>,
-    /// The state of the cluster that it was told of.
+    /// The last revision that it has seen.
     revision: u64,
 }
 
 impl NodeHealth {
-    /// In a cluster with NodeClaims.
+    /// Needs NodeClaims in the cluster.
     pub fn new(cluster: &Cluster) -> Self {
         let client = cluster.client();
         Self {
@@ -140,7 +138,7 @@ impl NodeHealth {
         let pool = claim.labels().get(POOL);
         let is_in_scope = |other: &&Node| pool.is_none_or(|pool| other.labels().get(POOL) == Some(pool));
         let scope: Vec<&Node> = nodes.iter().filter(is_in_scope).collect();
-        // Whatever state they are in, and however long they have been sick.
+        // Whatever state they are in, and however long they have been unhealthy.
         let unhealthy = scope.iter().filter(|node| deadline(node).is_some()).count();
         if unhealthy > scope.len().div_ceil(5) {
             self.look_again(node, now.saturating_add(HELD_FOR).unwrap_or(Timestamp::MAX));
@@ -161,7 +159,7 @@ impl NodeHealth {
         Ok(())
     }
 
-    /// Of two times the earlier one counts, as in its queue.
+    /// The earlier of two times wins, as in its queue.
     fn look_again(&mut self, node: &Node, at: Timestamp) {
         let again = self.again.entry(node.name_any()).or_insert(at);
         *again = at.min(*again);
@@ -174,7 +172,7 @@ fn conditions(node: &Node) -> Told {
         .collect()
 }
 
-/// The earliest end of a toleration; none if the node is well.
+/// The earliest end of a toleration; `None` if the node is healthy.
 fn deadline(node: &Node) -> Option<Timestamp> {
     let ends = conditions(node).into_iter().filter_map(|(kind, status, since)| {
         let known = SICK_CONDITIONS.iter().find(|it| it.kind == kind && it.sick == status)?;

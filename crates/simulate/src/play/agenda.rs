@@ -1,4 +1,4 @@
-//! Lets nodes fail, and heals them, at their times. Failures of one node may overlap: the worst of them counts.
+//! Makes nodes fail and heal on schedule. Failures of one node may overlap: the worst of them counts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,20 +11,20 @@ use salvor_nodes::{Fault as MachineFault, Fleet, FleetError};
 
 use crate::scenario::{Fault, Incident, tell_condition};
 
-/// What is to be done, and what each node suffers from.
+/// The pending actions, and the failures of each node.
 #[derive(Debug)]
 pub struct Agenda<'a> {
     incidents: &'a [Incident],
-    /// The time, whether the failure begins, and which it is. Ends come first, so that a failure can follow another at once.
+    /// The time, whether the failure begins, and its index. Ends sort first, so that one failure can follow another at
+    /// once.
     todo: BTreeSet<(Duration, bool, usize)>,
-    /// By node: the failures that it suffers from.
+    /// The active failures of each node.
     active: BTreeMap<&'a str, BTreeSet<usize>>,
-    /// By node: what was done to its machine last.
+    /// The fault that was last applied to the machine of each node.
     done: BTreeMap<&'a str, MachineFault>,
 }
 
 impl<'a> Agenda<'a> {
-    /// Everything that these failures do.
     pub fn new(incidents: &'a [Incident]) -> Self {
         let mut todo = BTreeSet::new();
         for (index, incident) in incidents.iter().enumerate() {
@@ -36,12 +36,10 @@ impl<'a> Agenda<'a> {
         Self { incidents, todo, active: BTreeMap::new(), done: BTreeMap::new() }
     }
 
-    /// When something is to be done next.
     pub fn next(&self) -> Option<Duration> {
         self.todo.first().map(|(at, ..)| *at)
     }
 
-    /// Does the next thing, now.
     pub async fn act(&mut self, fleet: &Fleet, client: &Client, now: Timestamp) {
         let Some((_, begins, index)) = self.todo.pop_first() else { return };
         let incident = &self.incidents[index];
@@ -54,7 +52,7 @@ impl<'a> Agenda<'a> {
             }
             let struck = match &incident.fault {
                 Fault::Sick(condition) => {
-                    // A node that was replaced since is gone.
+                    // Fails if the node has been replaced since.
                     let _ = tell_condition(client, node, condition, begins, now).await;
                     Ok(())
                 }
@@ -68,12 +66,13 @@ impl<'a> Agenda<'a> {
                 | Fault::Slow(_)
                 | Fault::Flapping { .. } => self.settle(fleet, node).await,
             };
-            // Names were checked against the list that the nodes were made from. A node that was replaced since is gone.
+            // Names were checked against the list that the nodes were made from. A node that was replaced since is
+            // gone.
             let _ = struck;
         }
     }
 
-    /// Makes the machine of a node suffer from the worst that happens to it.
+    /// Applies the worst of a node's active failures to its machine.
     async fn settle(&mut self, fleet: &Fleet, node: &'a str) -> Result<(), FleetError> {
         let active = self.active.get(node).into_iter().flatten();
         let faults = active.filter_map(|index| machine_fault(&self.incidents[*index].fault));
@@ -85,7 +84,7 @@ impl<'a> Agenda<'a> {
             Some(fault) => {
                 let was_off = self.done.insert(node, fault) == Some(MachineFault::Crash);
                 if was_off {
-                    // A machine that is switched on while it is cut off.
+                    // A machine that is switched on while it is partitioned.
                     fleet.boot_cut_off(node).await?;
                 }
                 fleet.inject(node, fault).await
@@ -98,7 +97,7 @@ impl<'a> Agenda<'a> {
     }
 }
 
-/// The fault of the machine, and how bad it is.
+/// The fault of the machine, and its severity.
 fn machine_fault(fault: &Fault) -> Option<(u8, MachineFault)> {
     match fault {
         Fault::Crash => Some((5, MachineFault::Crash)),

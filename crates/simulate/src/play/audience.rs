@@ -1,4 +1,4 @@
-//! Whoever looks on while a scenario is played.
+//! Observers of a play.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,20 +7,18 @@ use salvor_embedded::Change;
 use salvor_operator::Notice;
 use salvor_why::Overview;
 
-/// Somebody who sees all that happens in a play. It is told within the calls that make it happen, so no task and no timer comes to
-/// those of the play: the history is the same with and without it.
+/// An observer that sees all that happens in a play. It is called synchronously, so it adds no task and no timer to the
+/// play: the history is the same with and without it.
 pub trait Audience: Send + 'static {
-    /// An object was written or removed.
     fn change(&mut self, change: &Change<'_>);
-    /// The operator judged or did something.
+    /// The operator decided or did something.
     fn notice(&mut self, at: Timestamp, notice: &Notice);
-    /// All work runs: the time of the report begins.
+    /// All work runs: the reported time begins here.
     fn began(&mut self, at: Timestamp);
-    /// The play is over. This does not come back.
+    /// The play is over. `missing` lists what does not come back.
     fn ended(&mut self, at: Timestamp, missing: &Overview);
 }
 
-/// Nobody looks on.
 pub(super) struct Nobody;
 
 impl Audience for Nobody {
@@ -30,10 +28,9 @@ impl Audience for Nobody {
     fn ended(&mut self, _: Timestamp, _: &Overview) {}
 }
 
-/// An audience that the play shares with whoever started it.
+/// An observer that the play shares with its caller.
 pub type Seat<A> = Arc<Mutex<A>>;
 
-/// Tells the audience something.
 pub(super) fn tell<A: Audience>(seat: &Seat<A>, tell: impl FnOnce(&mut A)) {
     tell(&mut seat.lock().unwrap_or_else(PoisonError::into_inner));
 }

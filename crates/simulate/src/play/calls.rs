@@ -10,7 +10,7 @@ use tower::Service;
 
 use super::record::Calls;
 
-/// The requests of one process so far. Clones share it.
+/// The requests of one process so far. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Count(Arc<Mutex<Calls>>);
 
@@ -19,7 +19,7 @@ impl Count {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts the counter before a service.
+    /// Puts the counter in front of a service.
     pub(super) fn before<S>(&self, service: S) -> Counted<S> {
         Counted { service, count: self.clone() }
     }
@@ -35,7 +35,6 @@ impl Count {
     }
 }
 
-/// A service whose requests are counted.
 #[derive(Clone, Debug)]
 pub(super) struct Counted<S> {
     service: S,

@@ -1,7 +1,8 @@
 //! Plays a scenario in virtual time: the embedded cluster, simulated nodes, and the real operator with one policy.
 //!
-//! [`play`] gives a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the same record.
-//! [`Agenda`] and [`Recorder`] are its parts, with which a benchmark plays the same scenario on a real control plane.
+//! [`play`] returns a [`Record`]: all that a report needs, as plain data. The same scenario, policy and seed give the
+//! same record. [`Agenda`] and [`Recorder`] are its parts, with which a benchmark plays the same scenario on a real
+//! control plane.
 
 mod agenda;
 mod audience;
@@ -43,33 +44,27 @@ use crate::{
 };
 use audience::{Nobody, tell};
 
-/// A new cluster has this long until all its pods must run.
+/// All pods of a new cluster must run within this time.
 const OPENING: Duration = Duration::from_secs(300);
-/// Nodes that have not registered after this time never will: the server refuses them. Machines of a pool boot first.
+/// Nodes that have not registered by then never will: the server refuses them. Machines of a pool boot first.
 const REGISTRATION: Duration = Duration::from_secs(2 * 24 * 3600);
-/// It is looked at this often meanwhile.
+/// The polling interval meanwhile.
 const LOOK: Duration = Duration::from_millis(500);
-/// So many workloads are named for one cause of being stuck.
+/// At most this many workloads are named per cause.
 const NAMED: usize = 4;
 
-/// Why a scenario cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub enum PlayError {
-    /// The cluster cannot be built.
     #[error("the simulated cluster cannot be started: {0}")]
     Start(#[from] StartError),
-    /// The cluster refuses an object.
     #[error("the simulated cluster refuses an object: {}", refusal(.0))]
     Api(#[from] kube::Error),
-    /// The cluster refuses the nodes.
     #[error("the simulated cluster refuses the nodes: look at their labels, taints and capacity")]
     Registration,
-    /// Nobody can say what is stuck.
     #[error("the state at the end cannot be read: {0}")]
     Why(#[from] salvor_why::WhyError),
 }
 
-/// The server's own words.
 fn refusal(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -78,17 +73,11 @@ fn refusal(error: &kube::Error) -> String {
 }
 
 /// Plays a scenario on this thread.
-///
-/// # Errors
-/// If its cluster cannot be built or read.
 pub fn play(scenario: &Scenario, policy: &Policy, seed: u64) -> Result<Record, PlayError> {
     in_virtual_time(run(&policy.scenario(scenario), policy, seed, &Seat::new(Nobody.into())))
 }
 
-/// The same, with somebody who sees all that happens. The history is the one that [`play`] has without anybody.
-///
-/// # Errors
-/// If the scenario's cluster cannot be built or read.
+/// Like [`play`], with an observer. The history is the same as without it.
 pub fn play_before<A: Audience>(
     scenario: &Scenario,
     policy: &Policy,
@@ -98,7 +87,7 @@ pub fn play_before<A: Audience>(
     in_virtual_time(run(&policy.scenario(scenario), policy, seed, seat))
 }
 
-/// When subjects were judged due, and which were held back.
+/// When subjects became due, and which were blocked.
 #[derive(Debug, Default)]
 struct Verdicts {
     due: BTreeMap<String, Vec<Timestamp>>,
@@ -155,7 +144,7 @@ async fn run<A: Audience>(
     let mut record = recorder.finish(began, now, truth);
     record.seed = seed;
     record.policy = policy.name.clone();
-    // What would fail after the end does not.
+    // Failures after the end never happen.
     record.incidents = incidents.iter().filter(|it| it.at < ends).map(IncidentRecord::of).collect();
     record.calls = calls;
     record.stuck = stuck;
@@ -178,7 +167,7 @@ async fn run<A: Audience>(
 
 type Shared = Arc<Mutex<Verdicts>>;
 
-/// Starts the operator, and a controller for Jobs if it has none: every cluster has one.
+/// Starts the operator, plus a Job controller if the configuration has none: every cluster has one.
 fn start<A: Audience>(
     cluster: &LocalCluster,
     policy: &Policy,
@@ -202,7 +191,7 @@ fn start<A: Audience>(
     (operators, count, verdicts)
 }
 
-/// Starts the peer whose rules no configuration of the operator has.
+/// Starts the peer whose rules no configuration of the operator matches.
 fn start_peer(cluster: &LocalCluster, policy: &Policy) -> Option<JoinHandle<kube::Error>> {
     match policy.peer? {
         Peer::Kubernetes | Peer::Kueue => None,
@@ -217,7 +206,7 @@ async fn listen<A: Audience>(
     verdicts: Shared,
     seat: Seat<A>,
 ) {
-    // The verdict that each subject had last: only a change is noted.
+    // The last decision for each subject: only a change is recorded.
     let mut last: BTreeMap<(&'static str, String), &'static str> = BTreeMap::new();
     while let Some(notice) = heard.recv().await {
         tell(&seat, |audience| audience.notice(cluster.now(), &notice));
@@ -242,7 +231,6 @@ async fn listen<A: Audience>(
     }
 }
 
-/// Waits until all work runs for the first time.
 async fn open(cluster: &LocalCluster, scenario: &Scenario) -> kube::Result<()> {
     let deadline = Instant::now() + OPENING;
     while Instant::now() < deadline && !missing(&cluster.client(), scenario).await?.nothing_is_short() {
@@ -251,14 +239,14 @@ async fn open(cluster: &LocalCluster, scenario: &Scenario) -> kube::Result<()> {
     Ok(())
 }
 
-/// Everything that does not come back, as `salvor why --all` tells it.
+/// Everything that does not come back, as `salvor why --all` reports it.
 async fn overview(cluster: &LocalCluster, policy: &Policy) -> Result<Overview, PlayError> {
     let judge = Judge { file: policy.configuration.clone() };
     let (overview, _) = Reader::of(cluster.client()).everything(&judge, Some("default")).await?;
     Ok(overview)
 }
 
-/// The same, as a report has it.
+/// The same, in the form that a report uses.
 fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
     overview
         .groups
@@ -285,7 +273,7 @@ fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
         .collect()
 }
 
-/// The counters of a metric, by the values of these labels.
+/// The counters of a metric, keyed by the values of these labels.
 fn counters(metrics: &str, name: &str, labels: &[&str]) -> BTreeMap<String, u64> {
     let mut found = BTreeMap::new();
     for line in metrics.lines() {

@@ -1,4 +1,4 @@
-//! Who recovers what, and by which rules: Salvor with a configuration, or a peer by the rules that it has.
+//! Policies that a scenario is played with: Salvor with a configuration, or a peer with its own rules.
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, str::FromStr};
 
@@ -13,68 +13,56 @@ use crate::{
     scenario::{Scenario, Wrapping, built_in_configuration, in_simulation},
 };
 
-/// One way to recover.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// Its name in reports.
     pub name: String,
-    /// How it is modelled, for people.
+    /// How it is modelled, shown to users.
     pub note: String,
-    /// The configuration of the operator; none if there is none.
+    /// `None` if the operator does not run.
     pub configuration: Option<Configuration>,
     /// The peer whose rules are played.
     pub(super) peer: Option<Peer>,
     repair_policies: BTreeMap<String, Value>,
-    /// Choices of the owners of workloads: a path such as `train.consent`, and a value.
+    /// Choices of workload owners: a path, for example `train.consent`, and a value.
     choices: Vec<(String, String)>,
     arguments: Vec<String>,
 }
 
-/// Why a setting cannot be played.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The configuration is wrong.
     #[error("{0}")]
     Configuration(#[from] ConfigError),
-    /// The field of a workload is wrong.
     #[error("workloads: {0}")]
     Workload(String),
-    /// The key does not lead anywhere.
     #[error("{0:?} is no field of the configuration: write its path, such as brake.maxUnreachablePercent")]
     Key(String),
-    /// The value is no YAML.
     #[error("{key}: {value:?} cannot be read: {problem}")]
     Value {
         /// The path of the field.
         key: String,
-        /// The value.
         value: String,
-        /// What is wrong.
         problem: String,
     },
-    /// There is nothing to set.
     #[error("the scenario is played without Salvor (salvor.enabled is false), so there is nothing to set")]
     WithoutSalvor,
 }
 
-/// Another project, by the rules that it has.
+/// Another project, with its own rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Kubernetes alone.
     Kubernetes,
     /// Kueue's recovery of pods on unreachable nodes.
     Kueue,
-    /// Karpenter's repair of nodes.
+    /// Karpenter's node repair.
     Karpenter,
-    /// The AppWrapper controller.
     AppWrapper,
 }
 
 impl Peer {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Kubernetes, Self::Kueue, Self::Karpenter, Self::AppWrapper];
 
-    /// Its name, as people type it.
+    /// The name that users type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kubernetes => "kubernetes",
@@ -119,7 +107,6 @@ impl fmt::Display for Peer {
     }
 }
 
-/// There is no peer of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not known; write {known}", known = Peer::ALL.map(Peer::name).join(", "))]
 pub struct UnknownPeer(String);
@@ -133,7 +120,6 @@ impl FromStr for Peer {
 }
 
 impl Policy {
-    /// That of a scenario.
     pub fn of(scenario: &Scenario) -> Self {
         if !scenario.salvor.enabled {
             return Self::peer(Peer::Kubernetes);
@@ -154,10 +140,6 @@ impl Policy {
         &self.arguments
     }
 
-    /// That of a configuration file.
-    ///
-    /// # Errors
-    /// If it cannot be used.
     pub fn of_file(name: &str, text: &str, scenario: &Scenario) -> Result<Self, PolicyError> {
         let configuration = Some(in_simulation(config::parse(text)?));
         let repair_policies = scenario.salvor.repair_policies.clone();
@@ -166,7 +148,6 @@ impl Policy {
         Ok(Self { name, note, configuration, peer: None, repair_policies, choices, arguments })
     }
 
-    /// That of a peer.
     pub fn peer(peer: Peer) -> Self {
         let configuration = match peer {
             Peer::Kueue => Some(unbraked(&["job", "zombie"])),
@@ -183,7 +164,7 @@ impl Policy {
         Self { name, note, configuration, peer: Some(peer), repair_policies, choices, arguments }
     }
 
-    /// The same with one field set to another value: of the configuration, or of a workload (`workloads.NAME.FIELD`).
+    /// Sets one field: of the configuration, or of a workload (`workloads.NAME.FIELD`).
     ///
     /// # Errors
     /// If there is no such field, or it cannot have this value.
@@ -194,7 +175,7 @@ impl Policy {
         }
     }
 
-    /// The same with one field set to another value, which is YAML.
+    /// Sets one field of the configuration to a value, which is YAML.
     ///
     /// # Errors
     /// If there is no such field, or it cannot have this value.
@@ -213,7 +194,7 @@ impl Policy {
         Ok(Self { name: self.named(key, value), configuration, arguments, ..self.clone() })
     }
 
-    /// The same where the owner of a workload has chosen otherwise: the path is that of [`Scenario::set`].
+    /// Changes a choice of a workload's owner: the path is that of [`Scenario::set`].
     ///
     /// # Errors
     /// If there is no such field, or it cannot have this value.
@@ -236,11 +217,11 @@ impl Policy {
         if self.name == "salvor" { setting } else { format!("{}, {setting}", self.name) }
     }
 
-    /// The scenario with the choices of the owners of its workloads.
+    /// Applies the choices of workload owners to the scenario.
     pub(super) fn scenario<'a>(&self, scenario: &'a Scenario) -> Cow<'a, Scenario> {
         let mut chosen = Cow::Borrowed(scenario);
         for (path, value) in &self.choices {
-            // They were tried on this scenario before.
+            // The choices were already validated against this scenario.
             let _ = chosen.to_mut().set(path, value);
         }
         chosen
@@ -257,19 +238,19 @@ impl Policy {
     }
 }
 
-/// A configuration as a file, in JSON.
+/// A configuration as a JSON document.
 pub fn document(configuration: &Configuration) -> Value {
     let mut document = serde_json::to_value(configuration).unwrap_or_default();
     without_nulls(&mut document);
     document
 }
 
-/// The controller for Jobs that every cluster has.
+/// The Job controller that every cluster has.
 pub(super) fn only_jobs() -> Configuration {
     unbraked(&["job"])
 }
 
-/// These recoveries with their defaults, and nothing that holds them back.
+/// These recoveries with their defaults, and without any limits.
 fn unbraked(controllers: &[&str]) -> Configuration {
     let mut configuration = built_in_configuration(false);
     configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);
@@ -280,13 +261,14 @@ fn unbraked(controllers: &[&str]) -> Configuration {
     configuration
 }
 
-/// The line of a document that nobody wrote says nothing.
+/// Drops line numbers: the document was generated, so its lines mean nothing to the user.
 fn without_lines(mut error: ConfigError) -> ConfigError {
     error.problems.iter_mut().for_each(|problem| problem.line = None);
     error
 }
 
-/// The place of a path such as `a.b[0].c`. The last field may be absent: the configuration says whether it may be there.
+/// Resolves a path, for example `a.b[0].c`. The last field may be absent: the configuration decides whether it is
+/// valid.
 fn place<'a>(document: &'a mut Value, key: &str) -> Option<&'a mut Value> {
     let mut at = document;
     let steps: Vec<&str> = key.split('.').collect();

@@ -7,60 +7,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::{Consent, Fault, Incident};
 
-/// Milliseconds.
 pub type Millis = i64;
 
-/// The time from one moment to another.
 pub(crate) fn millis(from: Timestamp, to: Timestamp) -> Millis {
     to.as_millisecond() - from.as_millisecond()
 }
 
-/// A length of time.
 pub(crate) fn span(duration: Duration) -> Millis {
     Millis::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
 }
 
-/// A play.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
-    /// The seed.
     pub seed: u64,
-    /// The name of the policy.
     pub policy: String,
-    /// When it ended.
     pub end: Millis,
-    /// A kill is in vain if the machine was back within this time.
+    /// A kill is needless if the machine was back within this time.
     pub back_soon: Millis,
-    /// The work.
     pub workloads: Vec<WorkloadFacts>,
-    /// What failed.
     pub incidents: Vec<IncidentRecord>,
-    /// Every node, by name.
     pub nodes: BTreeMap<String, NodeLife>,
-    /// Every pod, in the order of their creation.
+    /// In order of creation.
     pub pods: Vec<PodLife>,
-    /// What really ran.
+    /// What really ran, from the ground truth.
     pub runs: Vec<RunLife>,
-    /// The same work running twice.
     pub double_runs: Vec<DoubleRun>,
-    /// By subject, such as `pod default/a`: when the operator found that it had something to do.
+    /// When the operator found that a subject was due. The key is a subject, for example `pod default/a`.
     pub due: BTreeMap<String, Vec<Millis>>,
-    /// Requests of the operator.
     pub calls: Calls,
     /// Writes of the operator, by action and result.
     pub writes: BTreeMap<String, u64>,
-    /// What limits held back.
     pub held: Vec<Held>,
-    /// What is stuck at the end.
     pub stuck: Vec<Stuck>,
 }
 
-/// A workload, as far as a report needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadFacts {
-    /// Its name.
     pub name: String,
-    /// The name of its kind.
     pub kind: &'static str,
     /// The number of units of work.
     pub units: u32,
@@ -68,135 +51,109 @@ pub struct WorkloadFacts {
     pub takes: Option<Millis>,
     /// The work of a pod is saved this often.
     pub checkpoint_every: Option<Millis>,
-    /// True if its work adds up, so that it is lost when a pod dies.
+    /// True if progress accumulates, so that it is lost when a pod dies.
     pub accumulates: bool,
-    /// What its owner allows.
     pub consent: Consent,
 }
 
-/// A failure that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncidentRecord {
-    /// When.
     pub at: Millis,
     /// When it was over.
     pub until: Option<Millis>,
-    /// In which way.
     pub fault: Fault,
-    /// Its nodes.
     pub nodes: Vec<String>,
-    /// What failed, in words.
+    /// What failed, for display.
     pub named: String,
 }
 
 impl IncidentRecord {
-    /// Of a failure that was drawn.
     pub fn of(incident: &Incident) -> Self {
         let Incident { at, until, fault, nodes, named } = incident.clone();
         Self { at: span(at), until: until.map(span), fault, nodes, named }
     }
 }
 
-/// What the API said of a node.
+/// What the API reported about a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeLife {
-    /// Its zone.
     pub zone: String,
-    /// When it was marked unreachable, and until when.
+    /// The periods in which it was marked unreachable.
     pub unreachable: Vec<(Millis, Option<Millis>)>,
     /// When it was declared out of service.
     pub out_of_service: Vec<Millis>,
-    /// When its NodeClaim was deleted.
     pub claim_deleted: Option<Millis>,
-    /// When its object was created.
     pub added: Millis,
-    /// When its object was removed.
     pub removed: Option<Millis>,
 }
 
-/// What the API said of a pod.
+/// What the API reported about a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodLife {
-    /// Its UID.
     pub uid: String,
-    /// Its name.
     pub name: String,
-    /// The position of its workload.
+    /// The index of its workload.
     pub workload: usize,
-    /// The unit of work that it does, which its replacement shares; none if all pods of the workload are alike.
+    /// The unit of work that it does, which its replacement shares; `None` if all pods of the workload are
+    /// interchangeable.
     pub unit: Option<String>,
-    /// Its node.
     pub node: Option<String>,
-    /// When it was created.
     pub created: Millis,
-    /// When it was given a node.
+    /// When it was assigned to a node.
     pub scheduled: Option<Millis>,
-    /// When somebody asked for its deletion.
+    /// When its deletion was requested.
     pub deleted: Option<Millis>,
     /// When its phase became Succeeded or Failed.
     pub over: Option<(Millis, Ended)>,
-    /// When its object was removed.
     pub removed: Option<Millis>,
 }
 
-/// The way in which a pod ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Its work is done.
     Succeeded,
-    /// Its work is not done.
     Failed,
 }
 
 /// One run of a pod's container, from the ground truth.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunLife {
-    /// The position of its pod.
+    /// The index of its pod.
     pub pod: usize,
-    /// The node that it ran on.
     pub node: String,
-    /// When it started.
     pub from: Millis,
-    /// When it ended, and with which exit code.
+    /// When it ended, with the exit code.
     pub ended: Option<(Millis, i32)>,
 }
 
-/// The same work in two pods at once.
+/// The same work in two pods at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DoubleRun {
-    /// The workload.
     pub workload: String,
     /// True if both could write to the same volume.
     pub volume: bool,
-    /// True if its owner has opted in to that.
+    /// True if the owner has opted in to double runs.
     pub consented: bool,
-    /// The pod that ran first, and where.
+    /// The pod that ran first, with its node.
     pub first: String,
-    /// The pod that ran beside it, and where.
+    /// The pod that ran beside it, with its node.
     pub second: String,
-    /// Since when, in milliseconds after the beginning.
+    /// Milliseconds after the beginning.
     pub since: Millis,
-    /// For how long.
     pub lasted: Millis,
     /// The node of the pod that ran first.
     #[serde(skip)]
     pub(crate) node: String,
 }
 
-/// Requests of the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Calls {
-    /// Reads of objects and lists.
     pub reads: u64,
-    /// Watches that were opened.
     pub watches: u64,
-    /// Writes.
     pub writes: u64,
 }
 
 impl Calls {
-    /// All of them.
     pub fn all(&self) -> u64 {
         self.reads + self.watches + self.writes
     }
@@ -210,30 +167,26 @@ impl Calls {
     }
 }
 
-/// What a limit held back.
+/// What a limit blocked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
-    /// The recovery.
     pub recovery: String,
-    /// The limit.
     pub by: String,
-    /// How often.
     pub times: u64,
-    /// Pods, nodes or AppWrappers of that recovery that any limit held back.
+    /// The number of pods, nodes or AppWrappers of that recovery that any limit blocked.
     pub subjects: u64,
 }
 
-/// Something that does not come back, in the words of `salvor why`.
+/// Something that does not come back, as `salvor why` reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stuck {
-    /// Its root cause.
+    /// The code of its root cause.
     pub code: String,
-    /// Since when, in milliseconds after the beginning.
+    /// Milliseconds after the beginning.
     pub since: Option<Millis>,
     /// The cause as a sentence.
     pub message: String,
-    /// The workloads, with what is missing of each.
+    /// The workloads, with what each is missing.
     pub workloads: Vec<String>,
-    /// The first thing that can be done.
     pub remedy: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Notes what happens to pods and nodes, change by change.
+//! Records what happens to pods and nodes, change by change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +16,7 @@ use super::record::{
 };
 use crate::scenario::{Consent, Scenario};
 
-/// The part of an object that is noted. Everything else is skipped, which is most of the time.
+/// The fields of an object that are recorded. Skipping all others saves most of the parsing time.
 #[derive(Deserialize)]
 struct Seen {
     metadata: Metadata,
@@ -75,7 +75,6 @@ struct NodeNotes {
 
 #[derive(Debug, Default)]
 struct Notes {
-    /// Workloads by name.
     workloads: BTreeMap<String, usize>,
     nodes: BTreeMap<String, NodeNotes>,
     pods: Vec<PodNotes>,
@@ -92,7 +91,7 @@ struct PodNotes {
     removed: Option<Timestamp>,
 }
 
-/// The notes of one play, of a cluster in memory or of a real one. Clones share them.
+/// The notes of one play, on a cluster in memory or a real one. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Recorder {
     notes: Arc<Mutex<Notes>>,
@@ -101,7 +100,6 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Nothing is noted yet.
     pub fn new(scenario: &Scenario) -> Self {
         let facts = scenario.workloads.iter().map(|it| WorkloadFacts {
             name: it.name.clone(),
@@ -122,7 +120,7 @@ impl Recorder {
         self.note((change.group, change.resource), change.object, change.at, change.kind);
     }
 
-    /// Notes a change of an object of this group and resource, which is JSON.
+    /// Records a change of an object, given as JSON. `of` is its group and resource.
     pub fn note(&self, of: (&str, &str), object: &[u8], at: Timestamp, kind: ChangeKind) {
         let note = match of {
             ("", "pods") => Notes::pod,
@@ -130,13 +128,13 @@ impl Recorder {
             ("karpenter.sh", "nodeclaims") => Notes::claim,
             _ => return,
         };
-        // The server stores only what it could read itself.
+        // The server stores only objects that it could parse itself.
         let Ok(seen) = serde_json::from_slice::<Seen>(object) else { return };
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         note(&mut notes, &seen, at, kind);
     }
 
-    /// The record, but for what is known elsewhere.
+    /// The record, without the parts that are known elsewhere.
     pub fn finish(&self, began: Timestamp, now: Timestamp, truth: &GroundTruth) -> Record {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let at = |time: Timestamp| millis(began, time);
@@ -181,7 +179,8 @@ impl Recorder {
         record
     }
 
-    /// The same unit of work in two pods at once: an index of a Job, also of one that was created anew under its name, or an ordinal.
+    /// Finds the same unit of work in two pods at once. A unit is an index of a Job, also of a Job that was recreated
+    /// under the same name, or an ordinal of a StatefulSet.
     fn double_runs(&self, record: &Record, truth: &GroundTruth, now: Timestamp) -> Vec<DoubleRun> {
         let mut units: BTreeMap<(usize, &str), BTreeMap<usize, Vec<Stretch>>> = BTreeMap::new();
         for run in &record.runs {
@@ -227,10 +226,10 @@ impl Recorder {
     }
 }
 
-/// A pod ran from one moment to another.
+/// The start and end of a run.
 type Stretch = (Millis, Millis);
 
-/// When two pods first ran at the same time, and for how long in sum.
+/// When two pods first ran at the same time, and for how long in total.
 fn in_common(one: &[Stretch], other: &[Stretch]) -> Option<(Millis, Millis)> {
     let pairs = one.iter().flat_map(|a| other.iter().map(move |b| (a.0.max(b.0), a.1.min(b.1))));
     let shared: Vec<Stretch> = pairs.filter(|(from, to)| from < to).collect();

@@ -1,4 +1,4 @@
-//! A report as one page: one file, no script, nothing loaded from elsewhere.
+//! A report as a self-contained HTML page: no script, nothing loaded from elsewhere.
 
 use std::fmt::Write as _;
 
@@ -9,26 +9,21 @@ use super::{
 };
 use crate::play::Record;
 
-/// All that a page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
-    /// The title of the scenario.
     pub title: &'a str,
-    /// What the scenario says of itself.
     pub say: &'a str,
-    /// The policies.
     pub comparison: &'a Comparison,
-    /// The worst seed of the first, or of the recommended, policy: its report, and what happened in it. Reports that were joined have
-    /// none.
+    /// The worst seed of the recommended policy, or of the first: its report and its record. Joined reports have none.
     pub worst: Option<(&'a Report, &'a Record)>,
-    /// The command that shows that seed on the page of the demo.
+    /// The command that shows that seed in the demo.
     pub watch: Option<&'a str>,
 }
 
-/// A seed in the list of seeds: so many are shown.
+/// At most this many seeds are listed.
 const MOST_SEEDS: usize = 200;
 
-/// Paper is always light.
+/// Printed pages always use the light scheme.
 const PAGE_STYLE: &str = "\
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#5b6470;--line:#d5dae0;--card:#f6f8fa;--good:#1a7f37;--bad:#b3261e}\
 @media screen and (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--soft:#9aa4b2;--line:#39414d;--card:#1c2129;--good:#56d364;--bad:#ff8a80}}\
@@ -43,7 +38,6 @@ code{background:var(--card);border-radius:4px;padding:1px 4px}a{color:inherit}\
 @media print{body{max-width:none;padding:0;font-size:11px}h2{break-after:avoid}svg,tr,.card{break-inside:avoid}.card{min-width:0}.wide{overflow:visible}\
 th,td{padding:2px 5px}pre{white-space:pre-wrap;overflow-wrap:anywhere;overflow:visible;font-size:7px;padding:6px}}";
 
-/// The page.
 pub fn html(page: &Page<'_>) -> String {
     let Page { title, say, comparison, worst, watch: _ } = *page;
     let shown = match (worst, &comparison.recommendation) {
@@ -105,7 +99,7 @@ fn of_seed(body: &mut String, page: &Page<'_>, seeds: u64, report: &Report, reco
     let _ = write!(body, "<pre>{}</pre>", escaped_lines(&report_table(page.title, report)));
 }
 
-/// The worst seed of reports that were joined: they have no history to show.
+/// The worst seed of joined reports, which have no history to show.
 fn of_worst(body: &mut String, shown: Option<&Summary>) {
     let Some((summary, worst)) = shown.and_then(|it| Some((it, it.worst_seed?))) else { return };
     let _ = write!(
@@ -156,7 +150,7 @@ fn of_policy(body: &mut String, summary: &Summary) {
          <th>max<th>not recovered<th>ran twice<th>violations<th>in vain<th>goodput<th>API calls</tr></thead><tbody>",
         summary.seeds
     );
-    // The worst first: they are what people look for.
+    // The worst first: readers look for those.
     let mut each: Vec<_> = summary.each.iter().collect();
     each.sort_by_key(|it| {
         let longest = if it.lost == 0 { 0 } else { it.time_to_recovery.max.unwrap_or(i64::MAX) };
@@ -192,7 +186,6 @@ fn of_policy(body: &mut String, summary: &Summary) {
     }
 }
 
-/// A text of several lines.
 fn escaped_lines(text: &str) -> String {
     text.lines().map(escaped).collect::<Vec<_>>().join("\n")
 }

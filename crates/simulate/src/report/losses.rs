@@ -1,4 +1,4 @@
-//! Each piece of work that a failure hit, and how it came back.
+//! Finds each unit of work that a failure hit, and how it came back.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,34 +10,29 @@ use crate::{
     scenario::Fault,
 };
 
-/// A piece of work that ran on a node when the node failed.
+/// A unit of work that ran on a node when the node failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loss {
-    /// The position of the failure.
     pub incident: usize,
-    /// The position of the workload.
     pub workload: usize,
-    /// The position of the pod.
     pub pod: usize,
-    /// The end of it.
     pub outcome: Outcome,
 }
 
-/// How a piece of work came back.
+/// How a unit of work came back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// Another pod does it.
     Replaced {
-        /// The position of that pod.
+        /// The index of that pod.
         by: usize,
         /// The time until it ran.
         after: Millis,
-        /// The same in phases.
         phases: Phases,
     },
-    /// The machine came back, and the same pod went on.
+    /// The machine came back, and the same pod continued.
     Resumed {
-        /// The time until that.
+        /// The time until it ran again.
         after: Millis,
     },
     /// It did not run again before the end.
@@ -45,7 +40,6 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The time to recovery.
     pub fn after(&self) -> Option<Millis> {
         match self {
             Self::Replaced { after, .. } | Self::Resumed { after } => Some(*after),
@@ -54,20 +48,20 @@ impl Outcome {
     }
 }
 
-/// The way of a piece of work to another node, in milliseconds.
+/// How long each phase took on the way to another node, in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phases {
     /// Until the node was marked unreachable.
     pub detect: Millis,
-    /// Until the deletion of the pod was asked for.
+    /// Until the deletion of the pod was requested.
     pub evict: Millis,
     /// Until Salvor had something to do: grace periods and other waits of the rules.
     pub wait: Millis,
-    /// Until the pod was over for its controller: limits that held Salvor back, and its writes.
+    /// Until the pod was terminal for its controller: limits that blocked Salvor, and its writes.
     pub decide: Millis,
     /// Until the new pod was created.
     pub replace: Millis,
-    /// Until it had a node.
+    /// Until it was scheduled.
     pub schedule: Millis,
     /// Until it ran: volumes, images and the kubelet.
     pub start: Millis,
@@ -78,13 +72,13 @@ impl Phases {
     pub const NAMES: [&'static str; 7] =
         ["detect", "evict", "wait", "decide", "replace", "schedule", "start"];
 
-    /// All of them, in order.
     pub fn all(&self) -> [Millis; 7] {
         let Self { detect, evict, wait, decide, replace, schedule, start } = *self;
         [detect, evict, wait, decide, replace, schedule, start]
     }
 
-    /// Of the moments at which each phase ended. One that is not known ended with the one before; none ends after `limits` says.
+    /// Computes the phases from the moments at which they ended. A phase with an unknown end takes no time. Each moment
+    /// is capped at its limit, the second value.
     fn between(began: Millis, moments: [(Option<Millis>, Millis); 7]) -> Self {
         let mut last = began;
         let [detect, evict, wait, decide, replace, schedule, start] = moments.map(|(moment, at_most)| {
@@ -96,7 +90,6 @@ impl Phases {
         Self { detect, evict, wait, decide, replace, schedule, start }
     }
 
-    /// The mean of each.
     pub(super) fn mean<'a>(all: impl Iterator<Item = &'a Self>) -> Self {
         let mut sums = [0; 7];
         let mut count: Millis = 0;
@@ -109,16 +102,12 @@ impl Phases {
     }
 }
 
-/// Percentiles of each phase. They are each phase's own, so they do not sum up to those of the whole.
+/// Percentiles of each phase by itself, so they do not add up to those of the total.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhasePercentiles {
-    /// The medians.
     pub p50: Phases,
-    /// 90 of 100 took no longer.
     pub p90: Phases,
-    /// 99 of 100 took no longer.
     pub p99: Phases,
-    /// The longest.
     pub max: Phases,
 }
 
@@ -155,7 +144,7 @@ pub(super) fn losses(record: &Record) -> Vec<Loss> {
             if let Outcome::Replaced { by, .. } = outcome
                 && record.pods[by].unit.is_none()
             {
-                // Pods that are alike replace one each.
+                // Each interchangeable pod replaces only one.
                 taken.insert(by);
             }
             losses.push(Loss { incident: position, workload: record.pods[pod].workload, pod, outcome });
@@ -164,7 +153,7 @@ pub(super) fn losses(record: &Record) -> Vec<Loss> {
     losses
 }
 
-/// A slow kubelet keeps its pods running.
+/// A slow kubelet keeps its pods running, so it causes no loss.
 fn is_loss(fault: &Fault) -> bool {
     match fault {
         Fault::Slow(_) => false,
@@ -177,14 +166,14 @@ fn is_loss(fault: &Fault) -> bool {
     }
 }
 
-/// A record, by what is looked for.
+/// Lookup tables for a record.
 struct Index<'a> {
     record: &'a Record,
-    /// By node: runs.
+    /// Runs by node.
     on_node: BTreeMap<&'a str, Vec<usize>>,
-    /// By pod: runs, in order.
+    /// Runs by pod, in order.
     of_pod: BTreeMap<usize, Vec<usize>>,
-    /// By workload and unit: pods, in order of creation. Pods that are alike have no unit.
+    /// Pods by workload and unit, in order of creation. Interchangeable pods have no unit.
     of_unit: BTreeMap<(usize, Option<&'a str>), Vec<usize>>,
 }
 
@@ -201,7 +190,7 @@ impl<'a> Index<'a> {
         Self { record, on_node, of_pod, of_unit }
     }
 
-    /// Pods that ran on these nodes at this time, and that nobody had begun to delete.
+    /// Pods that ran on these nodes at this time and were not being deleted.
     fn running_on(&self, nodes: &[String], at: Millis) -> BTreeSet<usize> {
         let runs = nodes.iter().flat_map(|node| self.on_node.get(node.as_str()).into_iter().flatten());
         runs.map(|run| &self.record.runs[*run])
@@ -233,12 +222,12 @@ fn outcome(index: &Index<'_>, incident: &IncidentRecord, pod: usize, taken: &BTr
     }
 }
 
-/// When the same pod went on, or was found to be done.
+/// When the same pod continued, or was found to be done.
 fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<Millis> {
     let until = incident.until.filter(|until| *until <= index.record.end)?;
     let life = &index.record.pods[pod];
     let node = life.node.as_deref()?;
-    // It was still marked when the failure was over: then it is back when the mark is gone.
+    // If the node was still marked unreachable when the failure ended, it is back when the mark is removed.
     let heard = index.record.nodes.get(node).and_then(|it| {
         let mut marks = it.unreachable.iter();
         marks.find(|(from, to)| *from >= incident.at && *from < until && to.is_none_or(|to| to >= until))
@@ -249,9 +238,10 @@ fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<M
         None => Some(until),
     };
     let by = back.unwrap_or(index.record.end);
-    // Whoever asked for its deletion before that has given it up.
+    // A deletion request before that means that the pod was given up.
     let is_given_up = life.deleted.is_some_and(|deleted| deleted >= incident.at && deleted <= by);
-    // It ended its work while nobody heard of it, or after its deletion was asked for. One that ends long after had resumed before.
+    // It finished its work while the node was unreachable, or after its deletion was requested. One that ends long
+    // after had resumed before.
     let mut own = index.runs(pod).filter(|run| run.from <= incident.at);
     let was_done = own.any(|run| matches!(run.ended, Some((at, 0)) if at >= incident.at && at <= by));
     if let Some((at, Ended::Succeeded)) =
@@ -260,7 +250,7 @@ fn resumed(index: &Index<'_>, incident: &IncidentRecord, pod: usize) -> Option<M
         return Some(at);
     }
     let back = back?;
-    // A failure that comes long after is another story.
+    // A failure of the pod long after that is unrelated.
     let has_failed = life.over.is_some_and(|(at, ended)| ended == Ended::Failed && at <= back);
     if is_given_up || has_failed {
         return None;
@@ -302,7 +292,7 @@ fn phases(index: &Index<'_>, incident: &IncidentRecord, pod: usize, by: usize, r
     });
     let after = |at: &Millis| *at >= incident.at;
     let over = [old.over.map(|(at, _)| at), old.removed].into_iter().flatten().filter(after).min();
-    // A pod that is over need not be evicted.
+    // A terminal pod need not be evicted.
     let deleted = [old.deleted, over].into_iter().flatten().filter(after).min();
     let since = deleted.unwrap_or(incident.at);
     let due = index
@@ -311,7 +301,7 @@ fn phases(index: &Index<'_>, incident: &IncidentRecord, pod: usize, by: usize, r
         .get(&format!("pod default/{}", old.name))
         .and_then(|times| times.iter().copied().find(|at| *at >= since));
     let created = new.created;
-    // Without Salvor nobody decides: the controller acts as soon as the pod is over.
+    // Without Salvor there is no decision: the controller acts as soon as the pod is terminal.
     let due = due.or(over);
     Phases::between(
         incident.at,

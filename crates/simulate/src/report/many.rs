@@ -1,4 +1,4 @@
-//! Many seeds of one policy, and many policies.
+//! Aggregates many seeds of one policy, and compares many policies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,18 @@ use serde::{Deserialize, Serialize};
 use super::{Percentiles, Phases, Recommendation, Report, recommend};
 use crate::play::Millis;
 
-/// A number over many seeds.
+/// The distribution of a number over many seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
-    /// The smallest.
     pub min: f64,
-    /// The median.
     pub p50: f64,
-    /// Nine of ten seeds have no more.
+    /// 90% of seeds have no more.
     pub p90: f64,
-    /// The largest.
     pub max: f64,
-    /// The mean.
     pub mean: f64,
 }
 
 impl Spread {
-    /// Of these numbers.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = numbers.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
@@ -37,101 +32,93 @@ impl Spread {
     }
 }
 
-/// The numbers of one seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SeedLine {
-    /// The seed.
     pub seed: u64,
     /// Units of work that failures hit.
     pub lost: u64,
     /// Those that did not run again.
     pub not_recovered: u64,
-    /// Time to recovery.
     pub time_to_recovery: Percentiles,
-    /// The same work running twice, in milliseconds.
+    /// How long the same work ran twice.
     pub double_run: Millis,
-    /// Work ran twice that must not.
+    /// How often work ran twice that must not.
     pub at_most_once_violations: u64,
-    /// Pods and nodes.
+    /// Pods and nodes together.
     pub killed_in_vain: u64,
     /// The useful share of the work.
     pub goodput: f64,
     /// Work that was lost, in pod-milliseconds.
     pub work_lost: Millis,
-    /// Requests of the operator.
     pub api_calls: u64,
-    /// Actions that limits held back.
+    /// Actions that limits blocked.
     pub held: u64,
     /// Units of work that another pod took over.
     pub replaced: u64,
-    /// The mean time of each phase, of those.
+    /// The mean time of each phase, over the replaced units.
     pub phases: Phases,
-    /// The time to recovery of each loss; null if it never came.
+    /// The time to recovery of each loss; null if it was not recovered.
     pub times: Vec<Option<Millis>>,
-    /// The causes of what was stuck at the end, each once.
+    /// The root causes at the end, each once.
     #[serde(default)]
     pub stuck: Vec<String>,
 }
 
-/// Many seeds of one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// The policy.
     pub policy: String,
-    /// How it is modelled, if that needs words.
+    /// How the policy is modelled, if that needs an explanation.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
-    /// Seeds that were played.
     pub seeds: u64,
     /// Units of work that failures hit, in all seeds.
     pub lost: u64,
     /// Those that did not run again.
     pub not_recovered: u64,
-    /// Time to recovery of all of them.
+    /// Over all units of all seeds.
     pub time_to_recovery: Percentiles,
     /// The mean time of each phase.
     pub phases: Phases,
-    /// Seconds in which the same work ran twice, per seed.
+    /// How long the same work ran twice, per seed.
     pub double_run_seconds: Spread,
-    /// Work ran twice that must not, in all seeds.
+    /// How often work ran twice that must not, in all seeds.
     pub at_most_once_violations: u64,
-    /// Pods and nodes killed in vain, per seed.
+    /// Pods and nodes killed needlessly, per seed.
     pub killed_in_vain: Spread,
     /// The useful share of the work, per seed.
     pub goodput: Spread,
     /// Pod-seconds of work lost, per seed.
     pub work_lost_seconds: Spread,
-    /// Requests of the operator, per seed.
+    /// Per seed.
     pub api_calls: Spread,
-    /// Actions that limits held back, per seed.
+    /// Actions that limits blocked, per seed.
     pub held: Spread,
-    /// The causes of what was stuck at the end, and in how many seeds.
+    /// The root causes at the end, with the number of seeds that have them.
     pub stuck: BTreeMap<String, u64>,
     /// The arguments with which `salvor demo --replay` plays this policy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub replay: String,
     /// The worst seed: most violations, then most work not recovered, then the longest time.
     pub worst_seed: Option<u64>,
-    /// Each seed.
     pub each: Vec<SeedLine>,
 }
 
 impl Summary {
-    /// Of the reports of a policy; their order does not matter.
+    /// Summarizes the reports of a policy; their order does not matter.
     pub fn of(policy: &str, note: &str, reports: &[Report]) -> Self {
         Self::of_lines(policy, note, reports.iter().map(line).collect())
     }
 
-    /// Of the numbers of seeds. A seed that is there twice counts once.
+    /// Summarizes the numbers of seeds. A seed that is present twice counts once.
     pub fn of_lines(policy: &str, note: &str, mut each: Vec<SeedLine>) -> Self {
         each.sort_by_key(|line| line.seed);
         each.dedup_by_key(|line| line.seed);
         let spread = |number: fn(&SeedLine) -> f64| Spread::of(each.iter().map(number));
         let worst = each.iter().max_by_key(|line| {
             let longest = if line.lost == 0 { 0 } else { line.time_to_recovery.max.unwrap_or(Millis::MAX) };
-            // Of equal seeds the first.
+            // Among equal seeds, the first wins.
             (
                 line.at_most_once_violations,
                 line.not_recovered,
@@ -166,13 +153,13 @@ impl Summary {
         }
     }
 
-    /// The same, with the arguments with which `salvor demo --replay` plays this policy.
+    /// Sets the arguments with which `salvor demo --replay` plays this policy.
     #[must_use]
     pub fn replayed_with(self, arguments: &str) -> Self {
         Self { replay: arguments.to_owned(), ..self }
     }
 
-    /// The time to recovery of each loss of each seed, the shortest first; those that never came are last.
+    /// The time to recovery of each loss of each seed, shortest first; losses that were not recovered are last.
     pub fn times(&self) -> Vec<Option<Millis>> {
         let mut times: Vec<Option<Millis>> =
             self.each.iter().flat_map(|line| line.times.iter().copied()).collect();
@@ -219,16 +206,14 @@ fn weighted(lines: &[SeedLine]) -> Phases {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// Each policy, in the order in which they were given.
+    /// In the order in which they were given.
     pub policies: Vec<Summary>,
-    /// Those that no other beats in everything.
+    /// Policies that no other policy dominates.
     pub pareto_front: Vec<String>,
-    /// The one to choose.
     pub recommendation: Option<Recommendation>,
 }
 
 impl Comparison {
-    /// Of these policies.
     pub fn of(policies: Vec<Summary>) -> Self {
         let front = super::pareto::front(&policies);
         let pareto_front = front.iter().map(|index| policies[*index].policy.clone()).collect();
@@ -237,30 +222,27 @@ impl Comparison {
     }
 }
 
-/// A part of a simulation that was played elsewhere, as it was written with `-o json`.
+/// A part of a simulation that was played elsewhere, as written with `-o json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Shard {
-    /// The title of the scenario.
     pub scenario: String,
-    /// Simulations that can be joined have the same.
+    /// Only simulations with the same fingerprint can be joined.
     #[serde(default)]
     pub fingerprint: String,
-    /// The part that it is of all seeds, if it is one.
+    /// Which part of all seeds it covers, if not all.
     #[serde(default)]
     pub part: Option<Part>,
     policies: Vec<ShardPolicy>,
-    /// Each play in full, if there were no more than a few.
+    /// Each play in full, if there were only a few.
     #[serde(default)]
     pub reports: Vec<Report>,
 }
 
-/// A part of the seeds of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Part {
-    /// Which of them it is, from 0.
+    /// The index of the part, from 0.
     pub index: u64,
-    /// The number of parts.
     pub count: u64,
     /// The first seed of all parts.
     pub first: u64,
@@ -296,7 +278,7 @@ impl Comparison {
         Self::of(order.into_iter().map(summary).collect())
     }
 
-    /// The reports of all plays in the order of policies and seeds, if these are all.
+    /// The reports of all plays in the order of policies and seeds, if `reports` has all of them.
     pub fn in_full(&self, reports: impl IntoIterator<Item = Report>) -> Vec<Report> {
         let mut known: BTreeMap<(String, u64), Report> =
             reports.into_iter().map(|it| ((it.policy.clone(), it.seed), it)).collect();
@@ -315,7 +297,7 @@ impl Comparison {
         let whole: BTreeSet<(u64, u64)> = parts.into_iter().map(|it| (it.first, it.last)).collect();
         let mut missing = Vec::new();
         for (first, last) in whole {
-            // The first seed that is not known to be played; none after the last seed that there is.
+            // The first seed that is not known to be played; `None` after the last seed that exists.
             let mut next = Some(first);
             for seed in played.iter().copied().filter(|seed| (first..=last).contains(seed)) {
                 missing.extend(next.filter(|next| *next < seed).map(|next| (next, seed - 1)));

@@ -1,4 +1,4 @@
-//! From what happened to numbers: pure functions over a [`Record`].
+//! Computes numbers from a play: pure functions over a [`Record`].
 
 mod html;
 mod losses;
@@ -28,45 +28,33 @@ pub use work::WorkTotals;
 use self::vain::Vain;
 use crate::play::{Calls, DoubleRun, Held, Millis, Record, Stuck};
 
-/// The report of one play.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
-    /// The policy.
     pub policy: String,
-    /// The seed.
     pub seed: u64,
-    /// The length of the play, in milliseconds.
+    /// The length of the play.
     pub played: Millis,
-    /// Everything together.
     pub total: Recovery,
-    /// Each failure, in order.
     pub failures: Vec<FailureReport>,
-    /// Each workload.
     pub workloads: Vec<WorkloadReport>,
-    /// All work together.
     pub work: WorkTotals,
-    /// The same work running twice, in milliseconds.
+    /// How long the same work ran twice.
     pub double_run: Millis,
-    /// Each time that it did.
     pub double_runs: Vec<DoubleRun>,
-    /// Work ran twice whose owner has not opted in to that, or two pods could write to one volume.
+    /// How often work ran twice although its owner has not opted in, or two pods could write to one volume.
     pub at_most_once_violations: u64,
     /// Pods that were killed although their machine was back soon after.
     pub pods_killed_in_vain: u64,
     /// Nodes that were given up although their machine was back soon after, or had not failed.
     pub nodes_killed_in_vain: u64,
-    /// Nodes that were given up: declared out of service, or replaced.
+    /// Nodes that were declared out of service, or replaced.
     pub nodes_given_up: u64,
-    /// Requests of the operator.
     pub api_calls: Calls,
     /// Writes of the operator, by action and result.
     pub writes: BTreeMap<String, u64>,
-    /// What limits held back.
     pub held: Vec<Held>,
-    /// What is stuck at the end.
     pub stuck: Vec<Stuck>,
-    /// Each unit of work that a failure hit.
     pub losses: Vec<LossReport>,
 }
 
@@ -82,11 +70,10 @@ pub struct Recovery {
     pub resumed: u64,
     /// Those that did not run again before the end.
     pub not_recovered: u64,
-    /// Time to recovery.
     pub time_to_recovery: Percentiles,
-    /// The mean time of each phase, of those that were replaced.
+    /// The mean time of each phase, over the replaced units.
     pub phases: Phases,
-    /// Percentiles of each phase, of the same.
+    /// Percentiles of each phase, over the same units.
     pub phase_percentiles: PhasePercentiles,
 }
 
@@ -94,22 +81,19 @@ pub struct Recovery {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LossReport {
-    /// The position of the failure.
+    /// The index of the failure.
     pub failure: usize,
-    /// The workload.
     pub workload: String,
-    /// The pod.
     pub pod: String,
-    /// The node that it ran on.
     pub node: String,
     /// `replaced`, `resumed` or `notRecovered`.
     pub outcome: Cow<'static, str>,
-    /// The time until the work ran again; none if it did not before the end.
+    /// The time until the work ran again; `None` if it did not before the end.
     pub time_to_recovery: Option<Millis>,
-    /// The pod that took over, and the same time in phases: they sum up to it.
+    /// The pod that took over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// The phases.
+    /// The phases of `time_to_recovery`, which add up to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
 }
@@ -137,50 +121,41 @@ impl LossReport {
     }
 }
 
-/// One failure. Harm that cannot be laid to one is in the totals only.
+/// One failure. Damage that cannot be attributed to one failure is only in the totals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureReport {
-    /// When, in milliseconds after the beginning.
+    /// Milliseconds after the beginning.
     pub at: Millis,
     /// When it was over.
     pub until: Option<Millis>,
-    /// In which way.
     pub kind: Cow<'static, str>,
-    /// What failed.
     pub named: String,
-    /// Its nodes.
     pub nodes: Vec<String>,
-    /// How the work on them recovered.
+    /// How the work on its nodes recovered.
     pub recovery: Recovery,
-    /// Work that was lost on them, in pod-milliseconds.
+    /// Work that was lost on its nodes, in pod-milliseconds.
     pub work_lost: Millis,
-    /// Work of theirs that ran elsewhere as well, in milliseconds.
+    /// How long work of its nodes also ran elsewhere.
     pub double_run: Millis,
-    /// Work of theirs ran twice that must not.
+    /// How often work of its nodes ran twice that must not.
     pub at_most_once_violations: u64,
-    /// Pods of theirs that were killed although their machine was back soon after.
+    /// Pods on its nodes that were killed although their machine was back soon after.
     pub pods_killed_in_vain: u64,
-    /// Those of them that were given up although they were back soon after.
+    /// Nodes among them that were given up although they were back soon after.
     pub nodes_killed_in_vain: u64,
 }
 
-/// One workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadReport {
-    /// Its name.
     pub name: String,
-    /// Its kind.
     pub kind: Cow<'static, str>,
-    /// How it recovered.
     pub recovery: Recovery,
-    /// Its work.
     pub work: WorkTotals,
 }
 
 impl Report {
-    /// The report of a play.
     pub fn of(record: &Record) -> Self {
         let losses = losses::losses(record);
         let of = |keep: &dyn Fn(&Loss) -> bool| Recovery::of(losses.iter().filter(|loss| keep(loss)));
@@ -229,12 +204,11 @@ impl Report {
         }
     }
 
-    /// The time to recovery of each loss.
     pub fn times(&self) -> Vec<Option<Millis>> {
         self.losses.iter().map(|loss| loss.time_to_recovery).collect()
     }
 
-    /// Kills in vain, of pods and nodes.
+    /// Needless kills of pods and nodes.
     pub fn killed_in_vain(&self) -> u64 {
         self.pods_killed_in_vain + self.nodes_killed_in_vain
     }
@@ -261,12 +235,12 @@ impl Recovery {
     }
 }
 
-/// Work ran twice whose owner has not opted in to that, or two pods could write to one volume.
+/// Work ran twice although its owner has not opted in, or two pods could write to one volume.
 fn is_violation(it: &DoubleRun) -> bool {
     it.volume || !it.consented
 }
 
-/// What failures have done, by the position of each.
+/// The damage of each failure, by its index.
 #[derive(Debug, Default)]
 struct Harm {
     lost: BTreeMap<usize, Millis>,
@@ -280,7 +254,7 @@ impl Harm {
         for (position, incident) in record.incidents.iter().enumerate() {
             incident.nodes.iter().for_each(|node| on_node.entry(node).or_default().push(position));
         }
-        // The last failure of the node by then. Failures are in order of time.
+        // The last failure of the node by then. Failures are ordered by time.
         let cause = |node: &str, at: Millis| {
             let own = on_node.get(node).into_iter().flatten().copied();
             own.take_while(|position| record.incidents[*position].at <= at).last()

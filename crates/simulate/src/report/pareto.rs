@@ -1,20 +1,18 @@
-//! Which setting to choose: time to recovery against work that runs twice and kills in vain.
+//! Recommends a setting: time to recovery against double runs and needless kills.
 
 use serde::Serialize;
 
 use super::{Summary, span_text};
 use crate::play::Millis;
 
-/// A setting, and why it is the one to choose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Recommendation {
-    /// The policy.
     pub policy: String,
     /// The reason, in numbers.
     pub reason: String,
 }
 
-/// What a policy costs; less is better.
+/// The costs of a policy; less is better.
 fn costs(summary: &Summary) -> [f64; 3] {
     #[expect(clippy::cast_precision_loss, reason = "no play lasts 2^53 milliseconds")]
     let time = match summary.time_to_recovery.p90 {
@@ -25,7 +23,8 @@ fn costs(summary: &Summary) -> [f64; 3] {
     [time, summary.double_run_seconds.mean, summary.killed_in_vain.mean]
 }
 
-/// The positions of the policies that no other beats: none is at least as good in everything and better in something.
+/// The indexes of the policies that no other dominates, that is, none is at least as good in every cost and better in
+/// one.
 pub(super) fn front(policies: &[Summary]) -> Vec<usize> {
     let all: Vec<[f64; 3]> = policies.iter().map(costs).collect();
     let beats = |a: &[f64; 3], b: &[f64; 3]| {
@@ -35,8 +34,8 @@ pub(super) fn front(policies: &[Summary]) -> Vec<usize> {
     (0..all.len()).filter(|index| !all.iter().any(|other| beats(other, &all[*index]))).collect()
 }
 
-/// The policy to choose. Work that must not run twice comes first, then work that does not come back at all; of what is left, the one
-/// of the Pareto front that is nearest to the best of each number.
+/// The policy to choose. Fewest violations of at-most-once come first, then the least work that does not come back; of
+/// the remaining policies, the one on the Pareto front that is nearest to the best of each number.
 pub fn recommend(policies: &[Summary]) -> Option<Recommendation> {
     if policies.len() < 2 {
         return None;

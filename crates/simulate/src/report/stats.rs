@@ -1,30 +1,25 @@
-//! Percentiles of times of which some never came.
+//! Percentiles of times, some of which are infinite.
 
 use serde::{Deserialize, Serialize};
 
 use crate::play::Millis;
 
-/// Percentiles, in milliseconds. `None` is never: a share of the losses was not recovered before the end.
+/// Percentiles in milliseconds. `None` means never: that share of the losses was not recovered before the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Of so many.
     pub count: u64,
-    /// The median.
     pub p50: Option<Millis>,
-    /// 90 of 100 took no longer.
     pub p90: Option<Millis>,
-    /// 99 of 100 took no longer.
     pub p99: Option<Millis>,
-    /// The longest.
     pub max: Option<Millis>,
 }
 
 impl Percentiles {
-    /// Of these times; one that never came is longer than all others.
+    /// `None` is longer than all other times.
     pub fn of(times: impl IntoIterator<Item = Option<Millis>>) -> Self {
         let mut sorted: Vec<Millis> = times.into_iter().map(|time| time.unwrap_or(Millis::MAX)).collect();
         sorted.sort_unstable();
-        // The smallest time that so many of a hundred do not exceed.
+        // The smallest time that this percentage of times does not exceed.
         let at = |percent: usize| {
             let rank = (sorted.len() * percent).div_ceil(100).max(1);
             sorted.get(rank - 1).copied().filter(|time| *time != Millis::MAX)

@@ -5,15 +5,13 @@ use std::fmt::Write as _;
 use super::{Comparison, Phases, Summary, span_text};
 use crate::play::{Millis, Record};
 
-/// The width of every plot.
 const WIDTH: f64 = 960.0;
-/// The space for labels on the left.
 const LEFT: f64 = 190.0;
-/// So many characters fit there.
+/// The number of characters that fit into `LEFT`.
 const LABEL: usize = 23;
 const RIGHT: f64 = 24.0;
 const ROW: f64 = 22.0;
-/// A timeline has so many nodes.
+/// A timeline shows at most this many nodes.
 const MOST_NODES: usize = 60;
 
 /// Colours for both schemes: they have the contrast that text needs on white and on near black.
@@ -28,7 +26,7 @@ text{fill:var(--ink)}.soft{fill:var(--soft)}.rule{stroke:var(--rule);stroke-widt
 .p0{fill:var(--p0)}.p1{fill:var(--p1)}.p2{fill:var(--p2)}.p3{fill:var(--p3)}.p4{fill:var(--p4)}.p5{fill:var(--p5)}.p6{fill:var(--p6)}\
 .line{fill:none;stroke:var(--p4);stroke-width:2}.dot{fill:var(--p4)}.best{fill:var(--good)}.beaten{fill:var(--soft)}";
 
-/// The plot of a report: with one policy the distribution and the phases, with more the policies against each other.
+/// The plot of a report: the distribution and the phases of one policy, or several policies against each other.
 pub fn svg(title: &str, comparison: &Comparison) -> String {
     let (height, body) = match comparison.policies.as_slice() {
         [one] => {
@@ -126,7 +124,7 @@ pub(super) fn phases(rows: &[(&str, &Phases)]) -> (f64, String) {
     (y + 16.0, body)
 }
 
-/// Policies: time to recovery against work that runs twice; the size of a dot is the kills in vain.
+/// Policies: time to recovery against double runs; the size of a dot shows the needless kills.
 pub(super) fn scatter(comparison: &Comparison) -> (f64, String) {
     let (height, top, bottom) = (430.0, 28.0, 380.0);
     let mut body = text(
@@ -201,7 +199,7 @@ pub(super) fn scatter(comparison: &Comparison) -> (f64, String) {
     (at + 4.0, body)
 }
 
-/// What happened: failures and marks of nodes, and how much of each workload ran.
+/// Failures and marks of nodes, and how much of each workload ran, over time.
 pub(super) fn timeline(record: &Record) -> (f64, String) {
     let end = record.end.max(1);
     let (x, ticks) = time_scale(end);
@@ -276,7 +274,7 @@ pub(super) fn timeline(record: &Record) -> (f64, String) {
     (y + 22.0, body)
 }
 
-/// How many pods of a workload ran, over time.
+/// The number of running pods of a workload, over time.
 fn running(record: &Record, workload: usize, top: f64, height: f64, x: &impl Fn(Millis) -> f64) -> String {
     let end = record.end;
     let mut steps: Vec<(Millis, i64)> = Vec::new();
@@ -314,7 +312,7 @@ fn running(record: &Record, workload: usize, top: f64, height: f64, x: &impl Fn(
     )
 }
 
-/// Places of times from 0 to the longest, and where to write them.
+/// The x coordinates of times from 0 to the longest, and the ticks.
 fn time_scale(longest: Millis) -> (impl Fn(Millis) -> f64, Vec<Millis>) {
     const STEPS: [Millis; 13] = [1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400];
     let step = STEPS.into_iter().map(|it| it * 1000).find(|step| longest / step <= 8).unwrap_or(86_400_000);
@@ -345,7 +343,8 @@ fn text_middle(x: f64, y: f64, class: &str, words: &str) -> String {
     )
 }
 
-/// A name of at most so many characters. Names that are alike differ at their end: in a value, or in a number.
+/// Shortens a name to this many characters. Keeps the end, because similar names differ in a value or number at the
+/// end.
 fn cut(words: &str, most: usize) -> String {
     let count = words.chars().count();
     if count <= most {
@@ -354,7 +353,7 @@ fn cut(words: &str, most: usize) -> String {
     format!("…{}", words.chars().skip(count + 1 - most).collect::<String>())
 }
 
-/// Text in markup: names come from files that others write.
+/// Escapes text for markup: names come from files that users write.
 pub(super) fn escaped(words: &str) -> String {
     let mut safe = String::with_capacity(words.len());
     for c in words.chars() {

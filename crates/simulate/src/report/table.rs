@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use super::{Comparison, FailureReport, Percentiles, Phases, Recovery, Report, Summary};
 use crate::play::Millis;
 
-/// A table has so many failures.
+/// A table shows at most this many failures.
 const MOST: usize = 40;
 
-/// A length of time as people write it: `450ms`, `1m30s`, `2h5m`.
+/// A duration in short form: `450ms`, `1m30s`, `2h5m`.
 pub fn span_text(time: Millis) -> String {
     if time == 0 {
         return "0s".to_owned();
@@ -33,7 +33,7 @@ pub(super) fn perhaps(time: Option<Millis>) -> String {
     time.map_or_else(|| "never".to_owned(), span_text)
 }
 
-/// Columns of equal width; the first to the left, the others as `left` says.
+/// Aligned columns; the first and those in `left` are left-aligned.
 fn columns(rows: &[Vec<String>], left: &[usize]) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -82,7 +82,6 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.2}%", (share * 10_000.0).round() / 100.0)
 }
 
-/// The report of one play.
 pub fn report_table(title: &str, report: &Report) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: String| {
@@ -187,7 +186,7 @@ fn failures(failures: &[FailureReport]) -> String {
     text
 }
 
-/// When, in which way and what.
+/// The time, kind and target of a failure.
 fn named(failure: &FailureReport) -> Vec<String> {
     vec![span_text(failure.at), failure.kind.clone().into_owned(), short(&failure.named, 32)]
 }
@@ -230,7 +229,6 @@ fn stuck(report: &Report) -> String {
     text
 }
 
-/// The report of many seeds.
 pub fn summary_table(title: &str, summary: &Summary) -> String {
     let mut text =
         format!("{}\n  policy {}, {}\n\n", short(title, 200), summary.policy, counted_seeds(summary.seeds));
@@ -276,7 +274,7 @@ pub fn summary_table(title: &str, summary: &Summary) -> String {
         if stuck.is_empty() { "nothing" } else { stuck.as_str() }
     );
     if let Some(worst) = summary.worst_seed {
-        // Shards that are joined do not say which file the scenario is, and must give the same text.
+        // Joined shards do not know the file name of the scenario, and must give the same text.
         let _ = writeln!(
             text,
             "\n  The worst seed is {worst}: play it alone with --seed {worst}, or watch it:\n  {}",
@@ -290,13 +288,12 @@ fn counted_seeds(seeds: u64) -> String {
     if seeds == 1 { "1 seed".to_owned() } else { format!("{seeds} seeds") }
 }
 
-/// The command that shows a seed on the page of the demo.
+/// The command that shows a seed in the demo.
 pub(super) fn watch(summary: &Summary, seed: u64) -> String {
     let more = if summary.replay.is_empty() { String::new() } else { format!(" {}", summary.replay) };
     format!("salvor demo --replay SCENARIO --seed {seed}{more}")
 }
 
-/// The comparison of policies.
 pub fn comparison_table(title: &str, comparison: &Comparison) -> String {
     let header = [
         "",
@@ -357,7 +354,8 @@ pub fn comparison_table(title: &str, comparison: &Comparison) -> String {
     text
 }
 
-/// A text of at most so many characters. Names come from files that others write: nothing in them may steer a terminal.
+/// Shortens a text to this many characters. Names come from files that users write: no control character may reach a
+/// terminal.
 fn short(text: &str, most: usize) -> String {
     let plain = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let count = text.chars().count();

@@ -38,8 +38,8 @@ fn incident(fault: Fault, at: Millis, until: Option<Millis>) -> IncidentRecord {
     IncidentRecord { at, until, fault, nodes: vec!["a".to_owned()], named: "a".to_owned() }
 }
 
-/// A node dies at 100 s. It is marked at 150, the pod is deleted at 180, Salvor has something to do at 250, marks it Failed at 251, and the
-/// new pod, created at 252, runs at 255.
+/// A node dies at 100 s. It is marked at 150, the pod is deleted at 180, Salvor has something to do at 250 and marks
+/// the pod Failed at 251. The new pod is created at 252 and runs at 255.
 fn crashed() -> Record {
     let s = |seconds: Millis| seconds * SECOND;
     let mut old = pod("w-0-old", "a", Some("w/0"), -s(10));
@@ -89,11 +89,11 @@ fn a_pod_that_is_replaced_at_once_waits_for_nobody() {
 fn work_since_the_last_checkpoint_is_lost_and_time_without_a_pod_is_down() {
     let mut record = crashed();
     let report = Report::of(&record);
-    // 100 s within the play are lost, 155 s nobody ran, 745 s count.
+    // 100 s within the play are lost, no pod ran for 155 s, 745 s count.
     let totals = &report.work;
     assert_eq!([totals.useful, totals.lost, totals.down].map(|it| it / SECOND), [745, 100, 155]);
     assert!((totals.goodput - 0.745).abs() < 1e-9, "{totals:?}");
-    // It had run for 105 s, so 15 s after the last of three checkpoints.
+    // It had run for 105 s, so 15 s beyond the last of three checkpoints.
     record.workloads[0].checkpoint_every = Some(30 * SECOND);
     assert_eq!(Report::of(&record).work.lost, 15 * SECOND);
     record.workloads[0].accumulates = false;
@@ -106,7 +106,7 @@ fn parts(record: &Record) -> [Millis; 4] {
     [work.useful, work.lost, work.doubled, work.down].map(|time| time / SECOND)
 }
 
-/// A is cut off and runs from 0 to 65 s; B takes its place at 30 s and runs to the end at 100 s.
+/// A is partitioned and runs from 0 to 65 s; B takes its place at 30 s and runs to the end at 100 s.
 fn copied() -> Record {
     let mut record = cut_off(60);
     (record.end, record.double_runs) = (100 * SECOND, Vec::new());
@@ -120,9 +120,9 @@ fn copied() -> Record {
 #[test]
 fn work_of_two_copies_counts_once_and_is_not_lost_twice() {
     let mut record = copied();
-    // Without checkpoints nothing of A counts. While both ran, one of them was too much.
+    // Without checkpoints nothing of A counts. While both ran, one of them was redundant.
     assert_eq!(parts(&record), [70, 30, 35, 0]);
-    // B goes on from the 20 s that A had saved when B began; the 10 s after that were done again.
+    // B continues from the 20 s that A had saved when B began; the 10 s after that were done again.
     record.workloads[0].checkpoint_every = Some(20 * SECOND);
     assert_eq!(parts(&record), [90, 10, 35, 0]);
     // A database has no progress to lose.
@@ -138,7 +138,7 @@ fn work_is_done_once() {
     record.runs[1].ended = Some((95 * SECOND, 0));
     // A was given up: B's work counts.
     assert_eq!(parts(&record), [65, 30, 35, 0]);
-    // A was heard of in time: B's work is for nothing.
+    // A reported its success in time: B's work is wasted.
     record.pods[0].over = Some((66 * SECOND, Ended::Succeeded));
     assert_eq!(parts(&record), [65, 30, 35, 0]);
     record.runs[1].ended = Some((80 * SECOND, 137));
@@ -150,7 +150,7 @@ fn more_pods_than_there_should_be_do_not_make_up_for_others_that_are_missing() {
     let mut record = copied();
     record.workloads[0] = WorkloadFacts { accumulates: false, ..facts("web", 2) };
     record.pods = vec![pod("x", "a", None, 0), pod("y", "b", None, 0), pod("z", "c", None, 0)];
-    // From 30 to 65 there is one too many; from 65 to 75 one is missing, and another for the last 5 s.
+    // From 30 to 65 there is one pod too many; from 65 to 75 one is missing, and another one for the last 5 s.
     record.runs = vec![
         run(0, "a", 0, Some((65 * SECOND, 137))),
         run(1, "b", 0, Some((95 * SECOND, 137))),
@@ -171,7 +171,7 @@ fn a_job_without_indexes_waits_for_the_pods_that_died() {
         run(2, "c", 45 * SECOND, Some((95 * SECOND, 0))),
     ];
     assert_eq!(parts(&record), [100, 20, 0, 25]);
-    // The next pod goes on from the checkpoint.
+    // The next pod continues from the checkpoint.
     record.workloads[0].checkpoint_every = Some(15 * SECOND);
     assert_eq!(parts(&record), [115, 5, 0, 25]);
 }
@@ -223,7 +223,7 @@ fn each_loss_is_told_and_its_phases_sum_up_to_its_time() {
     let phases = loss.phases.as_ref().unwrap();
     assert_eq!(Some(phases.all().iter().sum()), loss.time_to_recovery);
     assert_eq!(report.total.phase_percentiles.p99, *phases);
-    // A report that was written can be read again.
+    // A written report can be read back.
     let again: Report = serde_json::from_str(&serde_json::to_string(&report).unwrap()).unwrap();
     assert_eq!(again, report);
 }
@@ -280,7 +280,7 @@ fn work_that_is_not_back_is_never_back() {
     assert!(report_table("t", &report).contains("p50 never"), "{}", report_table("t", &report));
 }
 
-/// A node is cut off, and its pod runs on.
+/// A node is partitioned, and its pod keeps running.
 fn cut_off(until: Millis) -> Record {
     let mut record = crashed();
     record.incidents = vec![incident(Fault::Partition, 100 * SECOND, Some(until * SECOND))];
@@ -295,7 +295,7 @@ fn a_pod_that_ends_its_work_while_it_is_cut_off_is_recovered_when_that_is_heard(
     record.runs.truncate(1);
     record.workloads[0].takes = Some(200 * SECOND);
     record.runs[0].ended = Some((195 * SECOND, 0));
-    // It was told to go meanwhile; the kubelet had nothing left to end.
+    // Its deletion was requested meanwhile; the kubelet had nothing left to kill.
     (record.pods[0].deleted, record.pods[0].over) =
         (Some(180 * SECOND), Some((305 * SECOND, Ended::Succeeded)));
     let report = Report::of(&record);
@@ -312,7 +312,7 @@ fn a_pod_that_fails_long_after_its_machine_was_back_had_resumed() {
     (record.pods[1].created, record.runs[1].from) = (910 * SECOND, 912 * SECOND);
     let report = Report::of(&record);
     assert_eq!((report.total.resumed, report.total.time_to_recovery.max), (1, Some(40 * SECOND)));
-    // One that ended while it was cut off had not.
+    // A pod that ended during the partition had not resumed.
     record.runs[0].ended = Some((120 * SECOND, 1));
     assert_eq!(Report::of(&record).total.replaced, 1);
 }
@@ -364,7 +364,7 @@ fn a_pod_that_has_failed_is_not_evicted() {
 
 #[test]
 fn a_kill_is_in_vain_if_the_machine_was_back_soon() {
-    // The pod was deleted at 180; five minutes later counts as soon.
+    // The pod was deleted at 180; a machine that is back within five minutes makes the kill needless.
     for (until, in_vain) in [(200, 1), (480, 1), (481, 0)] {
         let mut record = cut_off(until);
         record.nodes.get_mut("a").unwrap().out_of_service = vec![181 * SECOND];
@@ -494,7 +494,7 @@ fn shards_are_joined_to_what_one_machine_would_have_said() {
         json["scenario"] = "t".into();
         serde_json::from_value::<super::Shard>(json).unwrap()
     };
-    // One seed was played twice, by a pod that was replaced.
+    // One seed was played twice, because a pod of the simulation was replaced.
     let joined = Comparison::joined(&[shard(&reports[2..]), shard(&reports[..3])]);
     assert_eq!(joined, whole);
 }

@@ -1,16 +1,17 @@
-//! Kills that would not have been needed: the machine was back soon after.
+//! Finds needless kills: the machine was back soon after.
 
 use super::count;
 use crate::play::{Ended, IncidentRecord, Millis, Record};
 
-/// Kills in vain, each with the position of the failure that led to it.
+/// Needless kills, each with the index of the failure that led to it.
 #[derive(Debug, Default)]
 pub(super) struct Vain {
-    /// Pods that were deleted or marked Failed, before their work was done, on a node that was well again soon after.
+    /// Pods that were deleted or marked Failed, before their work was done, on a node that was healthy again soon
+    /// after.
     pub(super) pods: Vec<usize>,
-    /// Nodes that were given up although they were well again soon after, or had not failed.
+    /// Nodes that were given up although they were healthy again soon after, or had not failed.
     pub(super) nodes: Vec<Option<usize>>,
-    /// Nodes that were given up.
+    /// The number of nodes that were given up.
     pub(super) given_up: u64,
 }
 
@@ -19,7 +20,7 @@ impl Vain {
         let pods = record.pods.iter().filter_map(|pod| {
             let failed = pod.over.filter(|(_, ended)| *ended == Ended::Failed).map(|(at, _)| at);
             let (node, killed) = (pod.node.as_ref()?, [pod.deleted, failed].into_iter().flatten().min()?);
-            // Kubernetes also deletes pods that are long done from a node that it gives up.
+            // Kubernetes also deletes completed pods from a node that it gives up.
             if pod.over.is_some_and(|(at, ended)| ended == Ended::Succeeded && at <= killed) {
                 return None;
             }
@@ -46,7 +47,7 @@ impl Vain {
     }
 }
 
-/// The failures of a node at a time.
+/// The failures that a node has at a time.
 fn during(record: &Record, node: &str, at: Millis) -> Vec<usize> {
     let is_active =
         |it: &IncidentRecord| it.at <= at && it.until.is_none_or(|until| until > at) && hits(it, node);
@@ -54,7 +55,7 @@ fn during(record: &Record, node: &str, at: Millis) -> Vec<usize> {
     all.filter(|(_, it)| is_active(it)).map(|(position, _)| position).collect()
 }
 
-/// The failure that was over, while the node was still marked unreachable for it.
+/// A failure that is already over although the node is still marked unreachable for it.
 fn still_marked(record: &Record, node: &str, at: Millis) -> Option<usize> {
     let mut marks = record.nodes.get(node)?.unreachable.iter();
     let (since, _) = marks.find(|(from, to)| *from <= at && to.is_none_or(|to| to >= at))?;

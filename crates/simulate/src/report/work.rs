@@ -1,4 +1,4 @@
-//! Work that was done, lost, and not done.
+//! Computes the work that was done, lost, and not done.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,11 @@ use crate::{
 pub struct WorkTotals {
     /// Work that counts.
     pub useful: Millis,
-    /// Work that was done and is lost: since the last checkpoint of a pod that died, or on a node on which nothing made progress.
-    /// Work that ran in two pods at once is not in it.
+    /// Work that was done and is lost: since the last checkpoint of a pod that died, or on a node on which nothing made
+    /// progress. Work that ran in two pods at once is not included.
     pub lost: Millis,
-    /// Work that was done twice.
     pub doubled: Millis,
-    /// Time in which a pod should have run, and did not.
+    /// Time in which a pod should have run but did not.
     pub down: Millis,
     /// The useful share of all of it; 1 if there was nothing to do.
     pub goodput: f64,
@@ -37,7 +36,6 @@ impl WorkTotals {
         Self { useful, lost, doubled, down, goodput: 0.0 }.measured()
     }
 
-    /// Both together.
     pub fn plus(&self, other: &Self) -> Self {
         Self::of(
             self.useful + other.useful,
@@ -55,15 +53,13 @@ impl WorkTotals {
     }
 }
 
-/// The work of one workload.
 #[derive(Debug, Default)]
 pub(super) struct Work {
     pub(super) totals: WorkTotals,
-    /// The work that each run lost, by the position of the run.
+    /// The work that each run lost, by the index of the run.
     pub(super) lost: BTreeMap<usize, Millis>,
 }
 
-/// The work of each workload.
 pub(super) fn totals(record: &Record) -> Vec<Work> {
     let mut runs: Vec<Vec<usize>> = vec![Vec::new(); record.workloads.len()];
     for (position, run) in record.runs.iter().enumerate() {
@@ -103,29 +99,29 @@ fn of_workload(record: &Record, facts: &WorkloadFacts, runs: &[usize]) -> Work {
         }
     }
     if facts.takes.is_none() {
-        // A unit that never ran was away all the time.
+        // A unit that never ran was down all the time.
         down += Millis::from(facts.units.saturating_sub(present)) * record.end;
     }
     let totals = WorkTotals::of(useful, lost.values().sum(), doubled, down);
     Work { totals, lost }
 }
 
-/// A run, as far as it is within the play.
+/// The part of a run that lies within the play.
 #[derive(Debug)]
 struct Spell {
-    /// The position of the run.
+    /// The index of the run.
     run: usize,
     /// When it really began, perhaps before the play.
     began: Millis,
     from: Millis,
     to: Millis,
-    /// When it really ended, and whether its work was done then; none if it runs at the end.
+    /// When it really ended, and whether its work was done then; `None` if it still runs at the end.
     ended: Option<(Millis, bool)>,
-    /// Its pod was deleted or marked Failed: nobody waits for its work.
+    /// Its pod was deleted or marked Failed: its work is no longer wanted.
     is_given_up: bool,
     /// Its work counts until this time.
     kept: Millis,
-    /// Its node was sick at these times, in order, and it made no progress.
+    /// The periods in which its node was unhealthy and it made no progress, in order.
     idle: Vec<(Millis, Millis)>,
 }
 
@@ -137,7 +133,7 @@ impl Spell {
         let is_sick = |fault: &Fault| matches!(fault, Fault::Sick(_));
         let sick = record.incidents.iter().filter(|it| is_sick(&it.fault) && it.nodes.contains(&run.node));
         let mut idle: Vec<(Millis, Millis)> = Vec::new();
-        // Failures are in order of time.
+        // Failures are ordered by time.
         for it in sick {
             let begins = it.at.max(from).max(idle.last().map_or(Millis::MIN, |(_, to)| *to));
             let ends = it.until.unwrap_or(record.end).min(to);
@@ -155,7 +151,7 @@ impl Spell {
         Self { run: position, began: run.from, from, to, ended, is_given_up, kept: to, idle }
     }
 
-    /// The time until which its work was saved by `at`.
+    /// The time up to which its work was saved at `at`.
     fn saved(&self, every: Option<Millis>, at: Millis) -> Millis {
         let ran = self.ended.map_or(at, |(ended, _)| ended.min(at)) - self.began;
         match every.filter(|every| *every > 0 && ran > 0) {
@@ -164,7 +160,7 @@ impl Spell {
         }
     }
 
-    /// True if it runs at `at`, and what it does then counts.
+    /// True if it runs at `at`, and its work at that time counts.
     fn counts_at(&self, at: Millis) -> bool {
         self.runs_at(at) && at < self.kept && !self.idle.iter().any(|(from, to)| (*from..*to).contains(&at))
     }
@@ -173,7 +169,6 @@ impl Spell {
         (self.from..self.to).contains(&at)
     }
 
-    /// The part of it that counts.
     fn counted(&self) -> Vec<(Millis, Millis)> {
         let (mut parts, mut at) = (Vec::new(), self.from);
         let kept = self.kept.min(self.to);
@@ -187,7 +182,7 @@ impl Spell {
     }
 }
 
-/// Says of each run until when its work counts. Runs are in order of their beginning.
+/// Sets the time until which the work of each run counts. Runs are ordered by their start.
 fn keep(facts: &WorkloadFacts, is_unit: bool, spells: &mut [Spell]) {
     if !facts.accumulates {
         return;
@@ -200,7 +195,8 @@ fn keep(facts: &WorkloadFacts, is_unit: bool, spells: &mut [Spell]) {
         }
         return;
     }
-    // Each run goes on from the most that an earlier one has saved: the progress that it began with, and whose it was.
+    // Each run continues from the most that an earlier one has saved: the progress that it began with, and the run that
+    // saved it.
     let mut begun: Vec<(Millis, Option<usize>)> = Vec::with_capacity(spells.len());
     for (position, spell) in spells.iter().enumerate() {
         let before = (0..position).map(|it| {
@@ -210,7 +206,8 @@ fn keep(facts: &WorkloadFacts, is_unit: bool, spells: &mut [Spell]) {
         let most = before.filter(|(saved, _)| *saved > 0).max_by_key(|(saved, _)| *saved);
         begun.push(most.map_or((0, None), |(saved, it)| (saved, Some(it))));
     }
-    // The run that ends the work; else one that still runs; else the one that saved most. All that does not lead to it is lost.
+    // The run that completes the work; else one that still runs; else the one that saved most. All work that does not
+    // lead to it is lost.
     let progress = |it: usize, until: Millis| begun[it].0 + until - spells[it].began;
     let all = || 0..spells.len();
     let done = |it: &usize| is_done(&spells[*it]);
@@ -236,7 +233,7 @@ fn keep(facts: &WorkloadFacts, is_unit: bool, spells: &mut [Spell]) {
     spells.iter_mut().zip(kept).for_each(|(spell, kept)| spell.kept = kept);
 }
 
-/// The useful time of one unit of work. What a second run does at the same time is done twice.
+/// The useful time of one unit of work. Whatever a second run does at the same time is done twice.
 fn one_at_a_time(spells: &[Spell], doubled: &mut Millis, lost: &mut BTreeMap<usize, Millis>) -> Millis {
     let mut edges: Vec<Millis> = spells
         .iter()
@@ -262,7 +259,7 @@ fn one_at_a_time(spells: &[Spell], doubled: &mut Millis, lost: &mut BTreeMap<usi
     useful
 }
 
-/// The useful time of pods that are alike: of no more than there should be at once.
+/// The useful time of interchangeable pods: of no more than the wanted number at once.
 fn side_by_side(facts: &WorkloadFacts, spells: &[Spell], lost: &mut BTreeMap<usize, Millis>) -> Millis {
     let mut parts = Vec::new();
     for spell in spells {
@@ -278,7 +275,7 @@ fn side_by_side(facts: &WorkloadFacts, spells: &[Spell], lost: &mut BTreeMap<usi
     levels(parts.into_iter()).map(|(took, count)| took * count.min(most)).sum()
 }
 
-/// The time in which fewer ran than should.
+/// The time in which fewer pods ran than wanted.
 fn shortage(wanted: u32, spells: &[Spell], end: Millis) -> Millis {
     let most = Millis::from(wanted);
     let ran: Millis =
@@ -286,7 +283,7 @@ fn shortage(wanted: u32, spells: &[Spell], end: Millis) -> Millis {
     most * end - ran
 }
 
-/// How long how many of these were there at once.
+/// How long each number of intervals overlapped.
 fn levels(parts: impl Iterator<Item = (Millis, Millis)>) -> impl Iterator<Item = (Millis, Millis)> {
     let mut changes: BTreeMap<Millis, Millis> = BTreeMap::new();
     for (from, to) in parts {
@@ -302,7 +299,8 @@ fn levels(parts: impl Iterator<Item = (Millis, Millis)>) -> impl Iterator<Item =
     steps.collect::<Vec<_>>().into_iter()
 }
 
-/// The time from the death of each of these pods to the next start. They are alike, so any other may take its place.
+/// The time from the death of each of these pods to the next start. They are interchangeable, so any other may take its
+/// place.
 fn until_replaced(spells: &[Spell], end: Millis) -> Millis {
     let mut dead: Vec<Millis> =
         spells.iter().filter(|it| matches!(it.ended, Some((at, false)) if at >= 0)).map(|it| it.to).collect();
@@ -316,7 +314,7 @@ fn until_replaced(spells: &[Spell], end: Millis) -> Millis {
         .sum()
 }
 
-/// The time that a unit ran, counted once at a time.
+/// The time that a unit ran, with overlaps counted once.
 fn covered(spells: &[Spell]) -> Millis {
     let (mut sum, mut reached) = (0, Millis::MIN);
     for it in spells {

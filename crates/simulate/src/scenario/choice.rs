@@ -1,4 +1,4 @@
-//! A scenario in which the owner of a workload has chosen otherwise.
+//! Changes a choice of a workload's owner in a scenario.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::{Consent, Scenario, Shape, file::unplaced, read};
 const FIELDS: &str = "consent, podReplacementPolicy, toleratesUnreachable, gracePeriod or checkpointEvery";
 
 impl Scenario {
-    /// Sets a field of a workload, such as `train.consent`, to a value as it is written in a file.
+    /// Sets a field of a workload, for example `train.consent`, to a value as it is written in a file.
     ///
     /// # Errors
     /// If there is no such workload or field, or it cannot have this value.
@@ -50,7 +50,7 @@ impl Scenario {
 }
 
 fn time(path: &str, value: &str) -> Result<Duration, String> {
-    // There is no file, so there is no line to name.
+    // The value does not come from a file, so there is no line to report.
     read::duration(&unplaced(value.to_owned()), path).map_err(|error| match error {
         super::ScenarioError::Value { field, problem, .. } => format!("{field}: {problem}"),
         super::ScenarioError::Yaml(problem) => problem,

@@ -1,4 +1,4 @@
-//! Failures from a recorded list: a CSV with the columns `at`, `kind`, `target` and `lasts`.
+//! Reads failures from a recorded list: a CSV with the columns `at`, `kind`, `target` and `lasts`.
 
 use std::{fs, time::Duration};
 
@@ -13,12 +13,11 @@ use super::{
     read::{LONGEST, bad, line as line_of},
 };
 
-/// A failure without a time happens at this one.
+/// The time of a failure without one.
 const FIRST: Duration = Duration::from_secs(300);
-/// The first line of a list.
 const HEADER: &str = "at,kind,target,lasts";
 
-/// The time of a row: since the beginning, or of a calendar.
+/// The time of a row: since the beginning, or a calendar time.
 enum When {
     After(Duration),
     On(Timestamp),
@@ -87,7 +86,7 @@ fn rows(scenario: &Scenario, text: &str) -> Result<Vec<Failure>, (usize, String)
     Ok(failures)
 }
 
-/// A failure in one line of words.
+/// Reads a failure that is written in one line.
 pub(super) fn line(scenario: &Scenario, text: &str) -> Result<Failure, String> {
     const USAGE: &str = "write its kind, its target and how long it lasts, such as partition zone=b 15m";
     let mut words = text.split_whitespace();

@@ -1,4 +1,4 @@
-//! What fails: written in a file, and drawn by a seed.
+//! The failures of a scenario, as written in a file and as drawn by a seed.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,45 +11,38 @@ use super::{
     read::{any_duration, bad, condition, line, long_duration},
 };
 
-/// The longest mean time between failures: ten years.
+/// Ten years.
 const LONGEST_MTBF: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// A rate that gives more failures in one play is a typing error.
 const MOST_EXPECTED: u128 = 10_000;
-/// The number that is drawn varies, but never by as much: it only bounds the memory.
+/// The drawn number varies, but never by this much: this only bounds the memory.
 const MOST_DRAWN: usize = 100_000;
 
 /// A failure as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// The way in which nodes fail.
     pub fault: Fault,
-    /// The nodes that may fail.
     pub nodes: Vec<String>,
-    /// Its name: what was written as the target.
+    /// The target as it was written.
     pub named: String,
-    /// When.
     pub timing: Timing,
-    /// For how long.
     pub lasting: Lasting,
-    /// Nodes fail one after another, this long apart, as in a rollout.
+    /// Nodes fail one after another at this interval, as in a rollout.
     pub one_every: Option<Duration>,
 }
 
-/// When a failure happens.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Timing {
-    /// At a time; to so many of the nodes, drawn by the seed, or to all.
+    /// At a time; all nodes, or a number of them drawn by the seed.
     At {
-        /// The time.
         at: Duration,
-        /// So many of the nodes.
+        /// The number of nodes that fail; all if `None`.
         pick: Option<u32>,
     },
-    /// Again and again, each unit of nodes by itself, with this mean time between.
+    /// Repeatedly, each unit of nodes by itself, with this mean time between failures.
     Rate {
         /// The mean time between two failures of one unit.
         mtbf: Duration,
-        /// What fails together.
         unit: Unit,
     },
 }
@@ -57,43 +50,34 @@ pub enum Timing {
 /// Nodes that fail together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Each by itself.
     Node,
-    /// All of one rack.
     Rack,
-    /// All of one zone.
     Zone,
-    /// All of one pool.
     Pool,
 }
 
-/// The length of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
-    /// To the end.
+    /// Until the end.
     ForGood,
-    /// So long.
     Fixed(Duration),
-    /// So long on average, drawn by the seed.
+    /// The mean; the actual length is drawn by the seed.
     Mean(Duration),
 }
 
 /// One failure that happens: all its nodes fail in the same way at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Incident {
-    /// When, after the beginning.
+    /// Time after the beginning.
     pub at: Duration,
     /// When it is over.
     pub until: Option<Duration>,
-    /// In which way.
     pub fault: Fault,
-    /// The nodes.
     pub nodes: Vec<String>,
-    /// What failed, in words: `zone b`, or `node-a1`.
+    /// What failed, for display: `zone b`, or `node-a1`.
     pub named: String,
 }
 
-/// Reads an entry of the list.
 pub(super) fn read(
     scenario: &Scenario,
     at: &str,
@@ -248,10 +232,10 @@ pub(super) fn read(
     Ok(vec![failure])
 }
 
-/// All kinds, as an error names them.
+/// All kinds, as error messages list them.
 pub(super) const KINDS: &str = "crash, partition, kubeletStop, slow, flapping, sick or reboot";
 
-/// The fault of a name.
+/// The fault with this name.
 pub(super) fn fault_of(
     kind: &str,
     delay: Option<Duration>,
@@ -274,7 +258,7 @@ pub(super) fn fault_of(
     })
 }
 
-/// A target in words.
+/// A target for display.
 pub(super) fn named(target: &Target) -> String {
     let Target { zone, node, pool, rack, spot } = target;
     let mut parts = Vec::new();
@@ -289,7 +273,7 @@ pub(super) fn named(target: &Target) -> String {
 }
 
 impl Scenario {
-    /// All that fails with this seed, in order of time.
+    /// All failures of this seed, ordered by time.
     pub fn incidents(&self, seed: u64) -> Vec<Incident> {
         let mut all = self.of_steps();
         for (index, failure) in (0u64..).zip(&self.failures) {
@@ -299,7 +283,7 @@ impl Scenario {
         all
     }
 
-    /// The chapters of the file, and one for the beginning and one for the end of each failure that this seed draws.
+    /// The chapters of the file, plus one for the beginning and one for the end of each failure that this seed draws.
     pub fn chapters(&self, seed: u64) -> Vec<Step> {
         let mut now = Duration::ZERO;
         let mut timed: Vec<(Duration, Step)> = Vec::new();
@@ -337,7 +321,6 @@ impl Scenario {
         timed.into_iter().map(since).collect()
     }
 
-    /// When the play ends.
     pub fn ends(&self, incidents: &[Incident]) -> Duration {
         self.end.unwrap_or_else(|| {
             let steps: Duration = self.steps.iter().map(|step| step.after).sum();
@@ -404,7 +387,7 @@ impl Scenario {
             Timing::Rate { mtbf, unit } => {
                 let end = self.end.unwrap_or_default();
                 for (position, (named, nodes)) in (0u64..).zip(self.units(failure, *unit)) {
-                    // A stream of its own: one more node does not change what happens to the others.
+                    // Each entry has its own random stream: one more node does not change what happens to the others.
                     let mut rng = Rng::with_seed(mixed(seed, position));
                     let mut now = exponential(&mut rng, *mtbf);
                     while now < end && all.len() < MOST_DRAWN {
@@ -421,7 +404,7 @@ impl Scenario {
     fn expected(&self, failure: &Failure) -> u128 {
         let Timing::Rate { mtbf, unit } = failure.timing else { return 1 };
         let lasts = match (&failure.fault, failure.lasting) {
-            // Once, and for good.
+            // It happens once and never ends.
             (fault, Lasting::ForGood) if *fault != Fault::Reboot => {
                 return self.units(failure, unit).len() as u128;
             }
@@ -460,7 +443,7 @@ fn unit_of(node: &Node, unit: Unit) -> String {
     }
 }
 
-/// Lets nodes fail, together or one after another; when the last of it is over, if ever.
+/// Makes nodes fail, together or one after another. Returns when the last failure is over, if ever.
 fn strike(
     failure: &Failure,
     rng: &mut Rng,
@@ -491,7 +474,7 @@ fn strike(
     over
 }
 
-/// A time with this mean, in whole milliseconds: floating point must not show in a report.
+/// A random time with this mean, in whole milliseconds: floating point must not show in a report.
 fn exponential(rng: &mut Rng, mean: Duration) -> Duration {
     let drawn = -(1.0 - rng.f64()).ln() * mean.as_secs_f64() * 1000.0;
     // At most a century: a mean of ten years gives no more in practice, and a cast of a float saturates.
@@ -504,7 +487,7 @@ fn exponential(rng: &mut Rng, mean: Duration) -> Duration {
     Duration::from_millis(millis.min(100 * 365 * 24 * 3600 * 1000))
 }
 
-/// Another seed for each part, so that one more part does not change the others.
+/// A separate seed for each part, so that one more part does not change the others.
 fn mixed(seed: u64, part: u64) -> u64 {
     let mut rng = Rng::with_seed(seed ^ part.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     rng.u64(..)

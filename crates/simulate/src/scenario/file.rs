@@ -1,4 +1,4 @@
-//! The file, as people write it.
+//! The scenario file, as users write it.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(super) struct File {
     pub(super) failures: Vec<Spanned<Failure>>,
 }
 
-/// The number of pods, by workload of the short form.
+/// The number of pods of each workload of the short form.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Work {
@@ -39,7 +39,7 @@ pub(super) struct Work {
     pub(super) website: u32,
     pub(super) batch: u32,
     pub(super) simulation: u32,
-    /// Each needs an accelerator of its own.
+    /// Each needs its own accelerator.
     pub(super) tuning: u32,
 }
 
@@ -107,7 +107,7 @@ pub(super) struct Workload {
     pub(super) budget: Option<Spanned<Budget>>,
 }
 
-/// A PodDisruptionBudget. Each field is a number of pods, or a share such as `50%`.
+/// A PodDisruptionBudget. Each field is a number of pods, or a percentage, for example `50%`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Budget {
@@ -141,7 +141,7 @@ pub(super) struct Step {
     pub(super) fail_accelerator: Option<Spanned<Target>>,
 }
 
-/// Nodes: all that fit what is written.
+/// Selects the nodes that match all given fields.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Target {
@@ -198,7 +198,7 @@ fn ten_minutes() -> Spanned<String> {
     unplaced("10m".to_owned())
 }
 
-/// A value that stands in no file.
+/// A value that does not come from a file.
 pub(super) fn unplaced<T>(value: T) -> Spanned<T> {
     Spanned { value, referenced: Location::UNKNOWN, defined: Location::UNKNOWN }
 }

@@ -1,4 +1,4 @@
-//! The part of a scenario's work that does not run.
+//! Finds the part of a scenario's work that does not run.
 
 use std::collections::BTreeSet;
 
@@ -13,34 +13,30 @@ use super::{
     raise::ACCELERATOR_WORKS,
 };
 
-/// The parts of the work that are missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
-    /// Workloads with fewer pods running, on nodes that are heard of and whose accelerator has not failed, than they should have,
-    /// and AppWrappers that are not Running.
+    /// Workloads with fewer running pods than they should have, and AppWrappers that are not Running. Only pods on
+    /// reachable nodes with a working accelerator count.
     pub short: Vec<String>,
-    /// Pods that cannot end.
+    /// Pods that cannot terminate.
     pub stuck: Vec<String>,
-    /// Workloads with pieces of work that are not done, and the number of those.
+    /// Workloads with unfinished units of work, and the number of those.
     pub unfinished: Vec<(String, u32)>,
 }
 
 impl Missing {
-    /// True if all that should run now runs; what is stuck besides does no harm to the work.
+    /// True if all that should run now runs. Pods that are stuck besides do not harm the work.
     pub fn nothing_is_short(&self) -> bool {
         self.short.is_empty()
     }
 
-    /// True if all is as if nothing had happened.
+    /// True if everything is as if nothing had failed.
     pub fn nothing(&self) -> bool {
         self.short.is_empty() && self.stuck.is_empty() && self.unfinished.is_empty()
     }
 }
 
-/// Looks at the cluster.
-///
-/// # Errors
-/// If it cannot be read.
+/// Reads the cluster.
 pub async fn missing(client: &Client, scenario: &Scenario) -> kube::Result<Missing> {
     let pods = list(client, PODS).await?;
     let nodes = list(client, NODES).await?;
@@ -70,7 +66,7 @@ pub async fn missing(client: &Client, scenario: &Scenario) -> kube::Result<Missi
             }
             continue;
         }
-        // Two pods of one index are one.
+        // Two pods of one index count as one.
         let running: BTreeSet<_> =
             pods.iter().filter(|p| label(p, "app") == Some(app)).filter(runs).map(identity).collect();
         if running.len() < wanted as usize {

@@ -1,5 +1,5 @@
-//! The objects of a scenario's work, as people write them. All of it is plain JSON: the types of these kinds would be a third of the
-//! program.
+//! Creates the objects of a scenario's work. They are plain JSON: the typed forms of these kinds would add a third to
+//! the size of the program.
 
 use http::Request;
 use kube::Client;
@@ -21,22 +21,17 @@ const STATEFUL_SETS: &str = "/apis/apps/v1/namespaces/default/statefulsets";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
-/// A Job must not end because nodes were lost.
+/// Lost nodes must not make a Job fail.
 const BACKOFF_LIMIT: u32 = 100_000;
 
 /// Who runs AppWrappers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrapping {
-    /// Salvor does.
     Salvor,
-    /// Nobody does: what they would wrap is created as it is.
+    /// No controller: the wrapped components are created directly.
     Nobody,
 }
 
-/// Creates all work.
-///
-/// # Errors
-/// If the cluster refuses any of it.
 pub async fn create(client: &Client, scenario: &Scenario, wrapping: Wrapping) -> kube::Result<()> {
     for workload in &scenario.workloads {
         for (path, object) in objects(scenario, workload, wrapping) {
@@ -49,7 +44,7 @@ pub async fn create(client: &Client, scenario: &Scenario, wrapping: Wrapping) ->
     Ok(())
 }
 
-/// The objects of a workload, each with where it is created.
+/// The objects of a workload, each with the path under which it is created.
 fn objects(scenario: &Scenario, workload: &Workload, wrapping: Wrapping) -> Vec<(&'static str, Value)> {
     let name = workload.name.as_str();
     let template = template(scenario, workload);
@@ -144,7 +139,7 @@ fn stateful_set(
     vec![(SERVICES, service), (STATEFUL_SETS, set)]
 }
 
-/// An AppWrapper of one component, with its name.
+/// An AppWrapper of one component, with the name of that component.
 fn wrapped(workload: &Workload, component: &Value) -> Value {
     json!({
         "apiVersion": appwrapper::API_VERSION, "kind": appwrapper::KIND,
@@ -155,7 +150,7 @@ fn wrapped(workload: &Workload, component: &Value) -> Value {
 
 fn template(scenario: &Scenario, workload: &Workload) -> Value {
     let mut marks = match workload.shape {
-        // An AppWrapper's annotations are its own.
+        // An AppWrapper has its own annotations.
         Shape::AppWrapper => json!({}),
         _ => json!(workload.annotations),
     };

@@ -18,14 +18,14 @@ use super::{
     objects::{DEFINITIONS, NODES, REPAIR_POLICIES, post},
 };
 
-/// The resource that an accelerator is, and the taint of its nodes.
+/// The resource name of an accelerator, and the key of the taint of its nodes.
 pub const ACCELERATOR: &str = "nvidia.com/gpu";
-/// The condition by which an agent on a node says whether its accelerator works.
+/// The condition by which an agent on a node reports whether its accelerator works.
 pub(super) const ACCELERATOR_WORKS: &str = "AcceleratedHardwareReady";
 
 /// A kubelet renews its Lease this often.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Nodes register at so many moments within that time.
+/// The number of slots within that time at which nodes register.
 const STEPS: u32 = 100;
 
 /// The condition of a node whose accelerator has failed.
@@ -33,20 +33,14 @@ pub fn accelerator_condition() -> Condition {
     Condition { kind: ACCELERATOR_WORKS.into(), status: "False".into(), reason: "NvidiaXID79Error".into() }
 }
 
-/// Adds the nodes, all at once.
-///
-/// # Errors
-/// If they cannot be started.
+/// Adds all nodes at the same time.
 pub async fn raise(cluster: &mut LocalCluster, scenario: &Scenario) -> Result<(), StartError> {
     cluster.fleet().add(profiles(scenario)).await?;
     add_pools(cluster, scenario, Duration::ZERO).await
 }
 
-/// Adds the nodes one after another, within the time between two heartbeats, drawn by the seed. So their heartbeats are spread, as in a
-/// cluster whose machines were switched on at different times: the moment at which a lost node is noticed depends on them.
-///
-/// # Errors
-/// If they cannot be started.
+/// Adds the nodes at times within one heartbeat interval, drawn by the seed. Their heartbeats are spread as in a
+/// cluster whose machines were started at different times: the moment at which a lost node is noticed depends on them.
 pub async fn raise_spread(
     cluster: &mut LocalCluster,
     scenario: &Scenario,
@@ -56,10 +50,7 @@ pub async fn raise_spread(
     add_pools(cluster, scenario, HEARTBEAT).await
 }
 
-/// The same for the nodes of pools without machines, in any cluster.
-///
-/// # Errors
-/// If they cannot be registered.
+/// Like [`raise_spread`], for the nodes of pools without machines, in any cluster.
 pub async fn join_spread(fleet: &Fleet, scenario: &Scenario, seed: u64) -> Result<(), FleetError> {
     let mut rng = Rng::with_seed(seed);
     let mut groups: BTreeMap<u32, Vec<NodeProfile>> = BTreeMap::new();
@@ -74,7 +65,8 @@ pub async fn join_spread(fleet: &Fleet, scenario: &Scenario, seed: u64) -> Resul
     Ok(())
 }
 
-/// A time between two heartbeats, drawn by the seed: nothing fails in step with what the cluster does at intervals.
+/// A time within one heartbeat interval, drawn by the seed, so that failures do not happen in step with periodic work
+/// of the cluster.
 pub fn moment(seed: u64) -> Duration {
     HEARTBEAT * Rng::with_seed(!seed).u32(..1000) / 1000
 }
@@ -105,7 +97,7 @@ fn profiles(scenario: &Scenario) -> impl Iterator<Item = NodeProfile> {
     })
 }
 
-/// Makes the cluster know the kinds that Salvor works with; without Salvor, there are no NodeRepairPolicies.
+/// Creates the CRDs that Salvor needs and the NodeRepairPolicies; without Salvor there are no policies.
 ///
 /// # Errors
 /// If the cluster refuses a policy.
@@ -154,7 +146,7 @@ async fn define(client: &Client, definition: &str) -> kube::Result<()> {
     post(client, DEFINITIONS, &definition).await
 }
 
-/// Writes a condition on a node, as an agent on it does: as it is while the node is sick, or as it is while the node is well.
+/// Writes a condition on a node, as an agent on it does: unhealthy if `is_sick`, else healthy.
 ///
 /// # Errors
 /// If there is no such node.

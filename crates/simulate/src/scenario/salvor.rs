@@ -1,4 +1,4 @@
-//! How Salvor is set in a scenario.
+//! Reads how Salvor is configured in a scenario.
 
 use std::{collections::BTreeMap, fs};
 
@@ -16,15 +16,16 @@ use super::{
     read::{bad, line},
 };
 
-/// An unreachable node of the short form is tainted out-of-service after this time, so that its volumes can be attached elsewhere.
+/// An unreachable node of the short form is tainted out-of-service after this time, so that its volumes can be attached
+/// elsewhere.
 const OUT_OF_SERVICE_AFTER: GoDuration = GoDuration::from_secs(150);
-/// A failed accelerator of the short form is tolerated for this long, and a silent node with one for that long.
+/// How long the short form tolerates a failed accelerator, and an unreachable node with one.
 const SICK_FOR: &str = "1m";
 const SILENT_FOR: &str = "5m";
 
 const HEADER: [(&str, &str); 2] = [("apiVersion", "config.salvor.dev/v1alpha1"), ("kind", "Configuration")];
 
-/// Reads the settings. Without any, Salvor runs with all its recoveries.
+/// Without any settings, Salvor runs with all its recoveries.
 pub(super) fn settings(
     written: Option<&Spanned<file::Salvor>>,
     text: &str,
@@ -70,7 +71,7 @@ fn inline_configuration(inline: &Spanned<Value>, text: &str) -> Result<Configura
     let missing: Vec<_> = HEADER.iter().filter(|(key, _)| inline.value[*key].is_null()).collect();
     let (own, at) = (block(inline, text), line(inline));
     let parsed = match &own {
-        // As it stands in the file, with its header last: so lines keep their numbers.
+        // As it is in the file, with its header last, so that line numbers stay the same.
         Some(own) => {
             let header: String = missing.iter().map(|(key, value)| format!("{key}: {value}\n")).collect();
             config::parse(&format!("{own}{header}"))
@@ -99,7 +100,8 @@ fn first(error: &ConfigError) -> (Option<u32>, String) {
     (error.problems.first().and_then(|problem| problem.line), text.replace('\n', " "))
 }
 
-/// The lines of a block, without their indent and after as many empty lines as stand before it; none if it is written in braces.
+/// The lines of a block, unindented and preceded by as many empty lines as the file has before it; `None` if it is
+/// written in braces.
 fn block(inline: &Spanned<Value>, text: &str) -> Option<String> {
     let first = usize::try_from(line(inline)).ok()?.checked_sub(1)?;
     let lines: Vec<&str> = text.lines().collect();
@@ -120,8 +122,8 @@ fn block(inline: &Spanned<Value>, text: &str) -> Option<String> {
     Some(own)
 }
 
-/// A configuration as it is played: one replica, in a cluster in which all requests are the simulation's own. Salvor's Job controller
-/// stands for the built-in one.
+/// A configuration as it is played: one replica, in a cluster in which all requests come from the simulation. Salvor's
+/// Job controller replaces the built-in one.
 pub fn in_simulation(mut configuration: Configuration) -> Configuration {
     configuration.leader_election.enabled = false;
     configuration.webhooks.enabled = false;
@@ -132,8 +134,8 @@ pub fn in_simulation(mut configuration: Configuration) -> Configuration {
     configuration
 }
 
-/// The configuration of a scenario that has none: all recoveries, with their defaults. In the short form Salvor may also taint nodes
-/// out-of-service.
+/// The configuration of a scenario that has none: all recoveries, with their defaults. In the short form Salvor may
+/// also taint nodes out-of-service.
 pub fn built_in(is_short: bool) -> Configuration {
     let mut configuration = in_simulation(Configuration::default());
     configuration.feature_gates.set(Gate::FailureRecoveryPolicy, true);

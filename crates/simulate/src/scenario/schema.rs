@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{API_VERSION, KIND};
 
-/// The JSON schema of a scenario.
 pub fn schema() -> Value {
     let whole = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
     let text = |about: &str| json!({ "type": "string", "description": about });
@@ -203,16 +202,16 @@ fn amount(about: &str) -> Value {
     json!({ "oneOf": [{ "type": "integer", "minimum": 0 }, share], "description": about })
 }
 
-/// A name of which names of objects are made.
+/// A name from which names of objects are built.
 const PLAIN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
-/// An amount of a resource. YAML reads one without a unit as a number.
+/// An amount of a resource. YAML parses one without a unit as a number.
 fn quantity(about: &str) -> Value {
     let pattern = r"^([0-9]+\.?[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi)?$";
     json!({ "type": ["string", "number"], "pattern": pattern, "minimum": 0, "description": about })
 }
 
-/// A length of time. YAML reads `0` as a number.
+/// A duration. YAML parses `0` as a number.
 fn duration(about: &str) -> Value {
     let pattern = r"^\+?(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$|^\+?0$";
     json!({ "type": ["string", "integer"], "pattern": pattern, "minimum": 0, "maximum": 0, "description": about })

@@ -18,7 +18,8 @@ proptest! {
         }
     }
 
-    /// What is left of the demo's story after somebody's slip is a story within the limits, or says where it is not.
+    /// A damaged version of the demo's story is either a story within the limits, or refused with the position of the
+    /// problem.
     #[test]
     fn a_damaged_story_is_read_or_refused(at in 0usize..6000, cut in 0usize..40, new in "\\PC{0,4}|[\n:{}\\[\\]*&!|>'\"#-]{1,3}|[0-9]{1,12}") {
         let start = DEMO.floor_char_boundary(at);
@@ -117,7 +118,7 @@ fn failures_at_a_rate_follow_from_the_seed_alone() {
     let scenario = parse(&text).unwrap();
     assert_eq!(scenario.incidents(7), scenario.incidents(7));
     assert_ne!(scenario.incidents(7), scenario.incidents(8));
-    // 5 nodes for an hour with one failure every 2 hours: 2.5 a seed.
+    // 5 nodes for an hour with one failure every 2 hours: 2.5 per seed.
     let drawn: usize = (0..400).map(|seed| scenario.incidents(seed).len()).sum();
     assert!((800..1100).contains(&drawn), "{drawn}");
     let more = parse(&text.replace("name: gpu, nodes: 2", "name: gpu, nodes: 9")).unwrap();
@@ -334,7 +335,7 @@ fn what_is_not_in_the_format_is_refused_with_its_line() {
     assert!(parse("").is_err());
 }
 
-/// The parser names the fields that it knows when it meets one that it does not.
+/// The parser lists the fields that it knows when it meets an unknown one.
 #[test]
 fn the_schema_has_the_fields_that_the_parser_knows() {
     let fields = |text: &str| -> BTreeSet<String> {

@@ -1,12 +1,11 @@
-//! What happens to nodes, in words.
+//! Describes what happens to nodes, for display.
 
 use super::{Deed, Fault, raise::ACCELERATOR_WORKS};
 
-/// A line names so many nodes.
+/// A line names at most this many nodes.
 const NAMED: usize = 4;
 
 impl Deed {
-    /// A line about what happens to these nodes.
     pub fn told(&self, nodes: &[String]) -> String {
         let names = some_of(nodes);
         let is = if nodes.len() == 1 { "is" } else { "are" };
@@ -28,7 +27,7 @@ impl Deed {
     }
 }
 
-/// The first names, and how many there are besides.
+/// The first names, and the number of the others.
 fn some_of(nodes: &[String]) -> String {
     let shown = &nodes[..nodes.len().min(NAMED)];
     match nodes.len() - shown.len() {

@@ -12,73 +12,64 @@ use super::{ACCELERATOR, GPU_POOL, file};
 const TOLERATED: Duration = Duration::from_secs(30);
 /// The grace period of pods in the short form.
 const GRACE: Duration = Duration::from_secs(10);
-/// The queue of the short form is worked off in so many turns.
+/// The queue of the short form is worked off in this many batches.
 const BATCH_TURNS: u32 = 4;
 /// A batch pod of the short form runs for this long.
 const BATCH_TAKES: Duration = Duration::from_secs(120);
 
-/// A workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name, which is the label `app` of its pods.
+    /// Also the value of the label `app` of its pods.
     pub name: String,
-    /// Its kind.
     pub shape: Shape,
     /// The number of pods; of a JobSet, of each of its Jobs; of a Job, its completions.
     pub pods: u32,
-    /// The time that one pod needs; none if it runs on.
+    /// The time that one pod needs; `None` if it runs forever.
     pub takes: Option<Duration>,
     /// The work of a pod is saved this often.
     pub checkpoint_every: Option<Duration>,
     /// The time between the admission of a pod and its start.
     pub start_delay: Option<Duration>,
-    /// What its owner allows.
+    /// What its owner consents to.
     pub consent: Consent,
     /// The grace period of its pods.
     pub grace: Duration,
-    /// Its pods tolerate an unreachable or not ready node for this long; none leaves it to the cluster, which is five minutes.
+    /// How long its pods tolerate an unreachable or not ready node; `None` means the cluster's default of five minutes.
     pub tolerates: Option<Duration>,
-    /// The resources of each pod.
+    /// The resource requests of each pod.
     pub requests: BTreeMap<String, String>,
-    /// Its pods run on nodes of this pool only.
+    /// If set, its pods run only on nodes of this pool.
     pub pool: Option<String>,
-    /// Annotations of its pods; of an AppWrapper, of the AppWrapper.
+    /// Annotations of its pods; for an AppWrapper, of the AppWrapper itself.
     pub annotations: BTreeMap<String, String>,
-    /// How many of its pods a drain must leave.
     pub budget: Option<Budget>,
 }
 
-/// The kind of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// A Job.
     Job {
-        /// True if each completion has its index.
+        /// True for completionMode Indexed.
         indexed: bool,
-        /// Pods at once.
         parallelism: u32,
         /// True if a pod is replaced only after it has failed.
         waits_for_the_end: bool,
     },
     /// Indexed Jobs that belong together.
     JobSet {
-        /// Their number.
         jobs: u32,
         /// True if a pod is replaced only after it has failed.
         waits_for_the_end: bool,
     },
-    /// A StatefulSet.
     StatefulSet {
         /// The size of the volume of each pod.
         volume: Option<String>,
     },
-    /// A Deployment.
     Deployment,
     /// An AppWrapper around an Indexed Job.
     AppWrapper,
 }
 
-/// What the owner of a pod allows when its node is lost.
+/// What the owner of a pod consents to when its node is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Consent {
@@ -90,26 +81,20 @@ pub enum Consent {
     Delete,
 }
 
-/// The PodDisruptionBudget of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// So many pods must be left.
     MinAvailable(Amount),
-    /// So many pods may be away.
     MaxUnavailable(Amount),
 }
 
-/// A number of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// Counted.
     Pods(u32),
-    /// As a share of all.
     Percent(u32),
 }
 
 impl Amount {
-    /// The amount as the API has it.
+    /// The amount in the form of the API.
     pub(super) fn value(self) -> Value {
         match self {
             Self::Pods(pods) => pods.into(),
@@ -119,7 +104,7 @@ impl Amount {
 }
 
 impl Shape {
-    /// True if pods are replaced only after they have failed, by the name of the podReplacementPolicy.
+    /// Parses a podReplacementPolicy. True if pods are replaced only after they have failed.
     pub(super) fn waits(policy: &str) -> Result<bool, String> {
         match policy {
             "TerminatingOrFailed" => Ok(false),
@@ -130,7 +115,7 @@ impl Shape {
 }
 
 impl Consent {
-    /// By its name in a file.
+    /// Parses the name in a file.
     pub(super) fn read(name: &str) -> Result<Self, String> {
         match name {
             "none" => Ok(Self::None),
@@ -142,7 +127,7 @@ impl Consent {
 }
 
 impl Workload {
-    /// The number of units of work: what must run, or must be done, in all.
+    /// The number of units of work: what must run, or must complete, in total.
     pub fn units(&self) -> u32 {
         match self.shape {
             Shape::JobSet { jobs, .. } => self.pods.saturating_mul(jobs),
@@ -164,7 +149,7 @@ impl Workload {
         }
     }
 
-    /// True if its pods do work that adds up, so that it is lost when they die.
+    /// True if the progress of its pods accumulates, so that it is lost when they die.
     pub fn accumulates(&self) -> bool {
         match self.shape {
             Shape::Job { .. } | Shape::JobSet { .. } | Shape::AppWrapper => true,
@@ -173,7 +158,6 @@ impl Workload {
     }
 }
 
-/// The workloads of the short form.
 pub(super) fn of_short_form(work: &file::Work) -> Vec<Workload> {
     let indexed = |parallelism| Shape::Job { indexed: true, parallelism, waits_for_the_end: true };
     let file::Work { training, database, website, batch, simulation, tuning } = *work;
@@ -191,7 +175,7 @@ pub(super) fn of_short_form(work: &file::Work) -> Vec<Workload> {
             takes: Some(BATCH_TAKES),
             ..short("batch", indexed(batch.div_ceil(BATCH_TURNS)), batch, "1", Consent::Terminate)
         },
-        // The cluster's own toleration: pods stay for five minutes, and the AppWrapper is reset long before.
+        // With the cluster's default toleration pods stay for five minutes; the AppWrapper is reset long before.
         Workload {
             tolerates: None,
             annotations: reset_timers(),
@@ -206,7 +190,8 @@ pub(super) fn of_short_form(work: &file::Work) -> Vec<Workload> {
     all
 }
 
-/// A reset waits for a minute for pods on silent nodes before it deletes them by force, and pauses for 15 seconds: short, as the story is.
+/// A reset waits for a minute for pods on unreachable nodes before it force-deletes them, and pauses for 15 seconds:
+/// short, so that the story does not take long.
 fn reset_timers() -> BTreeMap<String, String> {
     use salvor_api::names::appwrapper::annotations::{FORCEFUL_DELETION_GRACE_PERIOD, RETRY_PAUSE_PERIOD};
     [(FORCEFUL_DELETION_GRACE_PERIOD, "1m"), (RETRY_PAUSE_PERIOD, "15s")]
@@ -232,7 +217,7 @@ fn short(name: &str, shape: Shape, pods: u32, cpu: &str, consent: Consent) -> Wo
     }
 }
 
-/// The label by which pods choose a pool: a pool with machines has Karpenter's.
+/// The label by which pods select a pool: a pool with machines has Karpenter's.
 pub(super) fn pool_label(has_machines: bool) -> &'static str {
     if has_machines { repair::labels::NODE_POOL } else { "pool" }
 }

@@ -1,4 +1,4 @@
-//! What happens to a cluster in a seed: faults of nodes, of the wire and of processes, and what people do.
+//! What happens to a cluster in a seed: faults of nodes, requests and processes, and actions of users.
 
 use std::{fmt, time::Duration};
 
@@ -7,12 +7,11 @@ use salvor_embedded::Effect;
 
 use crate::{CrashPoint, Side};
 
-/// Something that happens, and when, in seconds since the beginning.
+/// Something that happens at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// When.
+    /// Seconds since the beginning.
     pub at: u64,
-    /// What.
     pub deed: Deed,
 }
 
@@ -22,253 +21,231 @@ impl fmt::Display for Move {
     }
 }
 
-/// One fault, or one act of a person. Whatever lasts says for how many seconds, so that each can be left out by itself.
+/// One fault, or one action of a user. Each deed contains its own duration in seconds, so that each can be left out by
+/// itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
     /// A machine or its kubelet fails.
     Node {
-        /// The name of the node.
         node: String,
-        /// The fault.
         fault: NodeFault,
-        /// It heals after this; without it, when all faults cease.
+        /// Seconds until it heals; without it, when all faults cease.
         lasts: Option<u64>,
     },
     /// A machine restarts.
     Reboot {
-        /// The name of the node.
+        /// Name of the node.
         node: String,
     },
-    /// A person deletes a Node, and its machine restarts and registers anew.
+    /// A user deletes a Node, and its machine restarts and registers again.
     ReplaceNode {
-        /// The name of the node.
+        /// Name of the node.
         node: String,
     },
-    /// The events of one watch of a replica do not come, while those of others do.
+    /// One watch of a replica delivers no events, while other watches do.
     Stall {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// The watch.
         watch: Watched,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// One kind of object can be neither listed nor watched by a replica.
+    /// A replica can neither list nor watch one kind of object.
     Unlisted {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// The watch.
         watch: Watched,
-        /// Each answer.
+        /// The answer to each request.
         effect: Effect,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// Some requests of a replica are struck.
+    /// Some requests of a replica fail.
     Strike {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Which requests.
         call: Call,
-        /// What happens to them.
         effect: Effect,
-        /// How many of them.
+        /// The number of requests that fail.
         times: u32,
     },
-    /// A replica cannot renew the Lease of the election, while all else works.
+    /// A replica cannot renew the Lease of the leader election, while everything else works.
     Unrenewed {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Each answer.
+        /// The answer to each request.
         effect: Effect,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// A webhook or a quota refuses such writes of all replicas.
+    /// A webhook or a quota refuses certain writes of all replicas.
     Refused {
-        /// Which writes.
         call: Call,
-        /// Each answer.
+        /// The answer to each request.
         effect: Effect,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
     /// Every request, or every write, of a replica takes longer.
     Slow {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Only writes.
+        /// True if only writes are slow.
         writes: bool,
         /// Milliseconds.
         delay: u64,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// Revisions go backwards for a replica: its lists are answered as some time ago, and say so.
+    /// Revisions go backwards for a replica: its lists return an older state, with its resourceVersion.
     Backwards {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// So many revisions ago.
+        /// How many revisions the lists go back.
         revisions: u64,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
     /// All watches of a replica are cut.
     Cut {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
     },
-    /// The API forgets its past.
+    /// The API compacts its history.
     Compact,
-    /// The API is backed up, and goes back to that, its revisions included, as when etcd is restored.
+    /// The API is backed up, and later goes back to that state, revisions included, as when etcd is restored.
     Restore {
-        /// After so long.
+        /// Seconds from the backup to the restore.
         lasts: u64,
     },
-    /// The API server that answers these requests of a replica has a clock that is ahead, or behind.
+    /// The API server that answers these requests of a replica has a clock that is ahead or behind.
     Clock {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Which requests.
         call: Call,
-        /// Seconds ahead.
+        /// Seconds ahead; negative if behind.
         ahead: i64,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// Nothing reaches a replica, and nothing leaves it.
+    /// A replica is partitioned: nothing reaches it, and nothing leaves it.
     Asleep {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// Nothing of a replica runs, while time goes on: SIGSTOP, or a machine that sleeps.
+    /// Nothing in a replica runs, while time goes on: SIGSTOP, or a suspended machine.
     Stop {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
     /// A replica is killed, and started again.
     Kill {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
     },
-    /// A replica is killed before or after a write to come, and started again.
+    /// A replica is killed before or after a later write, and started again.
     Crash {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Which write, from now on.
+        /// The write, counted from now.
         point: CrashPoint,
     },
-    /// A replica is killed before or after it next writes the Lease, and started again.
+    /// A replica is killed before or after its next write of the Lease, and started again.
     CrashAtRenewal {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
-        /// Before or after.
         side: Side,
     },
-    /// A replica stops in peace and is started again.
+    /// A replica stops gracefully and is started again.
     Restart {
-        /// The number of the replica.
+        /// Index of the replica.
         replica: usize,
     },
     /// All replicas are configured for a dry run, and later back.
     DryRun {
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// A person pauses everything.
+    /// A user pauses everything.
     Pause {
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// A person asks for the eviction of a node, and perhaps stops it.
+    /// A user requests the eviction of a node, and perhaps stops it.
     Evict {
-        /// The name of the node.
         node: String,
-        /// It is stopped after this.
+        /// Seconds until it is stopped.
         stops: Option<u64>,
     },
-    /// A person deletes a pod.
+    /// A user deletes a pod.
     DeletePod {
-        /// The name of the pod.
+        /// Name of the pod.
         pod: String,
     },
-    /// Somebody removes a pod by force and makes another of its name.
+    /// A user force-deletes a pod and creates another with the same name.
     ReplacePod {
-        /// The name of the pod.
+        /// Name of the pod.
         pod: String,
     },
-    /// A person deletes a Job, and perhaps makes it again.
+    /// A user deletes a Job, and perhaps creates it again.
     DeleteJob {
-        /// The name of the Job.
         job: String,
-        /// After so long.
+        /// Seconds until it is created again.
         again: Option<u64>,
     },
-    /// A person suspends an AppWrapper for a while.
+    /// A user suspends an AppWrapper for a while.
     Suspend {
-        /// The name of the AppWrapper.
         app: String,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
-    /// A person deletes an AppWrapper, and perhaps makes it again.
+    /// A user deletes an AppWrapper, and perhaps creates it again.
     DeleteApp {
-        /// The name of the AppWrapper.
         app: String,
-        /// After so long.
+        /// Seconds until it is created again.
         again: Option<u64>,
     },
-    /// An agent says that a node is sick, and perhaps that it is well again.
+    /// An agent reports that a node is unhealthy, and perhaps that it is healthy again.
     Sick {
-        /// The name of the node.
         node: String,
-        /// It is well after this.
+        /// Seconds until it is healthy again.
         lasts: Option<u64>,
     },
-    /// A person forbids the repair of a node for a while.
+    /// A user vetoes the repair of a node for a while.
     Veto {
-        /// The name of the node.
         node: String,
-        /// For so long.
+        /// Seconds.
         lasts: u64,
     },
 }
 
-/// A fault of a machine or its kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeFault {
     /// The machine is off.
     Crash,
-    /// It is cut off; what runs on it runs on.
+    /// The machine is partitioned; its containers keep running.
     Partition,
-    /// The kubelet is dead; what runs on it runs on.
+    /// The kubelet is dead; the containers keep running.
     KubeletStop,
-    /// It is cut off and connected in turn.
+    /// The machine alternates between partitioned and reachable.
     Flap,
-    /// Its requests take so many seconds longer.
+    /// Its requests take this many seconds longer.
     Slow(u64),
 }
 
 /// A kind that operators watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// Pods.
     Pods,
-    /// Nodes.
     Nodes,
-    /// Jobs.
     Jobs,
-    /// AppWrappers.
     AppWrappers,
-    /// NodeClaims.
     NodeClaims,
-    /// NodeRepairPolicies.
     Policies,
-    /// VolumeAttachments.
     Attachments,
 }
 
@@ -283,7 +260,7 @@ impl Watched {
         Self::Attachments,
     ];
 
-    /// What the path of its lists and watches contains.
+    /// A part of the path of its lists and watches.
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Pods => "/api/v1/pods?",
@@ -297,32 +274,20 @@ impl Watched {
     }
 }
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// Patches of a status.
     PatchStatus,
-    /// Patches of nodes.
     PatchNode,
-    /// Patches of pods.
     PatchPod,
-    /// Deletions of pods.
     DeletePod,
-    /// Creations of pods.
     CreatePod,
-    /// Events.
     Event,
-    /// Writes of the Lease of the election.
+    /// Writes of the Lease of the leader election.
     Renewal,
-    /// Reads of Leases.
     ReadLease,
-    /// Reads of one node.
     ReadNode,
-    /// Lists.
     List,
-    /// Watches.
     Watch,
-    /// Everything.
     Any,
 }
 
@@ -342,7 +307,7 @@ impl Call {
         Self::Any,
     ];
 
-    /// Its method, if only one counts, and what its path contains.
+    /// The method, if only one matches, and a part of the path.
     pub(super) fn matches(self) -> (Option<Method>, &'static str) {
         match self {
             Self::PatchStatus => (Some(Method::PATCH), "/status"),
@@ -366,8 +331,9 @@ impl Call {
 }
 
 impl Deed {
-    /// True if the brake may not count a write of a replica from when it was sent. If its answer is lost, it counts from when the
-    /// brake let it through. If the Lease cannot be written, or goes back to an older state, the next leader does not know of it.
+    /// True if the brake may count a write of a replica later than it was sent. If the answer is lost, the write counts
+    /// from when the brake admitted it. If the Lease cannot be written, or goes back to an older state, the next leader
+    /// does not know of the write.
     pub(super) fn is_counted_late(&self) -> bool {
         match self {
             Self::Strike { call: Call::Renewal | Call::Any, .. }
@@ -408,7 +374,7 @@ impl Deed {
         }
     }
 
-    /// For how long it lasts, if it ends before all faults cease.
+    /// How long it lasts, if it ends before all faults cease.
     pub(super) fn lasts(&self) -> Option<Duration> {
         let seconds = match self {
             Self::Node { lasts, .. }
@@ -447,7 +413,7 @@ impl Deed {
 }
 
 impl fmt::Display for Deed {
-    /// The name and the fields, as short as they can be read.
+    /// The name and the fields, in short form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }

@@ -1,5 +1,6 @@
-//! Plans that are aimed at what chance seldom meets: a budget that has to outlast restarts, one of repairs that more nodes want than it has
-//! places, an API that goes back to a backup, AppWrappers of work that must not run twice, and repairs of nodes that nothing owns.
+//! Plans for cases that random plans seldom reach: a budget that must survive restarts, more nodes to repair than the
+//! repair budget allows, an API that goes back to a backup, AppWrappers of work that must not run twice, and repairs of
+//! nodes without an owner.
 
 use fastrand::Rng;
 
@@ -9,23 +10,23 @@ use super::{
 };
 use crate::{CrashPoint, Side};
 
-/// Of so many seeds, one is a drill of each kind.
+/// One in this many seeds is a drill, for each kind of drill.
 const ONE_IN: u8 = 8;
-/// So many moves of the plan as it was are kept at most: drills meet other faults too.
+/// At most this many moves of the original plan are kept: drills meet other faults too.
 const KEPT: usize = 2;
 
-/// Makes a drill of some plans, and leaves all others as they are.
+/// Turns some plans into drills, and leaves all others unchanged.
 pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
     let moves = match rng.u8(..ONE_IN) {
         0 => {
-            // Those would allow twice the budget.
+            // Those deeds would allow twice the budget.
             plan.moves.retain(|it| !it.deed.is_counted_late());
             restarts(plan, rng)
         }
         1 => repairs(plan, rng),
         3 => wrapped(plan, rng),
         4 => unowned(plan, rng),
-        // Machines that were made or ended since the backup would be a tale of their own.
+        // Machines that were launched or terminated since the backup would need separate handling.
         2 if plan.pool == 0 => {
             let restore = Deed::Restore { lasts: rng.u64(20..90) };
             plan.moves.push(Move { at: rng.u64(60..600), deed: restore });
@@ -42,7 +43,7 @@ pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
     plan.moves.sort_by_key(|it| it.at);
 }
 
-/// The pods of two nodes come due at once, for minutes of the budget, and whoever counts them is restarted again and again.
+/// The pods of two nodes become due at once, for several minutes of the budget, and the leader is restarted repeatedly.
 fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     let consent = [Consent::Terminate, Consent::Delete][rng.usize(..2)];
     let pod = PodPlan { consent, grace: rng.u32(1..10), tolerates: rng.u32(1..10) };
@@ -55,7 +56,7 @@ fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     let lost = rng.u64(30..150);
     let crash = |number| Deed::Node { node: format!("node-{number}"), fault: NodeFault::Crash, lasts: None };
     let mut moves: Vec<Move> = (1..=2).map(|number| Move { at: lost, deed: crash(number) }).collect();
-    // The node is lost after 40 to 50 seconds; then there are the toleration, the grace, and the wait of a minute.
+    // The node is lost after 40 to 50 seconds; the toleration, the grace period and the wait of a minute follow.
     let mut at = lost + rng.u64(115..150);
     for _ in 0..rng.usize(4..=7) {
         let replica = rng.usize(..plan.replicas);
@@ -67,13 +68,14 @@ fn restarts(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
             _ => (0..plan.replicas).map(|replica| Deed::Restart { replica }).collect(),
         };
         moves.extend(deeds.into_iter().map(|deed| Move { at: at.min(TROUBLE - 1), deed }));
-        // A process that begins watches a Lease for 20 seconds before it acts: then the minute of the one before is not over.
+        // A new process watches a Lease for 20 seconds before it acts: the minute of the previous process is not over
+        // by then.
         at += rng.u64(25..50);
     }
     moves
 }
 
-/// Nodes are cut off, or die, under an AppWrapper whose work must not run twice, or may.
+/// Nodes are partitioned, or die, under an AppWrapper whose work must not run twice, or may.
 fn wrapped(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     plan.workloads.apps = 1;
     plan.workloads.wrapped =
@@ -82,7 +84,7 @@ fn wrapped(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     lost_nodes(plan, rng)
 }
 
-/// Nodes that nothing owns are cut off, or die, under a policy of repairs.
+/// Nodes without an owner are partitioned, or die, under a repair policy.
 fn unowned(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     plan.pool = 0;
     plan.workloads.set = 2;
@@ -106,7 +108,7 @@ fn lost_nodes(plan: &Plan, rng: &mut Rng) -> Vec<Move> {
     numbers.iter().take(2).map(lost).collect()
 }
 
-/// As many nodes become sick as there are places in the budget, and one more.
+/// One more node becomes unhealthy than the budget allows.
 fn repairs(plan: &mut Plan, rng: &mut Rng) -> Vec<Move> {
     plan.pool = 4;
     plan.settings.repair = true;

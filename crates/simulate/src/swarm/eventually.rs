@@ -1,4 +1,4 @@
-//! What must have come about when faults have ceased.
+//! Checks what must be true after faults have ceased.
 
 use std::time::Duration;
 
@@ -14,14 +14,16 @@ use super::{
     plan::{Consent, JobPlan, Plan, Wrapped},
 };
 
-/// A pod that consents, and is told to go on a lost node, is marked Failed or gone after this, also while machines that are dead stay
-/// dead: the wait of a minute, what is left of its own grace, the budget of the brake, and the settling of the brake.
+/// A pod with consent that is being deleted on a lost node is marked Failed or gone after this time, also while dead
+/// machines stay dead: the wait of a minute, the rest of its grace period, the budget of the brake, and the settling of
+/// the brake.
 pub(super) const RECOVERED_WITHIN: SignedDuration = SignedDuration::from_secs(420);
 
-/// A Job whose pods have failed often waits for so long before the next one.
+/// The longest backoff of a Job whose pods have failed often.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 
-/// The time that a Job may need after all faults: every completion fails once more, waits, and takes its time again.
+/// The time that a Job may need after all faults: every completion fails once more, backs off, and takes its time
+/// again.
 pub(super) fn most_work_left(plan: &Plan) -> Duration {
     let of = |job: &JobPlan| {
         let once = Duration::from_secs(u64::from(job.takes) * 2) + LONGEST_BACKOFF;
@@ -58,7 +60,8 @@ pub(super) fn unrecovered(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Vio
     wrong
 }
 
-/// True if so many nodes are lost that nothing is recovered, or were a moment ago. Where many are, not all of them are tainted.
+/// True if so many nodes are lost that the brake blocks recoveries, or were a moment ago. If many are lost, not all of
+/// them are tainted.
 fn brake_holds(known: &Known, plan: &Plan) -> bool {
     let nodes: Vec<&Value> = known.all("nodes").collect();
     let flaps = |name: &Value| {
@@ -82,7 +85,7 @@ fn time(value: &Value) -> Option<Timestamp> {
     value.as_str()?.parse().ok()
 }
 
-/// What is not over, and what is left behind, when everything has been well for a while.
+/// What has not finished, and what is left behind, after everything has been healthy for a while.
 pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Violation> {
     let mut wrong = Vec::new();
     let mut report = |invariant, text: String| wrong.push(Violation::new(invariant, now, text));
@@ -144,7 +147,7 @@ pub(super) fn unfinished(known: &Known, plan: &Plan, now: Timestamp) -> Vec<Viol
     wrong
 }
 
-/// What Salvor has put on a node that is well, and should have taken off.
+/// Marks that Salvor should have removed from a healthy node.
 fn marks(node: &Value, plan: &Plan) -> Vec<String> {
     let mut marks = Vec::new();
     let notes = &node["metadata"]["annotations"];
@@ -175,11 +178,11 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 
 /// Work that must not run twice, and did.
 ///
-/// Pods with volumes of their own, and pods of a StatefulSet, consent to nothing here. Only the rule that takes lost nodes out of
-/// service ends them without proof, and says so in its documentation; and whoever asks for the eviction of a node says that its
-/// machine is off.
+/// Pods with their own volumes, and pods of a StatefulSet, have no consent here. Only the out-of-service rule for lost
+/// nodes terminates them without proof, as its documentation says. A user who requests the eviction of a node asserts
+/// that its machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    // A pod that was moved is back where it was when the API goes back, and nobody is left who knows of the move.
+    // A pod that was moved is back in its old place after a restore, and no process remembers the move.
     let is_restored = plan.has(|deed| matches!(deed, Deed::Restore { .. }));
     if plan.settings.out_of_service.is_some() || is_restored {
         return Vec::new();
@@ -189,12 +192,12 @@ pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec
     let is_said_to_be_off = |overlap: &Overlap| {
         plan.has(|deed| matches!(deed, Deed::Evict { node, .. } if was_on(overlap, node)))
     };
-    // An owner that consents agrees to that, and one that does not wait for the end of a pod asks for it.
+    // Consent includes double runs, and so does a policy that does not wait for the end of a pod.
     let agrees = |overlap: &Overlap| {
         let pod = overlap.first.split('/').nth(1).unwrap_or_default();
         let jobs = plan.workloads.jobs.iter().enumerate();
         let mut own = jobs.filter(|(number, _)| pod.starts_with(&format!("job-{}-", number + 1)));
-        // The Job in an AppWrapper consents.
+        // The Job in an AppWrapper has consent.
         own.next().is_none_or(|(_, job)| job.pod.consent != Consent::None || !job.waits_for_the_end)
     };
     let overlaps = truth.overlaps(now).into_iter().filter(|overlap| match overlap.work {

@@ -1,4 +1,4 @@
-//! What people and agents do, by the API.
+//! What users and agents do through the API.
 
 use std::sync::Mutex;
 
@@ -21,7 +21,7 @@ use super::{
     plan::{Plan, UnownedPolicy, Wrapped},
 };
 
-/// People with a client. Whatever they do to an object that is not there any more, nothing happens.
+/// Users with a client. An action on an object that no longer exists has no effect.
 pub(super) struct Hands {
     cluster: Cluster,
     pub(super) pods: Api<Pod>,
@@ -32,7 +32,7 @@ pub(super) struct Hands {
     policies: Api<DynamicObject>,
     pub(super) nodes: Api<Node>,
     leases: Api<Lease>,
-    /// Pauses so far: no two are the same.
+    /// The number of pauses so far, to make each one unique.
     pauses: Mutex<u32>,
 }
 
@@ -105,9 +105,9 @@ impl Hands {
         let _ = self.leases.patch("salvor", &PatchParams::default(), &Patch::Merge(patch)).await;
     }
 
-    /// Puts the taint on that asks for an eviction, or takes all of its key off.
+    /// Adds the taint that requests an eviction, or removes all taints with its key.
     pub(super) async fn ask_for_eviction(&self, node: &str, asks: bool) {
-        // Somebody else may write at the same moment.
+        // Another client may write at the same moment.
         for _ in 0..3 {
             let Ok(Some(mut node)) = self.nodes.get_opt(node).await else { return };
             let list = node.spec.get_or_insert_default().taints.get_or_insert_default();
@@ -127,7 +127,7 @@ impl Hands {
         let _ = self.pods.delete(pod, &DeleteParams::default()).await;
     }
 
-    /// Removes a pod by force and makes the same again.
+    /// Force-deletes a pod and creates the same again.
     pub(super) async fn replace_pod(&self, pod: &str) {
         let Ok(Some(old)) = self.pods.get_opt(pod).await else { return };
         let _ = self.pods.delete(pod, &DeleteParams::default().grace_period(0)).await;
@@ -143,7 +143,6 @@ impl Hands {
         let _ = self.jobs.delete(job, &DeleteParams::background()).await;
     }
 
-    /// Makes a Job of the plan again.
     pub(super) async fn create_job(&self, job: &str, plan: &Plan) {
         let number = job.rsplit('-').next().and_then(|number| number.parse::<usize>().ok()).unwrap_or(1);
         if let Some(job_plan) = plan.workloads.jobs.get(number - 1) {
@@ -151,7 +150,6 @@ impl Hands {
         }
     }
 
-    /// Makes an AppWrapper of the plan again.
     pub(super) async fn create_app(&self, app: &str, plan: &Plan) {
         let _ = self.apps.create(&PostParams::default(), &objects::app(app, plan.workloads.wrapped)).await;
     }
@@ -169,7 +167,7 @@ impl Hands {
         let _ = self.apps.delete(app, &DeleteParams::default()).await;
     }
 
-    /// An agent says how a node is.
+    /// An agent reports the condition of a node.
     pub(super) async fn sick(&self, node: &str, sick: bool) {
         let now = self.cluster.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({
@@ -180,7 +178,7 @@ impl Hands {
         let _ = self.nodes.patch_status(node, &PatchParams::default(), &patch).await;
     }
 
-    /// Whether Salvor has taken a node out of service, or evicts it.
+    /// Whether Salvor has tainted a node out-of-service, or evicts it.
     pub(super) async fn is_marked(&self, node: &str) -> bool {
         let marks = [annotations::OUT_OF_SERVICE_SINCE, annotations::EVICTION];
         let node = self.nodes.get(node).await;

@@ -1,4 +1,4 @@
-//! The kinds of faults and acts, and how chance makes one of each.
+//! The kinds of faults and actions, and how a random deed of each is drawn.
 
 use std::time::Duration;
 
@@ -11,30 +11,28 @@ use super::{
 };
 use crate::{CrashPoint, Side};
 
-/// A kind of fault or act, which a seed may switch off.
+/// A kind of fault or action, which a seed may switch off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Machines that are off.
     Crashes,
-    /// Machines that are cut off.
+    /// Machines that are partitioned.
     Partitions,
     /// Kubelets that are dead.
     KubeletStops,
     /// Machines that come and go.
     Flaps,
-    /// Kubelets that are slow.
     SlowNodes,
-    /// Machines that restart.
     Reboots,
-    /// Nodes that are replaced under their name.
+    /// Nodes that are replaced under the same name.
     NodeReplacements,
     /// Single watches that stall.
     Stalls,
     /// Kinds that can be neither listed nor watched.
     Unlisted,
-    /// Requests that are struck.
+    /// Requests that fail.
     Strikes,
-    /// Renewals of the Lease that fail, while all else works.
+    /// Renewals of the Lease that fail, while everything else works.
     LostRenewals,
     /// Some writes that are refused.
     Refusals,
@@ -46,46 +44,37 @@ pub enum Kind {
     Backwards,
     /// Watches that are cut.
     Cuts,
-    /// A past that is forgotten.
     Compactions,
     /// Clocks that contradict each other.
     Clocks,
-    /// Replicas that are not heard for a while.
+    /// Replicas that are partitioned for a while.
     Sleeps,
-    /// Replicas of which nothing runs for a while.
+    /// Replicas that are stopped for a while, as by SIGSTOP.
     Stops,
-    /// Replicas that are killed.
     Kills,
     /// Replicas that die at a write.
     CrashPoints,
     /// Replicas that die while they write the Lease.
     RenewalCrashes,
-    /// Replicas that are restarted.
     Restarts,
-    /// Another configuration.
+    /// Dry runs, by a change of the configuration.
     DryRuns,
-    /// A pause of everything.
     Pauses,
-    /// Evictions that people ask for.
+    /// Evictions that users request.
     Evictions,
-    /// Pods that people delete.
     PodDeletions,
-    /// Pods that are replaced under their name.
+    /// Pods that are replaced under the same name.
     Replacements,
-    /// Jobs that people delete.
     JobDeletions,
-    /// AppWrappers that are suspended.
     Suspensions,
-    /// AppWrappers that are deleted.
     AppDeletions,
-    /// Nodes that are sick.
+    /// Unhealthy nodes.
     Sickness,
-    /// Repairs that people forbid.
+    /// Repairs that users veto.
     Vetoes,
 }
 
 impl Kind {
-    /// All kinds.
     pub const ALL: [Self; 34] = [
         Self::Crashes,
         Self::Partitions,
@@ -123,21 +112,21 @@ impl Kind {
         Self::Vetoes,
     ];
 
-    /// A few kinds that can happen in this cluster. One that loses nodes is always among them, more than once, since all
-    /// others matter little without.
+    /// A few kinds that can happen in this cluster. One that loses nodes is always among them, more than once, since
+    /// all others matter little without it.
     pub(super) fn some(rng: &mut Rng, plan: &Plan) -> Vec<Self> {
         let losses = [Self::Crashes, Self::Partitions, Self::KubeletStops, Self::Flaps];
         let loss = losses[rng.usize(..losses.len())];
         let others = Self::ALL.into_iter().filter(|kind| kind.can_happen(plan) && rng.u8(..5) == 0);
         let mut kinds: Vec<Self> = others.collect();
-        // Nodes with NodeClaims are there to be repaired, and evictions happen only where people ask for them.
+        // Nodes with NodeClaims exist to be repaired, and evictions happen only where users request them.
         if plan.pool > 0 {
             kinds.push(Self::Sickness);
         }
         if plan.settings.eviction && rng.bool() {
             kinds.push(Self::Evictions);
         }
-        // Budgets and terms are at stake only where the leader changes.
+        // Budgets and terms are at risk only when the leader changes.
         let changes = [Self::LostRenewals, Self::Stops, Self::Kills, Self::Restarts];
         if rng.bool() {
             kinds.push(changes[rng.usize(..changes.len())]);
@@ -184,7 +173,7 @@ impl Kind {
         }
     }
 
-    /// One deed of this kind; none if there is nobody to do it to.
+    /// One deed of this kind; `None` if there is no target for it.
     pub(super) fn deed(self, rng: &mut Rng, plan: &Plan) -> Option<Deed> {
         let replica = rng.usize(..plan.replicas);
         let node = one_of(rng, &plan.node_names())?;
@@ -230,7 +219,7 @@ impl Kind {
             Self::Webhooks => {
                 let calls =
                     [Call::CreatePod, Call::PatchStatus, Call::PatchNode, Call::PatchPod, Call::DeletePod];
-                // A webhook that denies, one that cannot be asked, and one that has too much to do.
+                // A webhook that denies, one that cannot be reached, and one that is overloaded.
                 let effects = [Effect::Denied, Effect::InternalError, Effect::TooManyRequests(5)];
                 let (call, effect) = (calls[rng.usize(..calls.len())], effects[rng.usize(..effects.len())]);
                 Deed::Refused { call, effect, lasts }
@@ -288,7 +277,7 @@ fn perhaps(rng: &mut Rng, lasts: u64) -> Option<u64> {
 }
 
 fn watched(rng: &mut Rng) -> Watched {
-    // Most rests on pods and nodes.
+    // Most decisions depend on pods and nodes.
     let all = Watched::ALL;
     if rng.bool() { all[rng.usize(..2)] } else { all[rng.usize(..all.len())] }
 }
@@ -309,7 +298,7 @@ fn effect(rng: &mut Rng, call: Call) -> Effect {
         Effect::CutAfter(1),
         Effect::Stale(20),
     ];
-    // A read meets no conflict; a write has no past and no stream.
+    // A read meets no conflict; a write can be neither stale nor cut off.
     let (from, to) = if call.is_read() { (0, 9) } else { (0, 10) };
     match call {
         Call::List | Call::Watch if rng.bool() => effects[rng.usize(10..13)],

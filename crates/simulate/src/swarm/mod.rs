@@ -1,10 +1,13 @@
-//! The swarm: random small clusters in virtual time, under random faults and people's acts, with the real operator in them.
+//! The swarm: random small clusters in virtual time, under random faults and user actions, with the real operator in
+//! them.
 //!
-//! A seed gives a [`Plan`]: plain data that says what the cluster is like and what happens in it. [`play`] plays it, and tells which
-//! [`Invariant`]s were broken. [`shrink`] finds a shorter plan that still breaks one, and [`Swarm`] plays many seeds on many threads.
+//! A seed gives a [`Plan`]: plain data that describes the cluster and what happens in it. [`play`] plays it and reports
+//! the [`Invariant`]s that were broken. [`shrink`] finds a shorter plan that still breaks one, and [`Swarm`] plays many
+//! seeds on many threads.
 //!
-//! Each run has three parts. First there is trouble. Then the API and the replicas are well, and machines that are dead stay dead:
-//! what may be recovered must be. Last all machines are well: everything must end, and nothing of Salvor's may be left behind.
+//! Each run has three parts. First there are faults. Then the API and the replicas are healthy, and dead machines stay
+//! dead: everything that may be recovered must be. Last all machines are healthy: everything must finish, and no mark
+//! of Salvor may be left.
 
 mod check;
 mod deed;

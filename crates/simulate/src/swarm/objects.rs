@@ -1,4 +1,4 @@
-//! The objects of a plan, as people write them.
+//! The objects of a plan.
 
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 
 use super::plan::{Consent, JobPlan, Plan, PodPlan, UnownedPolicy, Wrapped};
 
-/// Without a renewal for so many seconds a leader stops. Renewals are most of what happens, so there are few.
+/// A leader stops after this many seconds without a renewal. Renewals are most of the events in a run, so they are
+/// rare.
 pub(super) const RENEW_DEADLINE: i64 = 20;
-/// The namespace of the Lease of the election.
+/// The namespace of the Lease of the leader election.
 pub(super) const HOME: &str = "salvor-system";
-/// The condition that agents write on sick nodes.
+/// The condition that agents write on unhealthy nodes.
 pub(super) const SICK: &str = "BadNode";
 
 fn typed<K: DeserializeOwned>(value: Value) -> K {
@@ -43,7 +44,7 @@ fn template(pod: &PodPlan, script: Value) -> Value {
     })
 }
 
-/// A plain pod, which runs on until it is told to end.
+/// A bare pod, which runs until it is deleted.
 pub(super) fn pod(name: &str, plan: &PodPlan) -> Pod {
     let mut pod = template(plan, json!({}));
     pod["metadata"]["name"] = name.into();
@@ -63,7 +64,6 @@ fn job_spec(plan: &JobPlan) -> Value {
     })
 }
 
-/// A Job that Salvor manages.
 pub(super) fn job(name: &str, plan: &JobPlan) -> Job {
     typed(json!({"metadata": {"name": name}, "spec": job_spec(plan)}))
 }
@@ -94,7 +94,6 @@ fn stateful_set_value(name: &str, replicas: usize) -> Value {
     })
 }
 
-/// The component of an AppWrapper.
 fn wrapped(name: &str, what: Wrapped) -> Value {
     match what {
         Wrapped::Job => wrapped_job(name),
@@ -127,7 +126,7 @@ fn claim_name(app: &str) -> String {
     format!("{app}-data")
 }
 
-/// The claim of an AppWrapper's bare Pod.
+/// The PersistentVolumeClaim of an AppWrapper's bare pod.
 pub(super) fn claim(app: &str) -> PersistentVolumeClaim {
     typed(json!({
         "metadata": {"name": claim_name(app)},
@@ -154,7 +153,6 @@ fn wrapped_job(name: &str) -> Value {
     })
 }
 
-/// An AppWrapper.
 pub(super) fn app(name: &str, what: Wrapped) -> DynamicObject {
     typed(json!({
         "apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": {"name": name},
@@ -175,7 +173,7 @@ pub(super) fn policy(plan: &Plan) -> DynamicObject {
     }))
 }
 
-/// The policy of the nodes that nothing owns: those that the control plane has lost are sick.
+/// The policy of the nodes without an owner: those that the control plane has lost are unhealthy.
 pub(super) fn unowned_policy(plan: &Plan, policy: UnownedPolicy) -> DynamicObject {
     let toleration = format!("{}s", plan.settings.toleration);
     let mut spec = json!({
@@ -196,7 +194,7 @@ pub(super) fn unowned_policy(plan: &Plan, policy: UnownedPolicy) -> DynamicObjec
 /// The configuration of a plan.
 ///
 /// # Errors
-/// If it is none: then the plan is wrong.
+/// If it is invalid: then the plan is wrong.
 pub(super) fn configuration(plan: &Plan, dry_run: bool) -> Result<Configuration, ConfigError> {
     let settings = &plan.settings;
     let mut controllers = vec!["job"];

@@ -1,4 +1,4 @@
-//! Panics of the thread that plays, wherever they happen: a task that panics ends in silence.
+//! Collects panics of the playing thread: a task that panics otherwise ends silently.
 
 use std::{cell::RefCell, panic, sync::Once};
 
@@ -6,7 +6,7 @@ thread_local! {
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Panics of this thread are noted from now on.
+/// Records panics of this thread from now on.
 pub(super) fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -19,7 +19,7 @@ pub(super) fn watch() {
     take();
 }
 
-/// The panics of this thread since the last time.
+/// The panics of this thread since the last call.
 pub(super) fn take() -> Vec<String> {
     PANICS.take()
 }

@@ -1,6 +1,6 @@
-//! A seed as plain data: a small cluster, its workloads, the configuration, and a schedule of faults and people's acts.
+//! A seed as plain data: a small cluster, its workloads, the configuration, and a schedule of faults and user actions.
 //!
-//! Each seed switches most kinds of faults off, so that the few that are left meet each other often.
+//! Each seed switches most kinds of faults off, so that the few remaining ones often coincide.
 
 use std::{fmt, ops::Range};
 
@@ -12,44 +12,37 @@ use super::{
     kinds::Kind,
 };
 
-/// Faults happen for this long, in seconds.
+/// Faults happen for this many seconds.
 pub const TROUBLE: u64 = 720;
 
 /// Everything that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The seed.
     pub seed: u64,
-    /// Ordinary nodes, `node-1` and so on, dealt out to two zones.
+    /// Ordinary nodes, `node-1` and so on, spread over two zones.
     pub nodes: usize,
-    /// Nodes with NodeClaims under a NodeRepairPolicy, `gpu-1` and so on; none if there is no such pool.
+    /// Nodes with NodeClaims under a NodeRepairPolicy, `gpu-1` and so on; 0 if there is no such pool.
     pub pool: usize,
-    /// The number of replicas of the operator.
     pub replicas: usize,
-    /// The workloads.
     pub workloads: Workloads,
-    /// The configuration.
     pub settings: Settings,
     /// What happens, in order.
     pub moves: Vec<Move>,
 }
 
-/// The workloads of a cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Workloads {
-    /// Plain pods, `pod-1` and so on.
+    /// Bare pods, `pod-1` and so on.
     pub pods: Vec<PodPlan>,
     /// Jobs that Salvor manages, `job-1` and so on.
     pub jobs: Vec<JobPlan>,
-    /// The replicas of a StatefulSet with volumes, `db`; none if there is no such set.
+    /// The replicas of the StatefulSet `db` with volumes; 0 if there is none.
     pub set: usize,
     /// AppWrappers, `app-1` and so on.
     pub apps: usize,
-    /// What each of them wraps.
     pub wrapped: Wrapped,
 }
 
-/// What an AppWrapper wraps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wrapped {
     /// A Job that Salvor manages, with consent.
@@ -57,14 +50,14 @@ pub enum Wrapped {
     Job,
     /// A StatefulSet with volumes, without consent.
     StatefulSet,
-    /// A StatefulSet whose pods belong to a LeaderWorkerSet, without volumes and consent.
+    /// A StatefulSet whose pods belong to a LeaderWorkerSet, without volumes and without consent.
     LeaderWorkerSet,
     /// A Pod with a volume, without consent.
     Pod,
 }
 
 impl Wrapped {
-    /// True if the work ends by itself.
+    /// True if the work completes by itself.
     pub(super) fn ends(self) -> bool {
         match self {
             Self::Job => true,
@@ -73,7 +66,7 @@ impl Wrapped {
     }
 }
 
-/// A NodeRepairPolicy over the nodes that nothing owns.
+/// A NodeRepairPolicy for the nodes without an owner.
 #[derive(Clone, Copy, Debug)]
 pub struct UnownedPolicy {
     /// True if nodes are terminated gracefully.
@@ -82,10 +75,8 @@ pub struct UnownedPolicy {
     pub deletes: bool,
 }
 
-/// The consent of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
-    /// None.
     None,
     /// It may be marked Failed.
     Terminate,
@@ -93,63 +84,56 @@ pub enum Consent {
     Delete,
 }
 
-/// A plain pod.
+/// A bare pod.
 #[derive(Clone, Copy, Debug)]
 pub struct PodPlan {
-    /// Its consent.
     pub consent: Consent,
     /// Its grace period in seconds.
     pub grace: u32,
-    /// It stays for so many seconds on a lost node.
+    /// How many seconds it tolerates a lost node.
     pub tolerates: u32,
 }
 
-/// A Job.
 #[derive(Clone, Copy, Debug)]
 pub struct JobPlan {
-    /// Its pods.
     pub pod: PodPlan,
-    /// True if it has indexes.
     pub indexed: bool,
     /// Pods that must succeed.
     pub completions: u32,
     /// Pods at once.
     pub parallelism: u32,
-    /// True if a pod is replaced only when it is over.
+    /// True if a pod is replaced only when it is terminal.
     pub waits_for_the_end: bool,
     /// The seconds that a pod takes.
     pub takes: u32,
-    /// The first runs that fail.
+    /// The number of first runs that fail.
     pub fails: u32,
 }
 
 /// The configuration of the operator, as far as it differs between seeds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// The recovery runs.
     pub zombie: bool,
-    /// The recovery runs.
     pub eviction: bool,
-    /// The recovery runs; always if something needs it.
+    /// Always true if something in the plan needs it.
     pub repair: bool,
-    /// Pods that may be recovered in a minute; 0 is no limit.
+    /// Pods that may be recovered in a minute; 0 means no limit.
     pub pods_per_minute: u32,
     /// Writes at once.
     pub writes: u32,
-    /// Lost nodes are tainted out-of-service after so many seconds; none without that rule.
+    /// Lost nodes are tainted out-of-service after this many seconds; `None` disables that rule.
     pub out_of_service: Option<u32>,
     /// Nodes of the pool that may be under repair at once.
     pub budget: usize,
-    /// The seconds for which a sick node is tolerated.
+    /// How many seconds an unhealthy node is tolerated.
     pub toleration: u32,
-    /// The policy over the nodes that nothing owns, if there is one.
+    /// The policy for the nodes without an owner, if there is one.
     pub unowned: Option<UnownedPolicy>,
 }
 
 impl Plan {
-    /// The plan of a seed.
     pub fn of(seed: u64) -> Self {
-        // Streams of their own, so that one more workload does not change every fault.
+        // Separate random streams, so that one more workload does not change every fault.
         let stream = |name: u64| Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ name);
         let (mut shape, mut schedule) = (stream(1), stream(2));
         let rng = &mut shape;
@@ -178,7 +162,7 @@ impl Plan {
         plan
     }
 
-    /// The same with other moves.
+    /// The same plan with other moves.
     #[must_use]
     pub fn with(&self, moves: Vec<Move>) -> Self {
         Self { moves, ..self.clone() }
@@ -190,7 +174,6 @@ impl Plan {
         plain.chain((1..=self.pool).map(|number| format!("gpu-{number}"))).collect()
     }
 
-    /// True if a deed of this kind is in it.
     pub(super) fn has(&self, deed: impl Fn(&Deed) -> bool) -> bool {
         self.moves.iter().any(|it| deed(&it.deed))
     }
@@ -199,7 +182,7 @@ impl Plan {
 /// The seconds after the loss of a node in which most of its pods are recovered.
 const COME_DUE: Range<u64> = 70..200;
 
-/// True if the budget and the term should outlast this.
+/// True if the budget and the term should survive this deed.
 fn changes_the_leader(deed: &Deed) -> bool {
     matches!(
         deed,
@@ -213,8 +196,8 @@ fn changes_the_leader(deed: &Deed) -> bool {
     )
 }
 
-/// Lets things meet: most happens in the minutes after a node is lost, when recoveries come due; people mostly ask for the eviction of
-/// nodes that are down; and nodes often become sick together.
+/// Makes deeds coincide: most happen in the minutes after a node is lost, when recoveries become due; users mostly
+/// request the eviction of nodes that are down; and nodes often become unhealthy together.
 fn aim(moves: &mut [Move], rng: &mut Rng) {
     let is_down = |it: &Move| match &it.deed {
         Deed::Node { node, .. } => Some((it.at, node.clone())),

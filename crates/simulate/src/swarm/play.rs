@@ -17,17 +17,17 @@ use super::{
 };
 use crate::{History, in_virtual_time};
 
-/// For so long dead machines stay dead after the trouble, if any are.
+/// Dead machines stay dead for this long after the faults, if there are any.
 const DEAD_STAY_DEAD: Duration = Duration::from_secs(600);
-/// So long after the trouble everything has come to its end, but for the work that is left.
+/// Everything has finished this long after the faults, except for the remaining work.
 const ALL_IS_OVER: Duration = Duration::from_secs(1680);
-/// So often that is asked, from the third time on: what is put back right after its end is noticed.
+/// The interval of that check, from the third time on: it notices marks that are set again right after their removal.
 const ASK_EVERY: Duration = Duration::from_secs(60);
 
-/// What came of a plan.
+/// The result of a plan.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// All that is wrong, in order.
+    /// In order.
     pub violations: Vec<Violation>,
     /// What the operator did.
     pub deeds: Deeds,
@@ -40,7 +40,7 @@ pub fn play(plan: &Plan) -> Outcome {
     play_and_tell(plan, None)
 }
 
-/// The same, and writes down all that happens.
+/// Like [`play`], and records the history.
 pub fn play_and_tell(plan: &Plan, history: Option<&History>) -> Outcome {
     panics::watch();
     let mut outcome = in_virtual_time(run(plan, history)).unwrap_or_else(|error| {
@@ -71,7 +71,7 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
 
     world.calm_the_wire();
     let calm = Instant::now();
-    // People take back what they have said; machines stay as they are.
+    // Users withdraw their requests; machines stay as they are.
     let (machines, people): (Vec<&Move>, Vec<&Move>) =
         plan.moves.iter().partition(|it| is_of_a_machine(&it.deed, plan));
     for it in people {
@@ -101,7 +101,7 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     Ok(Outcome { violations, deeds, digest })
 }
 
-/// A request that nobody carries out is a word like any other.
+/// An eviction request that no recovery carries out is withdrawn like any other.
 fn is_of_a_machine(deed: &Deed, plan: &Plan) -> bool {
     matches!(deed, Deed::Node { .. } | Deed::Sick { .. })
         || plan.settings.eviction && matches!(deed, Deed::Evict { .. })
@@ -111,7 +111,6 @@ fn outlasts_the_trouble(it: &Move) -> bool {
     it.deed.lasts().is_none_or(|lasts| it.at + lasts.as_secs() >= TROUBLE)
 }
 
-/// Everything on the schedule happens.
 async fn trouble(world: &World, plan: &Plan) {
     let began = Instant::now();
     let mut agenda = Vec::new();

@@ -1,4 +1,5 @@
-//! What each process sends, and what of it arrives: every write is known with its sender and the moment of its sending.
+//! Records what each process sends and what arrives: every write is known with its sender and the time at which it was
+//! sent.
 
 use std::{
     collections::BTreeMap,
@@ -15,11 +16,10 @@ use salvor_embedded::{Body, Cluster};
 use serde_json::Value;
 use tower::{BoxError, Service};
 
-/// A process that reads so often in a minute gets no more answers: one that asks without a pause would hold time itself up, and the
-/// seed would never end.
+/// A process that reads this often in a minute gets no more answers: a busy loop would stop virtual time, and the seed
+/// would never end.
 const ENDLESS: u32 = 5_000;
 
-/// A request as a process has sent it.
 #[derive(Clone, Debug)]
 pub(super) struct Sent {
     /// The identity of the process.
@@ -39,7 +39,7 @@ pub(super) struct Write {
     pub(super) body: Value,
 }
 
-/// The register of a cluster: who is writing at this moment, and what each process has looked at. Clones share it.
+/// Who is writing at this moment, and what each process has read. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger(Arc<Mutex<Entries>>);
 
@@ -47,14 +47,14 @@ pub(super) struct Ledger(Arc<Mutex<Entries>>);
 struct Entries {
     /// The write that the server carries out at this moment.
     current: Option<Arc<Write>>,
-    /// By process and path: when the last read that arrived was sent.
+    /// When the last read that arrived was sent, by process and path.
     looks: BTreeMap<(Arc<str>, String), Timestamp>,
-    /// By process and minute: reads of single objects.
+    /// The number of reads of single objects, by process and minute.
     reads: BTreeMap<(Arc<str>, i64), u32>,
 }
 
 impl Ledger {
-    /// The write that the server carries out at this moment, if it is one of a process.
+    /// The write that the server carries out at this moment, if a process sent it.
     pub(super) fn current(&self) -> Option<Arc<Write>> {
         self.entries().current.clone()
     }
@@ -64,14 +64,14 @@ impl Ledger {
         self.entries().looks.get(&(by.clone(), path.to_owned())).copied()
     }
 
-    /// The most reads of single objects that a process has made in one minute, and who it was.
+    /// The most reads of single objects that a process has made in one minute, and which process it was.
     pub(super) fn most_reads(&self) -> Option<(u32, Arc<str>, Timestamp)> {
         let entries = self.entries();
         let ((by, minute), reads) = entries.reads.iter().max_by_key(|(_, reads)| **reads)?;
         Some((*reads, by.clone(), Timestamp::from_second(minute * 60).unwrap_or_default()))
     }
 
-    /// Notes a read; how many of this process that makes in this minute.
+    /// Records a read. Returns the number of reads of this process in this minute.
     fn looked(&self, sent: &Sent) -> u32 {
         let mut entries = self.entries();
         let reads = entries.reads.entry((sent.by.clone(), sent.at.as_second() / 60)).or_default();
@@ -87,7 +87,7 @@ impl Ledger {
     }
 }
 
-/// The outer end of a process's line: notes on each request who sends it, and when.
+/// The outer end of a process's connection: records who sends each request, and when.
 #[derive(Clone, Debug)]
 pub(super) struct Departures<S> {
     pub(super) service: S,
@@ -119,7 +119,7 @@ where
     }
 }
 
-/// The inner end, right before the server: whatever changes while a write is carried out is that write's doing.
+/// The inner end, right before the server: every change while a write is carried out is caused by that write.
 #[derive(Clone, Debug)]
 pub(super) struct Arrivals {
     pub(super) cluster: Cluster,
@@ -166,7 +166,7 @@ where
     }
 }
 
-/// The answer to a request; while it is made, the ledger knows whose request that is.
+/// The answer to a request; while it is computed, the ledger knows who sent the request.
 struct CarriedOut<F> {
     answer: F,
     ledger: Ledger,

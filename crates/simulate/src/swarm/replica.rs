@@ -1,4 +1,4 @@
-//! A replica of the operator, which is started again whenever it dies.
+//! A replica of the operator, which is restarted whenever it dies.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -17,7 +17,7 @@ use tokio::{
 use super::recorder::{Arrivals, Departures, Ledger};
 use crate::{CrashPoint, Line, Process, Side};
 
-/// A process that died is started again after this.
+/// The time until a dead process is restarted.
 const DOWN: Duration = Duration::from_secs(5);
 
 /// The end of a process that was killed.
@@ -25,7 +25,6 @@ const DOWN: Duration = Duration::from_secs(5);
 pub(super) struct Death {
     /// The identity of the process.
     pub(super) of: Arc<str>,
-    /// When.
     pub(super) at: Timestamp,
 }
 
@@ -43,7 +42,6 @@ impl Site {
         Self { cluster, ledger, deaths: Arc::default(), dry: Arc::default() }
     }
 
-    /// All processes that were killed so far.
     pub(super) fn deaths(&self) -> Vec<Death> {
         locked(&self.deaths).clone()
     }
@@ -54,7 +52,7 @@ impl Site {
     }
 }
 
-/// What a lock guards, also after a panic: that is noticed elsewhere.
+/// Locks even after a panic: panics are collected elsewhere.
 pub(super) fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -63,23 +61,23 @@ enum Order {
     Kill,
     Crash(CrashPoint),
     CrashAtRenewal(Side),
-    /// Stops all that runs in it, or lets it go on.
+    /// Pauses everything that runs in it, or resumes it.
     Sleep(bool),
-    /// Stops in peace and starts with this.
+    /// Stops gracefully and starts with this configuration.
     Configure(Box<Configuration>),
     Restart,
 }
 
-/// A replica. Dropping it kills it for good.
+/// A replica. Dropping it kills it permanently.
 pub(super) struct Replica {
-    /// What strikes its requests.
+    /// The faults of its requests.
     pub(super) faults: Faults,
     orders: UnboundedSender<Order>,
     task: JoinHandle<()>,
 }
 
 impl Replica {
-    /// Starts it; its processes are named after it.
+    /// Starts it; the names of its processes derive from `name`.
     pub(super) fn start(site: Site, name: String, configuration: Configuration) -> Self {
         let (orders, inbox) = unbounded_channel();
         let faults = Faults::default();
@@ -111,15 +109,15 @@ impl Replica {
         self.order(Order::Configure(Box::new(configuration.clone())));
     }
 
-    /// Stops it in peace, for good.
+    /// Stops it gracefully and permanently.
     pub(super) async fn stop(self) {
         drop(self.orders);
-        // A panic of a process is noticed elsewhere.
+        // Panics of a process are collected elsewhere.
         let _ = self.task.await;
     }
 
     fn order(&self, order: Order) {
-        // It only ends when nobody gives orders any more.
+        // The task ends only when all senders are dropped.
         let _ = self.orders.send(order);
     }
 }
@@ -150,7 +148,7 @@ impl Life {
                 };
                 match order {
                     None => {
-                        // Whoever sleeps hears no order to stop.
+                        // A paused process cannot receive an order to stop.
                         process.sleep().end();
                         return process.stop().await;
                     }

@@ -10,19 +10,18 @@ use super::{
 };
 use crate::seeds::{Seeds, Threads};
 
-/// A seed that broke a promise.
+/// A seed that broke an invariant.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was broken first.
+    /// The first violation.
     pub violation: Violation,
     /// The number of all violations.
     pub violations: usize,
-    /// The plan.
     pub plan: Plan,
 }
 
 impl Finding {
-    /// The shortest plan that is found to break the same promise. Takes as long as some dozens of seeds.
+    /// The shortest plan found that breaks the same invariant. Takes as long as some dozens of seeds.
     pub fn shortest(&self) -> Plan {
         shrink(&self.plan, self.violation.invariant)
     }
@@ -40,44 +39,38 @@ impl fmt::Display for Finding {
     }
 }
 
-/// How far a swarm is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Seeds that are played.
     pub played: u64,
-    /// All seeds.
     pub seeds: u64,
-    /// Seeds that broke a promise.
+    /// Seeds that broke an invariant.
     pub broken: u64,
 }
 
-/// What a swarm has found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Seeds that were played.
     pub played: u64,
     /// All that the operator did in them.
     pub deeds: Deeds,
-    /// The seeds that broke a promise, in order.
+    /// The seeds that broke an invariant, in order.
     pub findings: Vec<Finding>,
 }
 
-/// Many seeds.
 #[derive(Debug)]
 pub struct Swarm(Threads);
 
 impl Swarm {
-    /// These seeds, on as many threads as the machine has cores.
+    /// Uses as many threads as the machine has cores.
     pub fn new(seeds: Seeds) -> Self {
         Self(Threads::new(seeds))
     }
 
-    /// No more seeds are begun.
+    /// Starts no more seeds.
     pub fn stop(&self) {
         self.0.stop();
     }
 
-    /// Plays them. `progress` is told after each seed.
+    /// Plays them. Calls `progress` after each seed.
     pub fn run(&self, progress: impl Fn(Progress) + Sync) -> Report {
         let mut report = Report::default();
         let seeds = self.0.seeds().count();

@@ -1,8 +1,8 @@
-//! Finds a shorter schedule that still breaks the same promise.
+//! Finds a shorter schedule that still breaks the same invariant.
 
 use super::{check::Invariant, deed::Move, plan::Plan, play::play};
 
-/// The shortest schedule that was found to break this invariant, by leaving out ever smaller parts.
+/// The shortest schedule found that breaks this invariant, by leaving out ever smaller parts.
 pub fn shrink(plan: &Plan, broken: Invariant) -> Plan {
     let fails = |moves: &[Move]| {
         let played = play(&plan.with(moves.to_vec()));
@@ -11,7 +11,7 @@ pub fn shrink(plan: &Plan, broken: Invariant) -> Plan {
     plan.with(shortest(plan.moves.clone(), fails))
 }
 
-/// The shortest list for which `fails` holds that can be reached by leaving out parts, one after the other.
+/// The shortest list for which `fails` holds that can be reached by leaving out one part after the other.
 fn shortest<T: Clone>(mut all: Vec<T>, fails: impl Fn(&[T]) -> bool) -> Vec<T> {
     let mut size = all.len().div_ceil(2);
     while size > 0 {

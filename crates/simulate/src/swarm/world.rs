@@ -26,10 +26,9 @@ use crate::{History, define};
 
 /// Longer than any run.
 const NEVER: Duration = Duration::from_secs(86_400);
-/// A flapping machine is away for so long, and there for so long.
+/// How long a flapping machine is partitioned, and how long it is reachable.
 const FLAP: (Duration, Duration) = (Duration::from_secs(70), Duration::from_secs(45));
 
-/// Why a plan cannot be played.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WorldError {
     #[error(transparent)]
@@ -42,7 +41,6 @@ pub(super) enum WorldError {
     Configuration(#[from] salvor_api::config::ConfigError),
 }
 
-/// A cluster with its workloads and replicas of the operator.
 pub(super) struct World {
     pub(super) cluster: LocalCluster,
     pub(super) site: Site,
@@ -52,12 +50,12 @@ pub(super) struct World {
     wet: Configuration,
     dry: Configuration,
     checker: Arc<Mutex<Checker>>,
-    /// What the API goes back to, and what the checker knew then.
+    /// The state that the API goes back to, and what the checker knew then.
     backup: Mutex<Option<(Backup, Memory)>>,
 }
 
 impl World {
-    /// Builds the cluster of a plan and starts all that runs in it; `checker` is told of everything.
+    /// Builds the cluster of a plan and starts everything in it; `checker` sees every change.
     pub(super) async fn new(
         plan: &Plan,
         history: Option<History>,
@@ -90,7 +88,7 @@ impl World {
         }
         if plan.pool > 0 {
             let template = NodeProfile::named("gpu").in_zone("zone-1");
-            // Long enough that repairs would be under way together, if nothing held them.
+            // Long enough that repairs would overlap if nothing limited them.
             let (shutdown, boot) = (Duration::from_secs(90), Duration::from_secs(40));
             let apart = Duration::ZERO;
             let nodes = u32::try_from(plan.pool).unwrap_or(u32::MAX);
@@ -109,11 +107,10 @@ impl World {
         Ok(Self { cluster, site, hands, replicas, plan, wet, dry, checker, backup })
     }
 
-    /// Something happens.
     pub(super) async fn begin(&self, deed: &Deed) {
         let fleet = self.cluster.fleet();
         match deed {
-            // A node may have been replaced by now: then nothing happens to it, here and below.
+            // A node may have been replaced by now: then the action has no effect, here and below.
             Deed::Node { node, fault, .. } => drop(fleet.inject(node, machine_fault(*fault)).await),
             Deed::Reboot { node } => drop(fleet.reboot(node).await),
             Deed::ReplaceNode { node } => {
@@ -154,7 +151,6 @@ impl World {
         }
     }
 
-    /// Something that lasted is over.
     pub(super) async fn end(&self, deed: &Deed) {
         match deed {
             Deed::Node { node, .. } => drop(self.cluster.fleet().heal(node).await),
@@ -197,7 +193,7 @@ impl World {
         }
     }
 
-    /// Whatever was done to replicas and to the API is over. Machines stay as they are.
+    /// Ends all faults of replicas and of the API. Machines stay as they are.
     pub(super) fn calm_the_wire(&self) {
         for replica in &self.replicas {
             replica.faults.clear();
@@ -205,8 +201,8 @@ impl World {
         }
     }
 
-    /// All machines are well again, as far as they are still there. Those that Salvor may keep out of service because they were
-    /// only cut off are rebooted, as it asks for.
+    /// Heals all machines that still exist. Those that Salvor may keep out of service because they were only
+    /// partitioned are rebooted, as it asks for.
     pub(super) async fn heal_all(&self, nodes: &[String]) {
         for node in nodes {
             let fleet = self.cluster.fleet();
@@ -218,7 +214,6 @@ impl World {
         }
     }
 
-    /// Stops everything.
     pub(super) async fn stop(self) {
         for replica in self.replicas {
             replica.stop().await;
@@ -274,14 +269,14 @@ impl World {
     }
 }
 
-/// Whose requests a fault strikes.
+/// Whose requests a fault affects.
 #[derive(Clone, Copy)]
 enum Whose {
     Everybodys,
     Of(usize),
 }
 
-/// The faults of requests that a deed is, and whose requests they strike.
+/// The request faults of a deed, and whose requests they affect.
 fn faults(deed: &Deed) -> Option<(Whose, Vec<Fault>)> {
     let of = |call: Call, effect: Effect| {
         let (method, path) = call.matches();

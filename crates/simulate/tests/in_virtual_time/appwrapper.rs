@@ -1,5 +1,5 @@
-//! AppWrappers, with everything around them played by the test: the Job controller, the kubelet and the garbage collector.
-//! Every revision of every object is audited.
+//! AppWrappers, with everything around them played by the test: the Job controller, the kubelet and the garbage
+//! collector. Every revision of every object is audited.
 
 mod audit;
 mod changed;

@@ -1,4 +1,4 @@
-//! API servers whose clocks are wrong: no wait ends early, and work goes on.
+//! API servers whose clocks are wrong: no wait ends early, and recoveries continue.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const TWO_HOURS: i64 = 7200;
 
-/// Pods that say so are recovered a minute, or an hour, after their own grace.
+/// Pods that ask for it are recovered a minute, or an hour, after their own grace period.
 const RULES: &str = "failureRecoveryPolicy: {rules: [\
     {terminatePod: {podLabelSelector: {matchLabels: {after: minute}}, forcefulTerminationGracePeriod: 1m}},\
     {terminatePod: {podLabelSelector: {matchLabels: {after: hour}}, forcefulTerminationGracePeriod: 1h}}]}";
@@ -48,7 +48,7 @@ fn assert_within(passed: Option<SignedDuration>, from: Duration, to: Duration) {
     );
 }
 
-/// One API server of several, two hours ahead or behind, answers every renewal of the Lease, or one request in passing.
+/// One API server of several, two hours ahead or behind, answers every renewal of the Lease, or a single request.
 #[test]
 fn a_server_with_a_wrong_clock_ends_no_wait() {
     for (ahead, path, times) in [
@@ -62,7 +62,7 @@ fn a_server_with_a_wrong_clock_ends_no_wait() {
             faults.add(fault);
             let (stage, process, made) = set_up(&faults).await;
             sleep(10 * MINUTE).await;
-            // Irreversible steps wait until it settles, and then go on.
+            // Irreversible steps wait until the clock settles, and then continue.
             let settled = Duration::from_secs(100);
             assert_within(failed_after(&stage, "minute", made), MINUTE, settled);
             assert_eq!(failed_after(&stage, "hour", made), None);
@@ -94,7 +94,7 @@ fn not_even_if_its_answers_are_the_first_ones() {
     });
 }
 
-/// All servers are set forward, or back: that is believed in bounded time.
+/// All servers are set forward or back: the new time is adopted in bounded time.
 #[test]
 fn a_clock_that_is_really_set_is_adopted() {
     for ahead in [TWO_HOURS, -TWO_HOURS] {

@@ -1,5 +1,5 @@
-//! Somebody writes what nobody can read, 100 kB, nothing, or times that cannot be, into whatever Salvor reads back or others read of
-//! it, while a recovery is under way, and puts it right minutes later.
+//! While a recovery is in progress, a user writes unreadable values, 100 kB, nothing, or impossible times into every
+//! field that Salvor reads back or that others read from it, and reverts that minutes later.
 
 mod complete;
 mod play;

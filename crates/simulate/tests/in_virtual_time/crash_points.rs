@@ -10,18 +10,18 @@ use serde_json::json;
 use crate::stage::{DELETE, Stage, TERMINATE, annotated, configuration};
 use crate::troubles::{Ending, Salvor, TROUBLES, Trouble, play_all};
 
-/// How a recovery goes, and how many writes that takes.
+/// The course of a recovery, and its number of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     /// The pod becomes Failed.
     Terminate,
     /// It is deleted as well.
     Delete,
-    /// The same with a finalizer that holds it.
+    /// The same with a finalizer that blocks the deletion.
     DeleteHeld,
     /// Its Job would fail, so the Job's limit is raised first.
     OfJob,
-    /// The node is declared out of service, and taken back when it is heard again.
+    /// The node is tainted out-of-service, and the taint is removed when it sends heartbeats again.
     OutOfService,
 }
 
@@ -34,7 +34,7 @@ impl Flow {
             Self::Delete | Self::DeleteHeld => 3,
             // Limit and event; then status, and both events.
             Self::OfJob => 5,
-            // Taint and event; later the other way round.
+            // Taint and event; later the same for the removal.
             Self::OutOfService => 4,
         }
     }
@@ -46,7 +46,8 @@ impl Flow {
             }
             _ => "[]",
         };
-        // A new process must wait for the lease of the one that died. Renewals are most of what happens here, so few.
+        // A new process must wait for the lease of the one that died. Renewals are most of the events here, so they are
+        // rare.
         configuration(&format!(
             "leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}
 failureRecoveryPolicy: {{rules: {rules}}}"
@@ -78,14 +79,14 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, trouble: Trouble) -> (Endin
         Flow::OutOfService => {}
     }
     let line = crash.map(Line::dying).unwrap_or_default();
-    // A minute after the node was lost, or the pod's grace was over.
+    // A minute after the node was lost, or the pod's grace period was over.
     let due = Duration::from_secs(55);
     let mut salvor = Salvor::start(&stage, flow.configuration(), line, trouble, due);
     salvor.live(Duration::from_secs(900)).await;
     if flow == Flow::OutOfService {
         salvor.begin_trouble();
         stage.comes_back("node").await;
-        // A kubelet goes on renewing its Lease.
+        // A kubelet keeps renewing its Lease.
         for _ in 0..60 {
             salvor.live(Duration::from_secs(10)).await;
             stage.renews("node").await;
@@ -100,8 +101,8 @@ fn all_points_of(flow: Flow) {
     assert_eq!(undisturbed.events(), events, "{undisturbed:#?}");
     play_all(flow, flow.writes(), &TROUBLES, |crash, trouble| {
         let (ending, lives) = in_virtual_time(play(flow, crash, trouble));
-        // With the taint goes our mark, and with that all that tells of the incident: a process that dies right then, or
-        // never learns that the taint is off, leaves the node's return untold.
+        // Our mark goes with the taint, and with it all information about the incident: a process that dies at that
+        // moment, or never learns that the taint is gone, does not report the node's return.
         let blinded = crash.is_some() || trouble.hides_answers();
         let may_be_missing = |what: &str| blinded && what == "Added events node-back-in-service";
         let mut found = ending.differences(&undisturbed, may_be_missing, |_| true);

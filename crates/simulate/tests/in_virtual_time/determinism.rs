@@ -15,11 +15,11 @@ use crate::stage::{DELETE, TERMINATE, configuration};
 
 const NODES: usize = 50;
 const HOUR: u64 = 3600;
-/// Every so often something happens to a node, and new work arrives.
+/// At this interval, in seconds, something happens to a node, and new work arrives.
 const ROUND: u64 = 30;
 
-/// Batch work that consents to its recovery, on nodes that crash, are cut off and come back. Two replicas of the operator;
-/// the one that leads is killed now and then.
+/// Batch work that consents to its recovery, on nodes that crash, are partitioned and come back. There are two replicas
+/// of the operator; the leader is killed now and then.
 async fn play(seed: u64, seconds: u64) -> Vec<u8> {
     let world = LocalCluster::start(salvor_simulate::cluster(seed)).await.unwrap();
     let history = History::of(world.api());
@@ -97,6 +97,6 @@ fn an_hour_with_failing_nodes_is_the_same_again_to_the_byte() {
         assert_eq!(a, b, "the histories part at change {number}");
     }
     assert!(once == again, "one history is longer");
-    // With another seed it is another life.
+    // Another seed gives another history.
     assert_ne!(in_virtual_time(play(8, HOUR / 12)), in_virtual_time(play(7, HOUR / 12)));
 }

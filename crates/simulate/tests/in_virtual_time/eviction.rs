@@ -1,4 +1,4 @@
-//! A node that is emptied, with all parts: simulated machines and disks, the control loops, and the real operator. The
+//! A node is evicted, with all parts: simulated machines and disks, the control loops, and the real operator. The
 //! machine comes back, or the operator dies, at every write there is.
 
 use std::time::Duration;
@@ -28,15 +28,15 @@ const DRIVER: &str = "disk.example.com";
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Nothing,
-    /// The machine starts again while this write is on its way.
+    /// The machine starts again while this write is in flight.
     Return(u32),
     /// The operator dies, and another one takes over.
     Crash(CrashPoint),
-    /// Both: the machine is back when the other operator begins.
+    /// Both: the machine is back when the other operator starts.
     CrashAndReturn(u32),
 }
 
-/// Plays it to its end; how many writes the first operator made.
+/// Plays it to its end. Returns the number of writes of the first operator.
 async fn play(event: Event) -> u32 {
     let world = LocalCluster::start(salvor_simulate::cluster(1)).await.unwrap();
     world.fleet().add(zoned(4, 2)).await.unwrap();
@@ -110,7 +110,7 @@ async fn play(event: Event) -> u32 {
     wanted.sort_unstable();
     assert_eq!(places, wanted, "{event:?}");
 
-    // The machine is back in the end, and nothing of ours is left on its node.
+    // The machine is back in the end, and no mark of ours is left on its node.
     if matches!(event, Event::Nothing | Event::Crash(_)) {
         assert!(nodes.get(&node).await.unwrap().annotations().contains_key("eviction.salvor.dev/progress"));
         assert!(homes.iter().all(|(_, home)| *home != node), "{event:?}: {homes:?}");
@@ -146,7 +146,7 @@ fn database() -> StatefulSet {
                     "containers": [{
                         "name": "main", "image": "work", "volumeMounts": [{"name": "data", "mountPath": "/data"}],
                     }],
-                    // Nobody but us evicts them.
+                    // Only our recovery evicts them.
                     "tolerations": [
                         tolerates("node.kubernetes.io/unreachable"), tolerates("node.kubernetes.io/not-ready"),
                     ],

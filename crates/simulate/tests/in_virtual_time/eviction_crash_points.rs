@@ -1,5 +1,5 @@
 //! Every write of an eviction, a crash before and after it, and each of those under every fault: the end is the same as
-//! without, everything is told once, and what need not go is not touched.
+//! without, every event is recorded once, and pods that need not go are not touched.
 
 use std::time::Duration;
 
@@ -23,27 +23,27 @@ use crate::troubles::{Ending, Salvor, TROUBLES, Trouble, play_all};
 const KEY: &str = "salvor.dev/force-eviction";
 const PROGRESS: &str = "eviction.salvor.dev/progress";
 const ASKED: &str = "eviction.salvor.dev/asked";
-/// How often the test, which plays kubelet and storage, looks.
+/// The interval at which the test, which plays kubelet and storage, reconciles.
 const BEAT: Duration = Duration::from_secs(5);
-/// Beats after which everything must have come to its end, and those that show that it stays so.
+/// Everything must have ended after this many beats; `QUIET_BEATS` show that it stays so.
 const MOST_BEATS: usize = 400;
 const QUIET_BEATS: usize = 3;
-/// More writes than any of these takes, whatever goes wrong.
+/// More writes than any of these flows takes, whatever goes wrong.
 const MOST_WRITES: u32 = 60;
 
-/// What becomes of the node.
+/// What happens to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
-    /// It is dead, is emptied, and comes back much later.
+    /// It is dead, is evicted, and comes back much later.
     Emptied,
-    /// It comes back when its volumes are let go and not yet detached.
+    /// It comes back when its volumes are released and not yet detached.
     Returns,
     /// It was never down.
     Well,
 }
 
 impl Flow {
-    /// How often something is told of the node and its pod.
+    /// The number of events about the node and its pod.
     fn events(self) -> usize {
         match self {
             // Started, evicted, finished, ended.
@@ -61,7 +61,7 @@ fn quick_to_take_over() -> Configuration {
     configuration(&format!("controllers: [eviction]\n{election}"))
 }
 
-/// A node with a pod that must go, its volume, and a pod that stays; and a node that nobody asks about.
+/// A node with a pod that must go, its volume, and a pod that stays; and a node without an eviction request.
 async fn set_the_scene(flow: Flow) -> Stage {
     let stage = Stage::new(1).await;
     for node in ["node", "other"] {
@@ -91,7 +91,7 @@ async fn set_the_scene(flow: Flow) -> Stage {
     });
     let attachment = serde_json::from_value(attachment).unwrap();
     attachments(&stage).create(&PostParams::default(), &attachment).await.unwrap();
-    // Its Lease runs out.
+    // Its Lease expires.
     sleep(Duration::from_secs(60)).await;
     if flow == Flow::Well {
         stage.comes_back("node").await;
@@ -115,7 +115,7 @@ fn progress(node: &Node) -> Value {
     mark.map_or(Value::Null, |mark| serde_json::from_str(mark).unwrap())
 }
 
-/// By a taint, or by what is remembered of one.
+/// By a taint, or by the record of one.
 fn is_asked_for(node: &Node) -> bool {
     node.annotations().contains_key(ASKED)
         || node.spec.iter().flat_map(|spec| spec.taints.iter().flatten()).any(|taint| taint.key == KEY)
@@ -134,7 +134,7 @@ impl<'a> Rest<'a> {
         Self { stage, flow, is_back: flow == Flow::Well, quiet: 0 }
     }
 
-    /// One beat: whether the story has come to its end, and whether the machine has just come back.
+    /// One beat. Returns whether the story has ended, and whether the machine has just come back.
     async fn beat(&mut self) -> (bool, bool) {
         let node = self.stage.nodes().get("node").await.unwrap();
         let let_go = node.status.as_ref().is_some_and(|s| s.volumes_in_use.iter().flatten().next().is_none());
@@ -152,7 +152,7 @@ impl<'a> Rest<'a> {
         };
         let over = if self.is_back { !is_asked_for(&node) } else { comes_back };
         self.quiet = if over { self.quiet + 1 } else { 0 };
-        // While the node is dead nothing happens any more; in the middle there is no such rest.
+        // While the node is dead nothing more happens; in the middle there is no such quiet period.
         let rests = self.quiet > QUIET_BEATS || (over && self.flow == Flow::Returns && !self.is_back);
         if rests && !self.is_back {
             self.stage.comes_back("node").await;
@@ -180,7 +180,7 @@ async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Ending, u32) {
     salvor.stop().await
 }
 
-/// The leader is cut off while one of its writes is on the way, another one takes over, and at some time that write
+/// The leader is partitioned while one of its writes is in flight, another process takes over, and later that write
 /// arrives after all.
 async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Ending, u32) {
     let stage = set_the_scene(flow).await;
@@ -204,20 +204,20 @@ async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Ending, u32) {
     salvor.stop().await
 }
 
-/// What is wrong with an end.
 fn problems(ending: &Ending, undisturbed: &Ending, crashed: bool, trouble: Trouble) -> Vec<String> {
     let struck = matches!(trouble, Trouble::Struck(_));
     let died = crashed || trouble.deposes();
     let may_be_missing = |what: &str| {
-        // With the taint goes our mark, and with that all that tells of the incident.
+        // Our mark goes with the taint, and with it all information about the incident.
         let end = what == "Added events node-eviction-ended" || what == "Added events node-eviction-declined";
-        // A pod that is gone is no reminder either; its deletion does not wait for an event that cannot be told at once.
+        // A pod that is gone is no reminder either; its deletion does not wait for an event that cannot be recorded at
+        // once.
         let pod = what == "Added events evicted";
         (end && (died || trouble.hides_answers())) || (pod && died && struck)
     };
     ending.differences(undisturbed, may_be_missing, |what| {
-        // On its way to the same end a node may show more or fewer of the phases in between; and who hears a kubelet
-        // before Ready is shown says that it is alive.
+        // On its way to the same end a node may show more or fewer of the phases in between. A process that sees a
+        // heartbeat before Ready reports that the node is alive.
         what != "Modified nodes node" && what != "Added events node-eviction-refused"
     })
 }
@@ -255,7 +255,7 @@ fn a_leader_whose_last_write_arrives_when_another_one_leads() {
     let flow = Flow::Emptied;
     let (undisturbed, _) = in_virtual_time(play(flow, Line::default(), Trouble::None));
     let mut wrong = Vec::new();
-    // Before the other one leads, when it does, and when it is all over.
+    // Before the other process leads, when it does, and when everything is over.
     for late in [1, 21, 120].map(Duration::from_secs) {
         for write in 1..MOST_WRITES {
             let (ending, lives) = in_virtual_time(overtaken(flow, write, late));

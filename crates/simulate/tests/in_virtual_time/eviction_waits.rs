@@ -1,5 +1,5 @@
-//! What an eviction waits for by the clock: the brake's minute, a claim that cannot be read, a write that is refused; and what it
-//! must not do meanwhile when its view stands still.
+//! What an eviction waits for by the clock: the brake's minute, a claim that cannot be read, a write that is refused;
+//! and what it must not do meanwhile when its watch is stale.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::stage::{Stage, configuration};
 const KEY: &str = "salvor.dev/force-eviction";
 const UNPROVEN: &str = "example.com/lost";
 
-/// A node whose kubelet fell silent a while ago.
+/// A node whose kubelet stopped sending heartbeats a while ago.
 async fn lost_node() -> Stage {
     let stage = Stage::new(1).await;
     for node in ["node", "other"] {
@@ -42,14 +42,14 @@ async fn ask(stage: &Stage, key: &str) {
     stage.nodes().replace("node", &PostParams::default(), &node).await.unwrap();
 }
 
-/// Takes every taint with our key off, as a person would.
+/// Removes every taint with our key, as a user would.
 async fn stop(stage: &Stage) {
     let mut node = stage.nodes().get("node").await.unwrap();
     node.spec.get_or_insert_default().taints.get_or_insert_default().retain(|taint| taint.key != KEY);
     stage.nodes().replace("node", &PostParams::default(), &node).await.unwrap();
 }
 
-/// The names of pods that somebody has failed or deleted, or that are gone.
+/// The names of pods that were marked Failed or deleted, or that are gone.
 async fn touched(stage: &Stage, all: &[String]) -> Vec<String> {
     let pods = stage.pods().list(&ListParams::default()).await.unwrap();
     let is_whole = |name: &String| {
@@ -71,8 +71,7 @@ async fn pods(stage: &Stage, names: &[String], extra: Value) {
     }
 }
 
-/// The node comes back while the brake lets one pod a minute through. Then its watch stands still, and somebody takes the
-/// taint off.
+/// The node comes back while the brake admits one pod a minute. Then its watch stalls, and a user removes the taint.
 #[test]
 fn a_pod_a_minute_is_asked_to_end_and_none_after_a_stop_that_no_watch_shows() {
     in_virtual_time(async {
@@ -115,7 +114,7 @@ fn a_pod_a_minute_is_asked_to_end_and_none_after_a_stop_that_no_watch_shows() {
     });
 }
 
-/// A claim that the server does not give counts as one for a single node, until it does.
+/// A claim that the server does not return counts as one for a single node, until it can be read.
 #[test]
 fn a_pod_whose_claim_cannot_be_read_waits_until_it_can() {
     in_virtual_time(async {
@@ -149,7 +148,7 @@ fn a_pod_whose_claim_cannot_be_read_waits_until_it_can() {
     });
 }
 
-/// Others' annotations leave no room for ours: it is tried once a minute, and begins when there is room.
+/// Annotations of others leave no room for ours: it is tried once a minute, and begins when there is room.
 #[test]
 fn a_start_that_is_refused_is_tried_again_every_minute() {
     in_virtual_time(async {

@@ -1,5 +1,5 @@
-//! A Job loses a node under it, and the operator dies at any of its writes: the counts in the end are the same, and no pod
-//! is made twice.
+//! A Job loses a node under it, and the operator dies at any of its writes: the counts in the end are the same, and no
+//! pod is created twice.
 
 use std::time::Duration;
 
@@ -14,13 +14,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::stage::{Stage, TERMINATE, configuration};
 
-/// What a story came to.
 #[derive(Debug, PartialEq)]
 struct Ending {
     /// The Job's status, without times.
     status: Value,
     pods_made: usize,
-    /// How often each pod's phase was made Failed by our word.
+    /// How often the operator marked a pod Failed.
     recovered: usize,
     overlaps: usize,
 }
@@ -48,8 +47,8 @@ fn job() -> Job {
     .unwrap()
 }
 
-/// Three workers on four nodes; the node of one crashes. Returns also how many writes the first process made, and how
-/// many processes there were.
+/// Three workers on four nodes; the node of one crashes. Also returns the number of writes of the first process, and
+/// the number of processes.
 async fn play(crash: Option<CrashPoint>) -> (Ending, u32, u32) {
     let world = LocalCluster::start(salvor_simulate::cluster(3)).await.unwrap();
     world.fleet().add(zoned(4, 2)).await.unwrap();

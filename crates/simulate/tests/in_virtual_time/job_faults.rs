@@ -1,5 +1,5 @@
 //! A Job whose controller is killed before and after every single write, also under every fault: it ends the same, and
-//! every pod is made once and counted once.
+//! every pod is created once and counted once.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -19,21 +19,21 @@ use crate::stage::Stage;
 
 const FINALIZER: &str = "job.salvor.dev/tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// How often the test, which plays the kubelet, looks at the pods.
+/// The interval at which the test, which plays the kubelet, checks the pods.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// By then every Job is over, whatever happens.
 const LONG: Duration = Duration::from_secs(1200);
 /// More writes than any of these Jobs takes.
 const MOST_WRITES: u32 = 60;
 
-/// Which Job, and what becomes of its pods.
+/// The Job, and what happens to its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flow {
     /// The first pod of an index fails, all others succeed.
     Indexed,
     /// The first pod fails, all others succeed.
     Plain,
-    /// The first pod fails, and that is one too many.
+    /// The first pod fails, and that exceeds the limit.
     Fails,
 }
 
@@ -52,7 +52,7 @@ impl Flow {
         serde_json::from_value(json!({"metadata": {"name": "work"}, "spec": spec})).unwrap()
     }
 
-    /// The end that it must come to: counters, conditions, and how many pods there were.
+    /// The end that it must reach: counters, conditions, and the number of pods.
     fn end(self) -> &'static str {
         match self {
             Self::Indexed => "S3 F1 SuccessCriteriaMet Complete indexes 0-2",
@@ -61,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// The number of pods that were made; none is made twice, none is left out.
+    /// The number of pods that are created; none is created twice, none is left out.
     fn pods(self) -> usize {
         match self {
             Self::Indexed | Self::Plain => 4,
@@ -70,7 +70,7 @@ impl Flow {
     }
 }
 
-/// Every kind of call is struck by each of these once in the life of a process.
+/// Every kind of call meets each of these once in the life of a process.
 const EFFECTS: [Effect; 10] = [
     Effect::Delay(Duration::from_secs(3)),
     Effect::Conflict,
@@ -107,7 +107,8 @@ fn configuration() -> Configuration {
     salvor_api::config::parse(&format!("{head}{lines}")).unwrap()
 }
 
-/// Plays the kubelet: whatever is there ends, the very first pod badly. Where that is the end, the others run on.
+/// Plays the kubelet: all pods terminate, the very first one with a failure. Where that ends the Job, the others keep
+/// running.
 async fn end_pods(stage: &Stage, flow: Flow, ended: &mut BTreeSet<String>) {
     let list = stage.pods().list(&Default::default()).await.unwrap();
     // A crash may have come between the first two.
@@ -136,7 +137,7 @@ async fn end_pods(stage: &Stage, flow: Flow, ended: &mut BTreeSet<String>) {
     }
 }
 
-/// True if the Job is finished and nobody waits for its pods.
+/// True if the Job is finished and its pods need no more accounting.
 async fn is_over(stage: &Stage, jobs: &Api<Job>) -> bool {
     let end = describe(&jobs.get("work").await.unwrap());
     let pods = stage.pods().list(&Default::default()).await.unwrap();
@@ -161,7 +162,7 @@ fn describe(job: &Job) -> String {
     )
 }
 
-/// Everything that is wrong with how it ended, and how many lives the controller had.
+/// Returns all problems of its end, and the number of processes of the controller.
 async fn play(flow: Flow, crash: Option<CrashPoint>, effect: Option<Effect>) -> (Vec<String>, u32) {
     let stage = Stage::new(1).await;
     let jobs: Api<Job> = Api::default_namespaced(stage.client.clone());

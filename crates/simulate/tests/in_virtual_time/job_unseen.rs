@@ -1,4 +1,4 @@
-//! Nothing is heard of Jobs, while everything is heard of pods: what is done then must not be done for nobody.
+//! The watch of Jobs is broken, while the watch of pods works: nothing may be done for a Job that is gone.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ fn job() -> Job {
     .unwrap()
 }
 
-/// The Job is deleted and its pod fails, some time after the watch of Jobs has begun to fail. How many pods were made, and
-/// whether the last one was let go in the end.
+/// The Job is deleted and its pod fails, some time after the watch of Jobs has begun to fail. Returns the number of
+/// pods that were created, and whether the last one was released in the end.
 async fn play(effect: Effect, after: u64) -> (usize, bool) {
     let stage = Stage::new(1).await;
     let jobs: Api<Job> = Api::default_namespaced(stage.client.clone());
@@ -45,7 +45,7 @@ async fn play(effect: Effect, after: u64) -> (usize, bool) {
     sleep(Duration::from_secs(60)).await;
     let pods = stage.pods().list(&Default::default()).await.unwrap().items;
     assert_eq!(pods.len(), 1, "{effect:?}");
-    // Lists and watches; who asks for one Job by its name is answered.
+    // Lists and watches; a request for one Job by its name is answered.
     faults.add(Fault::new(effect).method(Method::GET).path("/apis/batch/v1/jobs?"));
     faults.cut_watches();
     sleep(Duration::from_secs(after)).await;

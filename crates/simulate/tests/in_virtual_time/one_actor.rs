@@ -36,7 +36,7 @@ fn of_an_eviction_and_the_rule_for_out_of_service_one_acts_on_a_node() {
         let stage = Stage::new(1).await;
         stage.node("node").await;
         let rule = "{nodeSelector: {matchLabels: {pool: batch}}, unreachableNodeTimeout: 10m}";
-        // The rule's own taint is among the triggers: it asks for nothing all the same.
+        // The rule's own taint is among the triggers, and still requests nothing.
         let lines = format!(
             "leaderElection: {{enabled: false}}\ncontrollers: [zombie, eviction]\n\
              failureRecoveryPolicy: {{rules: [{{taintNodeOutOfService: {rule}}}]}}\n\
@@ -47,7 +47,7 @@ fn of_an_eviction_and_the_rule_for_out_of_service_one_acts_on_a_node() {
             || Process::start(&stage.cluster, "salvor", &configuration, Line::default(), &Faults::default());
         let salvor = start();
 
-        // Somebody asks for the eviction before the rule's time is over: the rule waits, also for what is finished.
+        // A user requests the eviction before the rule's time is over: the rule waits, also for what is finished.
         stage.lose("node").await;
         sleep(5 * MINUTE).await;
         ask_for_eviction(&stage).await;
@@ -58,7 +58,7 @@ fn of_an_eviction_and_the_rule_for_out_of_service_one_acts_on_a_node() {
             "{evicted}"
         );
         assert!(!has_taint(&evicted, OUT), "{evicted}");
-        // A process that begins anew comes to the same answer.
+        // A new process comes to the same decision.
         drop(salvor);
         let _salvor = start();
         sleep(60 * MINUTE).await;
@@ -68,18 +68,18 @@ fn of_an_eviction_and_the_rule_for_out_of_service_one_acts_on_a_node() {
         let back = node(&stage).await;
         assert!(!has_taint(&back, KEY) && back["metadata"]["annotations"][PROGRESS].is_null(), "{back}");
 
-        // Lost again, and nobody asks: the rule acts, and its taint is no request.
+        // Lost again, without a request: the rule acts, and its taint is no request.
         stage.lose("node").await;
         sleep(60 * MINUTE).await;
         let out = node(&stage).await;
         assert!(has_taint(&out, OUT) && !has_taint(&out, KEY), "{out}");
         assert!(out["metadata"]["annotations"][PROGRESS].is_null(), "{out}");
-        // A person goes before the rule.
+        // A user takes precedence over the rule.
         ask_for_eviction(&stage).await;
         sleep(MINUTE).await;
         let both = node(&stage).await;
         assert!(both["metadata"]["annotations"][PROGRESS].as_str().unwrap().contains("finished"), "{both}");
-        // Each takes off what it put on.
+        // Each removes what it added.
         stage.comes_back("node").await;
         sleep(MINUTE).await;
         let back = node(&stage).await;

@@ -1,4 +1,5 @@
-//! Sick nodes under a NodeRepairPolicy, with Karpenter played by the test. Every revision of every object is audited.
+//! Unhealthy nodes under a NodeRepairPolicy, with Karpenter played by the test. Every revision of every object is
+//! audited.
 
 mod audit;
 pub(crate) mod corrupted;

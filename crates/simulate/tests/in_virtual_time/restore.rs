@@ -1,4 +1,4 @@
-//! etcd is restored from a backup while the operator runs: revisions count on from an earlier one.
+//! etcd is restored from a backup while the operator runs: revisions continue from an earlier one.
 
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ use tokio::time::sleep;
 
 use crate::stage::{Stage, TERMINATE, annotated, configuration};
 
-/// Whether the new history soon counts further than the old one did.
+/// Whether the new history soon reaches higher revisions than the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Behind,
-    /// Before the operator asks for anything.
+    /// Before the operator sends any request.
     Overtakes,
 }
 
-/// So many writes by somebody else.
+/// Writes of another client.
 async fn write(stage: &Stage, times: u64) {
     let maps: Api<ConfigMap> = Api::default_namespaced(stage.client.clone());
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"generateName": "other-"}})).unwrap();
@@ -34,7 +34,7 @@ async fn write(stage: &Stage, times: u64) {
     }
 }
 
-/// Goes on after a restore, as fast as is asked for, from a revision that had been reached before it.
+/// Continues after a restore at this pace, from a revision that had been reached before it.
 async fn go_on(stage: &Stage, reached: u64, pace: Pace) {
     let behind = reached.checked_sub(stage.cluster.revision()).unwrap();
     assert!(behind > 50);
@@ -75,7 +75,7 @@ fn what_was_due_in_a_history_that_is_gone_is_not_done_and_what_is_due_in_the_new
     }
 }
 
-/// Without election nobody can tell a history that has overtaken the old one from its continuation.
+/// Without leader election a history that has overtaken the old one cannot be distinguished from its continuation.
 #[test]
 fn a_job_that_is_made_after_the_restore_is_seen_in_seconds() {
     let elects = "controllers: [job]\n";

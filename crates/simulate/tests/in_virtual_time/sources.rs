@@ -1,4 +1,4 @@
-//! What no lint can see.
+//! Checks of the sources that no lint covers.
 
 use std::{fs, path::Path};
 
@@ -8,7 +8,7 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
     found.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Without `biased`, `tokio::select!` begins with a branch that is chosen at random: one seed would give many histories.
+/// Without `biased`, `tokio::select!` begins with a random branch: one seed would give many histories.
 #[test]
 fn every_select_is_biased() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

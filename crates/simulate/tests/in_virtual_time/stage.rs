@@ -1,4 +1,4 @@
-//! A cluster without control loops: the test itself says which node is lost and which pod is deleted.
+//! A cluster without control loops: the test itself decides which node is lost and which pod is deleted.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
 pub(crate) const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
 
-/// Switched on, with these further lines.
+/// A configuration with the feature gate FailureRecoveryPolicy on, and these further lines.
 pub(crate) fn configuration(lines: &str) -> Configuration {
     let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\nfeatureGates: {FailureRecoveryPolicy: true}\n";
     salvor_api::config::parse(&format!("{head}{lines}")).unwrap()
@@ -45,7 +45,7 @@ impl Stage {
         stage
     }
 
-    /// The namespace of the operator's Lease, so that making it is none of the operator's writes.
+    /// Creates the namespace of the operator's Lease, so that this is not one of the operator's writes.
     pub(crate) async fn home(&self) {
         let home: Namespace = serde_json::from_value(json!({"metadata": {"name": "salvor-system"}})).unwrap();
         Api::all(self.client.clone()).create(&PostParams::default(), &home).await.unwrap();
@@ -63,7 +63,7 @@ impl Stage {
         Api::all(self.client.clone())
     }
 
-    /// A node that is well, with a Lease.
+    /// A healthy node with a Lease.
     pub(crate) async fn node(&self, name: &str) {
         let node = json!({"metadata": {"name": name, "labels": {"pool": "batch"}}});
         let node: Node = serde_json::from_value(node).unwrap();
@@ -88,7 +88,7 @@ impl Stage {
         self.retaint(name, &lost).await;
     }
 
-    /// Its kubelet is heard again.
+    /// Its kubelet sends heartbeats again.
     pub(crate) async fn comes_back(&self, name: &str) {
         self.renews(name).await;
         self.ready(name, "True").await;
@@ -115,7 +115,7 @@ impl Stage {
         self.nodes().patch_status(name, &PatchParams::default(), &Patch::Strategic(status)).await.unwrap();
     }
 
-    /// Puts these in place of the taints that node lifecycle sets, and leaves those of others.
+    /// Replaces the taints that node lifecycle sets, and keeps all others.
     async fn retaint(&self, name: &str, lifecycle: &[Value]) {
         let node = self.nodes().get(name).await.unwrap();
         let taints = node.spec.unwrap_or_default().taints.unwrap_or_default();
@@ -128,7 +128,7 @@ impl Stage {
         self.nodes().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// A Job that nobody runs; its UID.
+    /// A Job without a controller. Returns its UID.
     pub(crate) async fn job(&self, name: &str, spec: Value) -> String {
         let mut job = json!({
             "metadata": {"name": name},
@@ -140,7 +140,7 @@ impl Stage {
         jobs.create(&PostParams::default(), &job).await.unwrap().metadata.uid.unwrap()
     }
 
-    /// A pod with a grace of a second, for the scheduler to place.
+    /// A pod with a grace period of a second, for the scheduler to place.
     pub(crate) async fn scheduled_pod(&self, name: &str, extra: Value) {
         let mut pod = json!({
             "metadata": {"name": name},
@@ -180,7 +180,7 @@ impl Stage {
         self.happenings().into_iter().find(|happening| what(happening)).map(|happening| happening.at)
     }
 
-    /// All that happened, Leases left out.
+    /// All that happened, without Leases.
     pub(crate) fn happenings(&self) -> Vec<Happening> {
         let bytes = self.history.bytes();
         let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -188,7 +188,7 @@ impl Stage {
         all.filter(|happening| happening.resource != "leases").collect()
     }
 
-    /// All that events and conditions have said since then.
+    /// All messages of events and conditions since then.
     pub(crate) fn said_since(&self, since: Timestamp) -> String {
         let all = self.happenings().into_iter().filter(|it| it.at >= since);
         let said = all.map(|it| {
@@ -198,20 +198,20 @@ impl Stage {
         said.collect()
     }
 
-    /// What is left of every pod, node and event in the end, without what a crash may rightly change: times, revisions,
-    /// and which of several processes it was.
+    /// The final state of every pod, node and event, without differences that a crash may cause: times, revisions, and
+    /// which of several processes it was.
     pub(crate) fn end(&self) -> BTreeMap<String, Value> {
         let mut end = BTreeMap::new();
         for mut happening in self.happenings() {
             let name = happening.name();
             forget(&mut happening.object);
             if happening.resource == "events" {
-                // Named after the moment, and worded by whether it is told at once or made up for.
+                // The name contains the time, and the text depends on whether it is recorded at once or later.
                 happening.object["metadata"] = Value::Null;
                 happening.object["message"] = Value::Null;
             }
             for condition in happening.object["status"]["conditions"].as_array_mut().into_iter().flatten() {
-                // Ours on a node says when.
+                // Our annotations on a node contain times.
                 if happening.resource == "nodes" {
                     condition["message"] = Value::Null;
                 }
@@ -231,7 +231,6 @@ impl Stage {
     }
 }
 
-/// One line of the history.
 #[derive(Clone, Debug, serde::Deserialize)]
 pub(crate) struct Happening {
     pub(crate) at: Timestamp,
@@ -243,7 +242,7 @@ pub(crate) struct Happening {
 impl Happening {
     pub(crate) fn name(&self) -> String {
         let name = self.object["metadata"]["name"].as_str().unwrap();
-        // Events about nodes end in the second of the incident.
+        // The names of events about nodes end in the second of the incident.
         let name = if self.resource == "events" { name.split('.').next().unwrap() } else { name };
         format!("{} {name}", self.resource)
     }

@@ -1,4 +1,4 @@
-//! What goes wrong around a process, and what a story must come to all the same.
+//! What goes wrong around a process, and the end that a story must reach all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -17,17 +17,17 @@ use crate::stage::Stage;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     None,
-    /// Every kind of call is struck by this once in the life of a process.
+    /// Every kind of call meets this effect once in the life of a process.
     Struck(Effect),
-    /// Every call takes its time.
+    /// Every call is delayed.
     Slow(Duration),
-    /// Whoever takes an old answer gets one; Salvor must not be among them.
+    /// Callers that accept a stale answer get one; Salvor must not be among them.
     Stale,
-    /// Nothing is answered from the moment at which the recovery comes due.
+    /// Nothing is answered from the moment at which the recovery becomes due.
     Pause,
 }
 
-/// Longer than any time-out of the operator's.
+/// Longer than any time-out of the operator.
 const VERY_LATE: Duration = Duration::from_secs(100);
 
 pub(crate) const TROUBLES: [Trouble; 17] = [
@@ -51,17 +51,17 @@ pub(crate) const TROUBLES: [Trouble; 17] = [
 ];
 
 impl Trouble {
-    /// True if something may be done that the process never learns of.
+    /// True if a write may succeed without the process learning of it.
     pub(crate) fn hides_answers(self) -> bool {
         matches!(self, Self::Struck(Effect::AnswerLost | Effect::Unanswered { carried_out: true }))
     }
 
-    /// True if a leader may lose its lease by it.
+    /// True if a leader may lose its lease because of it.
     pub(crate) fn deposes(self) -> bool {
         matches!(self, Self::Struck(Effect::Delay(VERY_LATE) | Effect::Unanswered { .. }) | Self::Pause)
     }
 
-    /// Brings it upon a process that starts now, and whose recovery is due then.
+    /// Applies it to a process that starts now and whose recovery becomes due after `due`.
     fn begin(self, faults: &Faults, due: Duration) {
         faults.clear();
         let strike = |effect: Effect, method: Method, path: &str, times: u32| {
@@ -108,7 +108,7 @@ impl Trouble {
     }
 }
 
-/// A Salvor in trouble: a process that dies is started again.
+/// A Salvor in trouble: a process that dies is restarted.
 pub(crate) struct Salvor<'a> {
     stage: &'a Stage,
     configuration: Configuration,
@@ -120,7 +120,7 @@ pub(crate) struct Salvor<'a> {
 }
 
 impl<'a> Salvor<'a> {
-    /// The first process has this line; what it is there for is due after so long.
+    /// The first process has this connection; its recovery becomes due after the given time.
     pub(crate) fn start(
         stage: &'a Stage,
         configuration: Configuration,
@@ -134,7 +134,6 @@ impl<'a> Salvor<'a> {
         Self { stage, configuration, trouble, due, faults, process, lives: 1 }
     }
 
-    /// Lets time pass.
     pub(crate) async fn live(&mut self, time: Duration) {
         let end = Instant::now() + time;
         loop {
@@ -153,7 +152,7 @@ impl<'a> Salvor<'a> {
         }
     }
 
-    /// The same trouble once more.
+    /// Applies the same trouble once more.
     pub(crate) fn begin_trouble(&self) {
         self.trouble.begin(&self.faults, self.due);
     }
@@ -163,14 +162,14 @@ impl<'a> Salvor<'a> {
         self.lives
     }
 
-    /// Ends it; what it came to, and how many processes that took.
+    /// Stops it. Returns the ending, and the number of processes.
     pub(crate) async fn stop(self) -> (Ending, u32) {
         self.process.stop().await;
         (Ending::of(self.stage), self.lives)
     }
 }
 
-/// What a story came to.
+/// The final state of a story.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Ending {
     pub(crate) objects: BTreeMap<String, Value>,
@@ -182,12 +181,12 @@ impl Ending {
         Self { objects: stage.end(), changes: stage.changes() }
     }
 
-    /// The number of different events that were told.
+    /// The number of different events that were recorded.
     pub(crate) fn events(&self) -> usize {
         self.changes.keys().filter(|what| what.starts_with("Added events")).count()
     }
 
-    /// What differs from another ending, in a line each. Of some changes none, or any number, may be as good.
+    /// The differences from another ending, one line each. Some changes may be missing, or occur any number of times.
     pub(crate) fn differences(
         &self,
         undisturbed: &Self,
@@ -211,8 +210,8 @@ impl Ending {
     }
 }
 
-/// Plays a story in each of these troubles: with no crash, and with one at each of so many writes, or of as many as there
-/// are. The story says what is wrong with its end, and how many processes there were.
+/// Plays a story in each of these troubles: without a crash, and with one at each of the given number of writes, or of
+/// as many as there are. The story returns its problems and the number of processes.
 pub(crate) fn play_all(
     story: impl Debug,
     most_writes: u32,
@@ -226,7 +225,7 @@ pub(crate) fn play_all(
             if !found.is_empty() {
                 wrong.push(format!("{story:?}, crash {crash:?}, {trouble:?}:\n  {}", found.join("\n  ")));
             }
-            // That write was never made, and so none after it.
+            // That write was never made, so there is none after it.
             if crash.is_some() && lives == 1 {
                 break;
             }
@@ -240,7 +239,7 @@ pub(crate) fn play_all(
     );
 }
 
-/// On either side of every write. What a crash after a write leaves behind is what one before the next write does, so in
+/// On either side of every write. A crash after a write leaves the same state as one before the next write, so in
 /// trouble only one of the two is played.
 fn crash_points(writes: u32, trouble: Trouble) -> Vec<CrashPoint> {
     let before = (1..=writes).map(CrashPoint::Before);
@@ -258,8 +257,8 @@ fn after(point: CrashPoint) -> CrashPoint {
 /// More writes than any story takes that is played by [`at_every_write`].
 pub(crate) const MOST_WRITES: u32 = 120;
 
-/// Plays a story with a crash before and after each of its writes, until it has no more, and says all that went wrong. The
-/// story, of at least so many writes, tells that and how many lives it took.
+/// Plays a story with a crash before and after each of its writes, until there are no more, and returns all problems.
+/// The story has at least the given number of writes, and returns its problems and the number of processes.
 pub(crate) fn at_every_write<Played>(least: u32, play: impl Fn(Line) -> Played) -> Vec<String>
 where
     Played: Future<Output = (Vec<String>, u32)>,
@@ -278,7 +277,6 @@ where
     panic!("it takes {MOST_WRITES} writes");
 }
 
-/// Fails with all that is wrong.
 pub(crate) fn assert_none(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

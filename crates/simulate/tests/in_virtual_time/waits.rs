@@ -1,4 +1,4 @@
-//! Waits and time-outs that nobody wants to sit through: minutes, and hours.
+//! Waits and time-outs of minutes and hours, which are too long for real time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::stage::{Stage, TERMINATE, annotated, configuration};
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Without election: renewing a Lease is nearly all that would happen in a quiet hour.
+/// Without leader election: renewing a Lease is nearly all that would happen in a quiet hour.
 fn start(stage: &Stage, lines: &str) -> Process {
     let configuration = configuration(&format!("leaderElection: {{enabled: false}}\n{lines}"));
     Process::start(&stage.cluster, "salvor", &configuration, Line::default(), &Faults::default())
@@ -71,7 +71,7 @@ fn a_node_is_out_of_service_after_the_hour_that_its_rule_asks_for() {
                 h.resource == "nodes" && h.object["spec"]["taints"].to_string().contains("out-of-service")
             })
         };
-        // Lost and found again: that counts for nothing.
+        // Lost and found again: this must not count.
         stage.lose("node").await;
         sleep(59 * MINUTE).await;
         stage.comes_back("node").await;
@@ -85,7 +85,7 @@ fn a_node_is_out_of_service_after_the_hour_that_its_rule_asks_for() {
     });
 }
 
-/// Whoever leads: in no minute more than the budget, and all of them in the end.
+/// Across changes of leader: in no minute more than the budget, and all of them in the end.
 #[test]
 fn the_budget_of_a_minute_holds_over_crashes_of_the_leader() {
     in_virtual_time(async {
@@ -102,7 +102,7 @@ fn the_budget_of_a_minute_holds_over_crashes_of_the_leader() {
             let salvor =
                 Process::start(&stage.cluster, &name, &configuration, Line::default(), &Faults::default());
             sleep(Duration::from_secs(37)).await;
-            // What is admitted is written down with the next renewal; a kill before that is another test's.
+            // Admissions are recorded with the next renewal; another test covers a kill before that.
             drop(salvor);
         }
         let failures = failures(&stage);
@@ -147,8 +147,8 @@ fn while_most_nodes_are_lost_nothing_happens_for_hours_and_then_everything() {
     });
 }
 
-/// A partition heals: 4 of 6 nodes, two seconds apart. Whoever leads meanwhile, none of the pods on nodes that come back is
-/// declared dead, and the pod of the one that stays away is, in the end.
+/// A partition heals: 4 of 6 nodes, two seconds apart. Across changes of leader, no pod on a node that comes back is
+/// declared dead, and the pod of the node that stays away is, in the end.
 #[test]
 fn while_nodes_come_back_one_after_the_other_none_of_their_pods_is_declared_dead() {
     for crash in [false, true] {
@@ -174,7 +174,7 @@ fn while_nodes_come_back_one_after_the_other_none_of_their_pods_is_declared_dead
             for number in 0..4 {
                 stage.comes_back(&format!("node-{number}")).await;
                 sleep(Duration::from_secs(2)).await;
-                // The third one makes it fewer than too many.
+                // With the third one, the number of lost nodes falls below the limit.
                 if crash && number == 2 {
                     drop(salvor);
                     salvor = process("second");
@@ -191,7 +191,7 @@ fn while_nodes_come_back_one_after_the_other_none_of_their_pods_is_declared_dead
     }
 }
 
-/// A rack loses its switch, and somebody asks for the eviction of all its nodes; then they come back one after the other.
+/// A rack loses its switch, and a user requests the eviction of all its nodes; then they come back one after the other.
 #[test]
 fn while_the_nodes_of_a_zone_come_back_no_eviction_of_the_others_begins() {
     in_virtual_time(async {
@@ -242,7 +242,7 @@ fn while_the_nodes_of_a_zone_come_back_no_eviction_of_the_others_begins() {
     });
 }
 
-/// Most machines are switched off to save power. They hold recoveries up for a day, or not at all if they are labelled.
+/// Most machines are switched off to save power. They block recoveries for a day, or not at all if they are labelled.
 #[test]
 fn parked_machines_hold_nothing_up_for_ever() {
     for excluded in [false, true] {
@@ -280,7 +280,7 @@ fn parked_machines_hold_nothing_up_for_ever() {
     }
 }
 
-/// A leader that is cut off writes nothing from the moment at which another may lead. Its clock is wrong by an hour, which
+/// A partitioned leader writes nothing from the moment at which another may lead. Its clock is wrong by an hour, which
 /// must not matter.
 #[test]
 fn a_leader_that_is_cut_off_gives_up_before_another_takes_over() {
@@ -307,7 +307,7 @@ fn a_leader_that_is_cut_off_gives_up_before_another_takes_over() {
         let marked = stage.cluster.now();
         sleep(Duration::from_secs(55)).await;
         assert_eq!(failures(&stage), [], "not early, although its own clock is an hour ahead");
-        // Ten seconds before the zombie comes due the leader is alone in the world.
+        // Ten seconds before the zombie becomes due the leader is partitioned.
         cut_off.pause();
         let mut second_led_after = None;
         for second_of_it in 0..60 {
@@ -329,14 +329,14 @@ fn a_leader_that_is_cut_off_gives_up_before_another_takes_over() {
             stage.changes().iter().filter(|(what, _)| what.starts_with("Added events zombie")).count(),
             1
         );
-        // When the new one goes in peace, the old one leads again, at once.
+        // When the new leader stops gracefully, the old one leads again at once.
         second.stop().await;
         sleep(Duration::from_secs(5)).await;
         assert!(leads(&first));
     });
 }
 
-/// A view that nobody confirms any more is not acted on, however long it lasts.
+/// A cache that is no longer confirmed is not acted on, however long that lasts.
 #[test]
 fn on_a_line_that_is_half_open_nothing_is_done_until_it_is_open_again() {
     in_virtual_time(async {

@@ -35,7 +35,8 @@ fn a_zombie_fails_a_minute_after_its_grace_and_not_a_second_earlier() {
     });
 }
 
-/// The same with all parts: a simulated machine crashes, node lifecycle gives it up, taint eviction deletes its pod.
+/// The same with all parts: a simulated machine crashes, node lifecycle marks it unreachable, taint eviction deletes
+/// its pod.
 #[test]
 fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declared_dead() {
     in_virtual_time(async {
@@ -49,7 +50,7 @@ fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declar
         let running = world.fleet().truth().running();
         let [run] = running.as_slice() else { panic!("it runs once: {running:?}") };
         world.fleet().inject(&run.node, Fault::Crash).await.unwrap();
-        // 40 s to Unknown, 300 s of tolerated unreachability, the pod's grace of a second and the wait of a minute.
+        // 40 s to Unknown, 300 s of toleration, the pod's grace period of a second and the wait of a minute.
         sleep(Duration::from_secs(380)).await;
         assert_eq!(stage.phase("work").await, "Running", "as far as anybody knows");
         sleep(Duration::from_secs(60)).await;
@@ -60,11 +61,12 @@ fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declar
     });
 }
 
-/// How a story went in which a machine that was cut off is back, perhaps at the last moment.
+/// A story in which a partitioned machine is back, perhaps at the last moment.
 struct Return {
     /// When its pod was declared dead, if it was.
     declared_dead: Option<Timestamp>,
-    /// True if there was a moment at which the pod was due and ran on, on a node that was Ready and still tainted.
+    /// True if there was a moment at which the pod was due and kept running, on a node that was Ready and still
+    /// tainted.
     spared: bool,
 }
 
@@ -75,7 +77,7 @@ fn a_machine_is_back_at(back: Option<Timestamp>, due: Option<Timestamp>) -> Retu
         let (line, faults) = (Line::default(), Faults::default());
         let salvor = Process::start(world.api(), "salvor", &configuration(""), line, &faults);
         let stage = Stage::of(world.api());
-        // Once it hears that it must end, it takes its time.
+        // It terminates slowly once it receives the signal.
         let slow = json!({
             "metadata": {"annotations": {TERMINATE: "true", "sim.salvor.dev/ignore-sigterm": "30s"}},
             "spec": {"terminationGracePeriodSeconds": 30},

@@ -1,4 +1,4 @@
-//! The example scenarios of the docs are played, and say what the docs say of them.
+//! Plays the example scenarios of the docs, and checks what the docs say about them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -53,7 +53,7 @@ fn all_examples_can_be_read() {
     }
 }
 
-/// Detection takes 40 to 55 seconds, the toleration 30, the grace period 10 and the minute of KEP-6757.
+/// Detection takes 40 to 55 seconds, the toleration 30, the grace period 10, plus the minute of KEP-6757.
 #[test]
 fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     let scenario = scenario("crash.yaml");
@@ -80,8 +80,8 @@ fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     assert!(alone.work.goodput < report.work.goodput, "{text}");
 }
 
-/// A Lease is up to ten seconds old when its machine fails, and node lifecycle looks every five seconds: 40 to 55 seconds, drawn by the
-/// seed and by each node. In step, all seeds would have the same.
+/// A Lease is up to ten seconds old when its machine fails, and node lifecycle checks every five seconds: 40 to 55
+/// seconds, drawn by the seed and by each node. In step, all seeds would have the same.
 #[test]
 fn nodes_are_noticed_at_times_that_differ() {
     let scenario = scenario("truth/partition.yaml");
@@ -119,7 +119,7 @@ fn a_job_that_does_not_wait_runs_twice_without_consent() {
     assert!(hasty.recovery.time_to_recovery.max < careful.recovery.time_to_recovery.max, "{text}");
     assert!(report.at_most_once_violations > 0, "{text}");
     assert!(record.double_runs.iter().any(|it| it.workload == "hasty" && !it.consented), "{text}");
-    // Work goes on from the last checkpoint: every index is done before the end.
+    // Work continues from the last checkpoint: every index is done before the end.
     assert!(report.stuck.is_empty() && careful.work.lost < 4 * 60_000 * 4, "{text}");
 }
 
@@ -157,7 +157,7 @@ fn one_seed_gives_one_record_and_another_seed_another() {
     assert_eq!(report.seed, 7);
 }
 
-/// Writes down everything that happens.
+/// Records everything that happens.
 #[derive(Default)]
 struct Log(Vec<u8>);
 
@@ -183,7 +183,7 @@ impl Audience for Log {
 }
 
 thread_local! {
-    /// Lines that the program logged on this thread, on which a play has all that it runs.
+    /// Lines that the program logged on this thread; a play runs entirely on one thread.
     static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -210,7 +210,7 @@ fn log() {
     });
 }
 
-/// All that one play leaves: every change and notice, the program's own log, and the report as JSON and as a page.
+/// All output of one play: every change and notice, the program's own log, and the report as JSON and as a page.
 struct Traces {
     record: Record,
     history: Vec<u8>,
@@ -258,7 +258,7 @@ fn one_seed_leaves_the_same_bytes_whoever_looks_on() {
     assert_eq!(first.record, play(&scenario, &Policy::of(&scenario), 7).unwrap(), "nobody looks on");
 }
 
-/// A node is sick and nothing owns it, so Salvor drains it gracefully.
+/// A node without an owner is unhealthy, so Salvor drains it gracefully.
 #[test]
 fn a_drain_respects_the_budget_of_a_workload() {
     let given_up = |budget: &str| {
@@ -296,14 +296,15 @@ failures:
 end: 70m
 ";
 
-/// Karpenter repairs a failed accelerator after 10 minutes. Two of five are more than a fifth, so the second wave is held for good.
+/// Karpenter repairs a failed accelerator after 10 minutes. Two of five are more than 20%, so the second wave is
+/// blocked permanently.
 #[test]
 fn karpenter_ends_a_sick_node_after_ten_minutes_and_none_of_two() {
     let scenario = Scenario::read(SICK, &Source::default()).unwrap();
     let (record, report) = played(&scenario, &Policy::peer(Peer::Karpenter), 1);
     let text = report_table("sick", &report);
     let ended = |node: &str| record.nodes[node].claim_deleted.map(|at| at / 1000);
-    // Whole seconds are written, and its queue turns once a second.
+    // Times are written in whole seconds, and its queue runs once a second.
     assert!(ended("gpu-1").is_some_and(|at| (659..=663).contains(&at)), "{:?}\n{text}", ended("gpu-1"));
     assert_eq!((ended("gpu-2"), ended("gpu-3")), (None, None), "{text}");
     assert_eq!((report.nodes_given_up, report.at_most_once_violations), (1, 0), "{text}");
@@ -320,8 +321,8 @@ failures:
 end: 40m
 ";
 
-/// CodeFlare's controller: a pod that is told to go in mid-run resets all at its next look, at most a minute later; what is stuck is
-/// forced after 10 minutes.
+/// CodeFlare's controller: a pod that is deleted while it runs resets the whole gang at the next reconcile, at most a
+/// minute later; stuck pods are force-deleted after 10 minutes.
 #[test]
 fn the_appwrapper_controller_resets_the_gang_and_forces_after_ten_minutes() {
     let scenario = Scenario::read(GANG, &Source::default()).unwrap();
@@ -329,10 +330,10 @@ fn the_appwrapper_controller_resets_the_gang_and_forces_after_ten_minutes() {
     let text = report_table("gang", &report);
     let recovery = &report.workloads[0].recovery;
     assert!(recovery.lost >= 1 && recovery.not_recovered == 0, "{text}");
-    // Noticed after 40 to 55 s, evicted 30 s later, looked at within 60 s, forced 10 minutes later.
+    // Noticed after 40 to 55 s, evicted 30 s later, reconciled within 60 s, force-deleted 10 minutes later.
     let longest = seconds(recovery.time_to_recovery.max);
     assert!((665..=770).contains(&longest), "{text}");
-    // The gang starts again as a whole: pods of nodes that were well are deleted, too.
+    // The gang restarts as a whole: pods on healthy nodes are deleted, too.
     let deleted = record.pods.iter().filter(|pod| pod.deleted.is_some()).count();
     assert_eq!(deleted, 4, "{text}");
 }

@@ -1,11 +1,12 @@
-//! Schedules that once broke a promise, as the swarm or a person found them. Seeds change with the swarm; these do not.
+//! Schedules that once broke an invariant, as found by the swarm or by a person. Seeds change with the swarm; these do
+//! not.
 
 use salvor_embedded::Effect;
 use salvor_simulate::swarm::{
     Call, Consent, Deed, Deeds, JobPlan, Move, NodeFault, Plan, PodPlan, Settings, Watched, Workloads, play,
 };
 
-/// A pool of two nodes under a NodeRepairPolicy, in which these things happen.
+/// A pool of two nodes under a NodeRepairPolicy, with these moves.
 fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
     let settings = Settings {
         zombie: true,
@@ -35,7 +36,7 @@ fn two_in_turn(pod: PodPlan, waits_for_the_end: bool, takes: u32) -> Workloads {
     Workloads { jobs: vec![job], ..Workloads::default() }
 }
 
-/// Plays a plan that breaks nothing; what was done in it.
+/// Plays a plan that must break nothing. Returns what was done in it.
 fn unbroken(plan: &Plan) -> Deeds {
     let outcome = play(plan);
     assert!(outcome.violations.is_empty(), "{:#?}\n{plan}", outcome.violations);
@@ -47,15 +48,16 @@ fn holds(plan: &Plan) {
     assert!(deeds.repairs > 0, "nothing was repaired: {deeds:?}");
 }
 
-/// Our time is the earliest that the server's clock can show: a transition of this second was taken for one of the second before.
+/// Our time is the earliest that the server's clock can show: a transition of this second was mistaken for one of the
+/// second before.
 #[test]
 fn a_repair_begins_no_second_early() {
     let sick = Deed::Sick { node: "gpu-2".into(), lasts: None };
     holds(&repairs(111, vec![Move { at: 42, deed: sick }]));
 }
 
-/// By a clock that is an hour behind, a node that became sick now is sick in an hour. It was remembered as sick since an hour ago, by the
-/// right clock, and repaired as soon as the wrong clock was given up.
+/// By a clock that is an hour behind, a node that becomes unhealthy now does so in an hour. It was recorded as
+/// unhealthy since an hour ago, by the right clock, and repaired as soon as the wrong clock was discarded.
 #[test]
 fn a_clock_that_was_behind_makes_no_repair_early() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 60 };
@@ -63,7 +65,8 @@ fn a_clock_that_was_behind_makes_no_repair_early() {
     holds(&repairs(900, vec![Move { at: 90, deed: behind }, Move { at: 100, deed: sick }]));
 }
 
-/// The same by less than a second: our time is the earliest that the server's clock can show, and was taken for the time of the transition.
+/// The same by less than a second: our time is the earliest that the server's clock can show, and was mistaken for the
+/// time of the transition.
 #[test]
 fn a_clock_that_is_behind_makes_no_repair_a_second_early() {
     let behind = Deed::Clock { replica: 0, call: Call::Renewal, ahead: -3600, lasts: 83 };
@@ -71,7 +74,8 @@ fn a_clock_that_is_behind_makes_no_repair_a_second_early() {
     holds(&repairs(263, vec![Move { at: 406, deed: behind }, Move { at: 483, deed: sick }]));
 }
 
-/// The same, and the agent writes the transition anew: then our time counted for good, and was early by the error of that clock.
+/// The same, and the agent rewrites the transition: then our time counted permanently, and was early by the error of
+/// that clock.
 #[test]
 fn an_agent_that_rewrites_a_transition_while_a_clock_is_behind_makes_no_repair_early() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -90, lasts: 60 };
@@ -81,7 +85,7 @@ fn an_agent_that_rewrites_a_transition_while_a_clock_is_behind_makes_no_repair_e
     holds(&repairs(900, moves));
 }
 
-/// The same of a node that was sick before: what was remembered of it was moved back by an hour.
+/// The same for a node that was unhealthy before: its record was moved back by an hour.
 #[test]
 fn a_clock_that_falls_behind_makes_no_repair_early() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 60 };
@@ -89,8 +93,8 @@ fn a_clock_that_falls_behind_makes_no_repair_early() {
     holds(&repairs(900, vec![Move { at: 60, deed: sick }, Move { at: 120, deed: behind }]));
 }
 
-/// Most nodes are lost, so the brake holds a repair that has its turn. It was taken for stuck 15 minutes after its turn was given, though it
-/// had just begun, and the next one began beside it.
+/// Most nodes are lost, so the brake blocks a repair that has its turn. It was considered stuck 15 minutes after its
+/// turn was given, though it had just begun, and the next one began beside it.
 #[test]
 fn a_repair_that_the_brake_held_is_not_taken_for_stuck_when_it_begins() {
     let lost = |node: &str| Deed::Node { node: node.into(), fault: NodeFault::Crash, lasts: None };
@@ -109,8 +113,8 @@ fn a_repair_that_the_brake_held_is_not_taken_for_stuck_when_it_begins() {
     holds(&Plan { nodes: 4, pool: 3, ..repairs(215, moves) });
 }
 
-/// By a clock that is an hour behind, nothing is due for an hour. Alarms were set for as late as alarms are set, ten minutes, and rang late
-/// after that clock was given up.
+/// By a clock that is an hour behind, nothing is due for an hour. Timers were set to their maximum of ten minutes, and
+/// fired late after that clock was discarded.
 #[test]
 fn a_clock_that_was_behind_delays_no_recovery_once_it_is_given_up() {
     let lost = Deed::Node { node: "node-1".into(), fault: NodeFault::Crash, lasts: None };
@@ -122,7 +126,7 @@ fn a_clock_that_was_behind_delays_no_recovery_once_it_is_given_up() {
     assert!(deeds.pods_failed > 0, "nothing was recovered: {deeds:?}");
 }
 
-/// A repair that was begun by such a clock was older than its policy. So nobody believed the list of repairs any more, for ever.
+/// A repair that began by such a clock was older than its policy. The list of repairs was then never trusted again.
 #[test]
 fn a_repair_that_begins_while_a_clock_is_behind_is_believed_afterwards() {
     let behind = Deed::Clock { replica: 0, call: Call::Any, ahead: -3600, lasts: 600 };
@@ -130,7 +134,7 @@ fn a_repair_that_begins_while_a_clock_is_behind_is_believed_afterwards() {
     holds(&repairs(60, vec![Move { at: 20, deed: behind }, Move { at: 100, deed: sick }]));
 }
 
-/// The same of an eviction that was older than its Node: it was not believed, and never came to its end.
+/// The same for an eviction that was older than its Node: it was not trusted, and never finished.
 #[test]
 fn an_eviction_that_starts_while_a_clock_is_behind_is_believed_afterwards() {
     let lost = Deed::Node { node: "node-1".into(), fault: NodeFault::KubeletStop, lasts: None };
@@ -142,7 +146,7 @@ fn an_eviction_that_starts_while_a_clock_is_behind_is_believed_afterwards() {
     assert!(deeds.evictions > 0, "nothing was evicted: {deeds:?}");
 }
 
-/// The refusal of one write made eviction forget that of the other, and it sent both in turn, without a pause.
+/// The refusal of one write made eviction forget that of the other, and it sent both in turn, without backoff.
 #[test]
 fn a_webhook_that_denies_every_patch_of_a_node_is_not_asked_without_end() {
     let denied = Deed::Refused { call: Call::PatchNode, effect: Effect::Denied, lasts: 300 };
@@ -154,8 +158,8 @@ fn a_webhook_that_denies_every_patch_of_a_node_is_not_asked_without_end() {
     assert!(deeds.evictions > 0, "nothing was evicted: {deeds:?}");
 }
 
-/// Lists that are older than what was seen before end a history, and so did each watch of the pods of an evicted node, which came and went
-/// with every list of nodes: everything was asked for again and again, without a pause.
+/// Lists that are older than the state seen before end a history. So did each watch of the pods of an evicted node,
+/// which came and went with every list of nodes: everything was listed again and again, without backoff.
 #[test]
 fn lists_that_go_back_while_a_node_is_evicted_are_not_asked_for_without_end() {
     let backwards = Deed::Backwards { replica: 0, revisions: 376, lasts: 129 };
@@ -166,8 +170,8 @@ fn lists_that_go_back_while_a_node_is_evicted_are_not_asked_for_without_end() {
     unbroken(&no_repairs(workloads, moves));
 }
 
-/// After a restore the lists of Jobs and pods count when their watches have come to the present. That was noticed with the next news of them,
-/// which never came in a quiet cluster.
+/// After a restore the lists of Jobs and pods are trusted when their watches have caught up. That was noticed only with
+/// the next watch event, which never came in a quiet cluster.
 #[test]
 fn a_job_goes_on_after_a_restore_although_nothing_else_happens() {
     let pod = PodPlan { consent: Consent::Delete, grace: 4, tolerates: 9 };
@@ -178,15 +182,15 @@ fn a_job_goes_on_after_a_restore_although_nothing_else_happens() {
     unbroken(&no_repairs(workloads, moves));
 }
 
-/// A Lease in a backup is old, also that of a kubelet that has come back since. A node whose eviction had been asked for before the backup was
-/// evicted seconds after the restore.
+/// A Lease in a backup is old, also that of a kubelet that has come back since. A node whose eviction had been
+/// requested before the backup was evicted seconds after the restore.
 #[test]
 fn nobody_is_evicted_by_the_leases_of_a_backup() {
     let flaps = Deed::Node { node: "node-3".into(), fault: NodeFault::Flap, lasts: None };
     let evicted = Deed::Evict { node: "node-3".into(), stops: None };
     let restore = Deed::Restore { lasts: 68 };
     let pod = PodPlan { consent: Consent::Delete, grace: 7, tolerates: 7 };
-    // More than the budget of the minutes before lets through.
+    // More than the budget of the minutes before allows.
     let workloads = Workloads { pods: vec![pod; 15], ..Workloads::default() };
     let moves =
         vec![Move { at: 410, deed: flaps }, Move { at: 451, deed: evicted }, Move { at: 465, deed: restore }];
@@ -195,7 +199,8 @@ fn nobody_is_evicted_by_the_leases_of_a_backup() {
     assert!(deeds.pods_failed > 0, "nobody was evicted: {deeds:?}");
 }
 
-/// A list of pods that told no revision was believed, although others had told theirs before: it was empty, and a pod too many was made.
+/// A list of pods without a resourceVersion was trusted, although others had returned theirs before: it was empty, and
+/// a pod too many was created.
 #[test]
 fn a_list_that_tells_no_revision_is_not_taken_for_the_present() {
     let pod = PodPlan { consent: Consent::Delete, grace: 11, tolerates: 38 };

@@ -1,10 +1,10 @@
-//! What the swarm says of itself.
+//! Checks what the swarm claims about itself.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use salvor_simulate::swarm::{Invariant, Kind, Plan, play};
 
-/// Leave-one-out and replays rest on this.
+/// Leave-one-out and replays depend on this.
 #[test]
 fn a_seed_is_the_same_again() {
     let plan = Plan::of(7);

@@ -1,4 +1,4 @@
-//! The swarm: 200 seeds keep every promise, and what the swarm says of itself is true.
+//! The swarm: 200 seeds keep every invariant, and what the swarm claims about itself is true.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 

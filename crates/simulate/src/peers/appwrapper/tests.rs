@@ -1,10 +1,10 @@
-//! The rules and timers of CodeFlare's controller, each by itself.
+//! Tests each rule and timer of CodeFlare's controller by itself.
 
 use super::*;
 use crate::in_virtual_time;
 use crate::scenario::introduce;
 
-/// An AppWrapper of a Job of two pods, which this test plays by hand.
+/// An AppWrapper with a Job of two pods. The test plays the other controllers by hand.
 struct Scene {
     wrappers: Api<DynamicObject>,
     jobs: Api<Job>,
@@ -35,7 +35,7 @@ impl Scene {
         sleep(Duration::from_secs(seconds)).await;
     }
 
-    /// Makes a pod of the Job, as the Job controller would, with this phase.
+    /// Creates a pod of the Job, as the Job controller would, with this phase.
     async fn pod(&self, name: &str, phase: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
@@ -74,7 +74,7 @@ fn a_failed_pod_is_found_after_a_minute_and_resets_after_another() {
         scene.pod("a", "Running").await;
         scene.pod("b", "Running").await;
         scene.pass(10).await;
-        // All run by its last look: the next is a minute later.
+        // All pods ran at its last reconcile, so the next is a minute later.
         scene.becomes("b", "Failed").await;
         scene.pass(50).await;
         assert_eq!(scene.phase().await, "Running");
@@ -82,7 +82,7 @@ fn a_failed_pod_is_found_after_a_minute_and_resets_after_another() {
         assert_eq!(scene.phase().await, "Running", "the failure grace runs since it was found");
         scene.pass(20).await;
         assert_eq!(scene.phase().await, "Resetting");
-        // The pause counts from when it was found, and the Job is back after it.
+        // The pause counts from when the failure was found; the Job is back after it.
         for pod in ["a", "b"] {
             scene.remove(pod).await;
         }

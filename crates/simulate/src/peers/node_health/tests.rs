@@ -1,4 +1,4 @@
-//! Cases of Karpenter's own tests, and what was seen when Karpenter 1.14.1 ran.
+//! Cases from Karpenter's own tests, and behaviour observed in Karpenter 1.14.1.
 
 use kube::api::PostParams;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::{Karpenter, Machine, in_virtual_time};
 
-/// Some nodes of one pool, with Karpenter's rules in charge.
+/// Nodes of one pool, repaired by Karpenter's rules.
 struct Scene {
     cluster: Cluster,
     karpenter: Karpenter,
@@ -60,7 +60,7 @@ fn a_sick_node_is_deleted_when_its_toleration_ends_and_not_before() {
         scene.pass(10 * 60 - 1).await;
         assert_eq!(scene.deleted().await, Vec::<String>::new());
         scene.pass(3).await;
-        // One of three is more than a fifth, but the fifth is rounded up.
+        // One of three is more than 20%, but the limit is rounded up.
         assert_eq!(scene.deleted().await, ["node-1"]);
     });
 }
@@ -80,7 +80,7 @@ fn a_condition_or_status_that_no_policy_names_is_no_sickness() {
 fn more_than_a_fifth_holds_all_and_is_looked_at_every_five_minutes() {
     in_virtual_time(async {
         let scene = Scene::new(10).await;
-        // Inside their toleration they count as well.
+        // Nodes within their toleration count as well.
         scene.gpu(&[0], "False").await;
         scene.pass(5 * 60).await;
         scene.gpu(&[1, 2], "False").await;

@@ -1,24 +1,23 @@
-//! The PodDisruptionBudgets of a cluster.
+//! Captures the PodDisruptionBudgets of a cluster.
 
 use salvor_api::{LabelSelector, Labels};
 use serde_json::{Value, json};
 
 use super::{strings, text};
 
-/// A budget, as far as a scenario has it.
+/// The fields of a budget that a scenario can express.
 struct Budget {
     namespace: String,
     selector: LabelSelector,
     written: Value,
-    /// The number of workloads that it was given to.
+    /// The number of workloads that it was assigned to.
     used: usize,
 }
 
-/// All budgets, and what became of them.
 pub(super) struct Budgets {
     all: Vec<Budget>,
     unreadable: usize,
-    /// Workloads with several.
+    /// The number of workloads with several budgets.
     several: usize,
 }
 
@@ -46,7 +45,7 @@ impl Budgets {
         Some(written)
     }
 
-    /// Says what is not taken over as it is.
+    /// Notes the budgets that cannot be captured as they are.
     pub(super) fn tell(&self, notes: &mut Vec<String>) {
         let shared = self.all.iter().filter(|budget| budget.used > 1).count();
         let idle = self.all.iter().filter(|budget| budget.used == 0).count();
@@ -72,7 +71,7 @@ impl Budgets {
 fn read(object: &Value) -> Option<Budget> {
     let spec = &object["spec"];
     let written = ["minAvailable", "maxUnavailable"].into_iter().find(|field| !spec[*field].is_null())?;
-    // No selector selects nothing, and an empty one everything in the namespace.
+    // A missing selector selects nothing, and an empty one everything in the namespace.
     let selector = serde_json::from_value(spec.get("selector").filter(|it| !it.is_null())?.clone()).ok()?;
     let written = json!({ written: spec[written] });
     Some(Budget { namespace: text(&object["metadata"]["namespace"]), selector, written, used: 0 })

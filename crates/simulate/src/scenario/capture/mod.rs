@@ -1,5 +1,5 @@
-//! A scenario from the objects of a live cluster: its nodes as pools, its workloads with their disruption budgets, Salvor's
-//! configuration, and its NodeRepairPolicies.
+//! Builds a scenario from the objects of a live cluster: its nodes as pools, its workloads with their disruption
+//! budgets, Salvor's configuration, and its NodeRepairPolicies.
 
 mod budgets;
 mod names;
@@ -20,34 +20,25 @@ use crate::json::without_nulls;
 pub use names::Names;
 pub(super) use names::hash;
 
-/// Objects as the API has them.
+/// Objects as the API returns them.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
-    /// Nodes.
     pub nodes: Vec<Value>,
-    /// Pods.
     pub pods: Vec<Value>,
-    /// Jobs.
     pub jobs: Vec<Value>,
-    /// StatefulSets.
     pub stateful_sets: Vec<Value>,
-    /// Deployments.
     pub deployments: Vec<Value>,
-    /// ReplicaSets, by which pods of Deployments are found.
+    /// They connect pods to their Deployments.
     pub replica_sets: Vec<Value>,
-    /// AppWrappers.
     pub app_wrappers: Vec<Value>,
-    /// PodDisruptionBudgets.
     pub budgets: Vec<Value>,
-    /// NodeClaims: the machines that Karpenter replaces.
+    /// The machines that Karpenter replaces.
     pub node_claims: Vec<Value>,
-    /// NodeRepairPolicies.
     pub repair_policies: Vec<Value>,
-    /// Salvor's configuration, if it runs there.
+    /// `None` if Salvor does not run there.
     pub configuration: Option<Configuration>,
 }
 
-/// A scenario, and what of the cluster is not in it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Captured {
     /// The scenario, without failures.
@@ -56,7 +47,6 @@ pub struct Captured {
     pub notes: Vec<String>,
 }
 
-/// Makes a scenario of a cluster.
 pub fn capture(objects: &Objects, names: Names) -> Captured {
     let mut notes = Vec::new();
     let pools = pools::pools(objects, names, &mut notes);

@@ -1,4 +1,4 @@
-//! Names, as they are or as hashes.
+//! Writes names as they are, or as hashes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -16,8 +16,9 @@ use serde_json::{Map, Value, json};
 
 use super::{list, text};
 
-/// Keys of labels, taints and resources that are the same everywhere, so that they tell nothing about a cluster, and those of their values
-/// that do not either. All others are hashed: anybody may invent a key under a domain that everybody knows.
+/// Keys of labels, taints and resources that are the same everywhere, so that they reveal nothing about a cluster, with
+/// those of their values that reveal nothing either. All others are hashed: anyone may invent a key under a well-known
+/// domain.
 const KNOWN: [(&str, &[&str]); 34] = [
     ("kubernetes.io/arch", &["amd64", "arm64", "ppc64le", "s390x", "riscv64"]),
     ("kubernetes.io/os", &["linux", "windows"]),
@@ -54,7 +55,7 @@ const KNOWN: [(&str, &[&str]); 34] = [
     ("eks.amazonaws.com/capacityType", &["ON_DEMAND", "SPOT"]),
     ("kubernetes.azure.com/scalesetpriority", &["regular", "spot"]),
 ];
-/// Values that say nothing under any known key.
+/// Values that reveal nothing under any known key.
 const PLAIN_VALUES: [&str; 6] = ["", "true", "false", "present", "NoSchedule", "NoExecute"];
 /// Words of a NodeRepairPolicy, and the types of conditions that kubelets and well-known agents report.
 const WORDS: [&str; 41] = [
@@ -101,25 +102,23 @@ const WORDS: [&str; 41] = [
     "GPUHealth",
 ];
 
-/// How names are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// As they are.
     Plain,
-    /// As hashes, so that the file can be shown to others.
+    /// As hashes, so that the file can be shared.
     Hashed(Salt),
 }
 
-/// What makes the hashes of one file others than those of every other one: without it, whoever has a list of names could find which of them
-/// are in the file. It is written nowhere.
+/// Makes the hashes of one file different from those of every other. Without it, a reader with a list of candidate
+/// names could find which of them are in the file. It is never written to a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Salt([u8; 32]);
 
 impl Salt {
-    /// The bytes of a hash that are kept: nobody finds two names with the same.
+    /// The number of bytes of a hash that are kept: enough to make collisions infeasible.
     const KEPT: usize = 16;
 
-    /// A name of its own for each text, which tells nothing about it.
+    /// A unique name for each text that reveals nothing about it.
     fn name(&self, text: &str) -> String {
         let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), text.as_bytes());
         let digits = tag.as_ref().iter().take(Self::KEPT).map(|byte| format!("{byte:02x}"));
@@ -134,10 +133,10 @@ impl std::fmt::Debug for Salt {
 }
 
 impl Names {
-    /// Hashes of one file.
+    /// Hashes with a new salt.
     ///
     /// # Errors
-    /// The system gives no random numbers.
+    /// If the system provides no random numbers.
     pub fn hashed() -> std::io::Result<Self> {
         let mut salt = [0; 32];
         let filled = SystemRandom::new().fill(&mut salt);
@@ -145,7 +144,7 @@ impl Names {
         Ok(Self::Hashed(Salt(salt)))
     }
 
-    /// The name of an object, of at most so many characters.
+    /// The name of an object, with at most `most` characters.
     pub(super) fn of(self, name: &str, most: usize) -> String {
         match self {
             Self::Plain => plain(name, most),
@@ -153,7 +152,8 @@ impl Names {
         }
     }
 
-    /// The key of a label, a taint or a resource. A key with a domain keeps one, because resources are told from others by it.
+    /// The key of a label, a taint or a resource. A key with a domain keeps a domain, because that identifies extended
+    /// resources.
     pub(super) fn key(self, key: &str) -> String {
         match (self, key.split_once('/')) {
             (Self::Plain, _) => key.to_owned(),
@@ -163,7 +163,6 @@ impl Names {
         }
     }
 
-    /// The value of a label or a taint.
     pub(super) fn value(self, key: &str, value: &str) -> String {
         let is_known = |known: &[&str]| known.contains(&value) || PLAIN_VALUES.contains(&value);
         match self {
@@ -174,15 +173,14 @@ impl Names {
         }
     }
 
-    /// The resources that a node has or a pod asks for.
     pub(super) fn resources(self, amounts: BTreeMap<String, String>) -> BTreeMap<String, String> {
-        // What the scheduler counts without a domain is the same everywhere.
+        // Resources without a domain that the scheduler counts are the same everywhere.
         let name = |name: String| if name.contains('/') { self.key(&name) } else { name };
         amounts.into_iter().map(|(key, amount)| (name(key), amount)).collect()
     }
 
-    /// Salvor's configuration: of what is neither a number nor one of the words that a field takes, only defaults are kept. Selectors are not
-    /// changed.
+    /// Hashes Salvor's configuration: texts that are neither numbers nor known words of a field are dropped in favour
+    /// of the defaults. Selectors are not changed.
     pub(super) fn in_configuration(self, configuration: &mut Value) {
         let Self::Hashed(salt) = self else { return };
         let mut known: BTreeSet<String> = Controller::ALL.iter().map(ToString::to_string).collect();
@@ -191,7 +189,7 @@ impl Names {
         hash_settings(configuration, "", &known, salt);
     }
 
-    /// The spec of a NodeRepairPolicy. Selectors are not changed.
+    /// Hashes the spec of a NodeRepairPolicy. Selectors are not changed.
     pub(super) fn in_policy(self, spec: &mut Value) {
         let Self::Hashed(salt) = self else { return };
         match spec {
@@ -206,7 +204,8 @@ impl Names {
         }
     }
 
-    /// Writes the names in all label selectors of a document as they are in the scenario, where a NodePool may be several pools.
+    /// Rewrites the names in all label selectors of a document to those in the scenario, where one NodePool may become
+    /// several pools.
     pub(super) fn in_selectors(self, document: &mut Value, pools: &BTreeMap<String, BTreeSet<String>>) {
         match document {
             Value::Object(fields) => {
@@ -266,13 +265,12 @@ fn is_selector(fields: &Map<String, Value>) -> bool {
     fields.contains_key("matchLabels") || fields.contains_key("matchExpressions")
 }
 
-/// A duration, a number, a share, an amount, or a schedule.
+/// A duration, a number, a percentage, an amount, or a schedule.
 fn is_number(word: &str) -> bool {
     let of_digits = |it: char| it.is_ascii_digit() || "*/,.% -".contains(it);
     word.parse::<GoDuration>().is_ok() || word.chars().all(of_digits)
 }
 
-/// All texts in a value.
 fn collect(value: &Value, texts: &mut BTreeSet<String>) {
     match value {
         Value::String(text) => {
@@ -284,7 +282,7 @@ fn collect(value: &Value, texts: &mut BTreeSet<String>) {
     }
 }
 
-/// Hashes the texts of a part of the configuration, which is at a path, and leaves out entries of lists and maps that are not known.
+/// Hashes the texts below a path of the configuration, and leaves out unknown entries of lists and maps.
 fn hash_settings(value: &mut Value, path: &str, known: &BTreeSet<String>, salt: Salt) {
     let is_known = |text: &str| known.contains(text);
     let kind = FIELDS.iter().find(|field| field.path == path).map(|field| field.kind);
@@ -316,7 +314,7 @@ fn hash_settings(value: &mut Value, path: &str, known: &BTreeSet<String>, salt: 
             items.iter_mut().for_each(|item| hash_settings(item, &path, known, salt));
         }
         (_, Value::Object(fields)) if !is_selector(fields) => {
-            // Nothing else can stand in the place of an address.
+            // Only an address can be in this field.
             let is_address = |text: &str| text.contains("://") || text.parse::<SocketAddr>().is_ok();
             fields.retain(|_, field| field.as_str().is_none_or(|text| is_known(text) || !is_address(text)));
             for (name, field) in fields {
@@ -328,7 +326,7 @@ fn hash_settings(value: &mut Value, path: &str, known: &BTreeSet<String>, salt: 
     }
 }
 
-/// A name that a scenario may have.
+/// Turns a name into one that a scenario may have.
 pub(super) fn plain(name: &str, most: usize) -> String {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let safe: String = name.to_lowercase().chars().map(|c| if fits(c) { c } else { '-' }).collect();

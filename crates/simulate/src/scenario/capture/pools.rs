@@ -1,4 +1,4 @@
-//! The pools of a cluster: nodes that are alike.
+//! Captures the pools of a cluster: groups of identical nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,22 +24,21 @@ pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 /// The resources that the scheduler counts, besides those with a domain.
 const RESOURCES: [&str; 3] = ["cpu", "memory", "pods"];
 
-/// Nobody can see how long machines take. These are the times of the examples.
+/// The API does not show how long machines take. These are the times of the examples.
 const SHUTDOWN: &str = "30s";
 const BOOT: &str = "2m";
 
-/// The pools of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    /// As they stand in a scenario.
+    /// As they appear in a scenario.
     pub(super) written: Vec<Value>,
-    /// The pool of each node, by its name in the cluster.
+    /// The pool of each node, by the node's name in the cluster.
     pub(super) of_node: BTreeMap<String, String>,
     /// By the name of a Karpenter NodePool: the values of its label in the scenario.
     pub(super) of_node_pool: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A node's kind: nodes that are alike are one pool.
+/// The properties that nodes of one pool share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Class {
     capacity: BTreeMap<String, String>,
@@ -94,7 +93,6 @@ impl Claims {
     }
 }
 
-/// The pools.
 pub(super) fn pools(objects: &Objects, names: Names, notes: &mut Vec<String>) -> Pools {
     let claims = Claims::of(&objects.node_claims);
     let mut classes: BTreeMap<Class, Vec<&Value>> = BTreeMap::new();
@@ -126,7 +124,7 @@ pub(super) fn pools(objects: &Objects, names: Names, notes: &mut Vec<String>) ->
         let labels: Map<String, Value> = common_labels(&nodes)
             .into_iter()
             .filter(|(key, _)| names == Names::Plain || asked.contains(key))
-            // The simulated Karpenter writes this one itself.
+            // The simulated Karpenter writes this label itself.
             .filter(|(key, _)| class.machines.is_none() || key != NODE_POOL)
             .map(|(key, value)| (names.key(&key), names.value(&key, &value).into()))
             .collect();
@@ -166,7 +164,7 @@ pub(super) fn pools(objects: &Objects, names: Names, notes: &mut Vec<String>) ->
     pools
 }
 
-/// The keys of labels that Salvor's configuration or a NodeRepairPolicy asks for.
+/// The keys of labels that Salvor's configuration or a NodeRepairPolicy selects by.
 fn asked_labels(objects: &Objects) -> BTreeSet<String> {
     fn collect(value: &Value, keys: &mut BTreeSet<String>) {
         match value {

@@ -110,7 +110,8 @@ fn without_salvor_it_is_played_without() {
     assert!(notes.iter().any(|note| note.contains("no configuration of Salvor")), "{notes:?}");
 }
 
-/// Two nodes of a NodePool with a NodeClaim each, in two zones; the labels of pods; budgets; and a policy for the NodePool.
+/// Two nodes of a NodePool with a NodeClaim each, in two zones; the labels of pods; budgets; and a policy for the
+/// NodePool.
 fn with_machines() -> Objects {
     let mut objects = objects();
     for (node, machine) in objects.nodes.iter_mut().take(2).zip(["m1", "m2"]) {
@@ -153,7 +154,7 @@ fn budgets_policies_and_machines_are_taken_over() {
     let db = read.workloads.iter().find(|it| it.name == "ml-db").unwrap();
     assert_eq!(db.budget, Some(Budget::MinAvailable(Amount::Percent(50))), "{scenario:#}");
     assert!(read.workloads.iter().filter(|it| it.name != "ml-db").all(|it| it.budget.is_none()));
-    // A pool with machines is in one zone, so that the NodePool is two pools here.
+    // A pool with machines is in one zone, so the NodePool becomes two pools here.
     let machines: Vec<&str> =
         read.pools.iter().filter(|it| it.machines.is_some()).map(|it| it.name.as_str()).collect();
     assert_eq!(machines.len(), 2, "{scenario:#}");
@@ -185,7 +186,7 @@ fn keys_of_taints_labels_and_resources_are_hashed_as_names_are() {
     assert!(text.contains("nvidia.com/gpu"), "what is the same everywhere tells nothing: {hashed:#}");
     let read =
         Scenario::read(&text, &Source::default()).unwrap_or_else(|error| panic!("{error}\n{hashed:#}"));
-    // A pod asks for the card that its node has, and a policy for the label of its nodes.
+    // A pod requests the GPU that its node has, and a policy selects the label of its nodes.
     let card = read.pools.iter().find(|it| it.machines.is_some()).unwrap();
     let db = read.workloads.iter().find(|it| it.budget.is_some()).unwrap();
     let asked = db.requests.keys().find(|key| key.starts_with("example.com/")).unwrap();
@@ -195,7 +196,7 @@ fn keys_of_taints_labels_and_resources_are_hashed_as_names_are() {
     assert_eq!(card.labels.get(key).map(String::as_str), value.as_str(), "{hashed:#}");
 }
 
-/// Keys under a domain that everybody knows, values of known keys, settings and policies: anybody may write anything there.
+/// Covers keys under well-known domains, values of known keys, settings and policies: users may write anything there.
 #[test]
 fn only_known_keys_and_values_are_left_in_a_hashed_file() {
     let mut objects = with_machines();

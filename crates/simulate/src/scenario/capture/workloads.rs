@@ -1,4 +1,4 @@
-//! The workloads of a cluster.
+//! Captures the workloads of a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,6 @@ use super::{
     strings, text,
 };
 
-/// The workloads.
 pub(super) fn workloads(
     objects: &Objects,
     names: Names,
@@ -120,7 +119,7 @@ pub(super) fn workloads(
     found
 }
 
-/// The part of a pod that matters here.
+/// The fields of a pod template that a scenario can express.
 fn of_template(template: &Value, names: Names) -> Value {
     let spec = &template["spec"];
     let mut requests: BTreeMap<String, String> = BTreeMap::new();
@@ -156,7 +155,7 @@ fn of_template(template: &Value, names: Names) -> Value {
     workload
 }
 
-/// Two amounts together, in thousandths if need be.
+/// Adds two amounts, in thousandths if necessary.
 pub(super) fn sum(one: &str, other: &str) -> String {
     const UNITS: [(&str, f64); 13] = [
         ("Ki", 1024.0),
@@ -193,7 +192,6 @@ fn is_wrapped(object: &Value) -> bool {
     list(&object["metadata"]["ownerReferences"]).any(|owner| owner["kind"] == "AppWrapper")
 }
 
-/// The UID of the controller of an object.
 fn controller(object: &Value) -> Option<String> {
     let mut owners = list(&object["metadata"]["ownerReferences"]);
     owners.find(|owner| owner["controller"] == true).map(|owner| text(&owner["uid"]))

@@ -1,4 +1,4 @@
-//! From a file to a scenario: every value is checked, and what is wrong is told with its line.
+//! Turns a file into a scenario: checks every value and reports problems with their line.
 
 mod place;
 mod pools;
@@ -19,7 +19,7 @@ use super::{API_VERSION, KIND, Scenario, ScenarioError, Source, failures, file::
 pub(super) use targets::condition;
 pub(super) use values::{LONGEST, any_duration, bad, duration, line, long_duration};
 
-/// Many health checks and load balancers call a machine back that was away for no longer.
+/// Many health checks and load balancers reinstate a machine that was away for no longer than this.
 const BACK_SOON: Duration = Duration::from_secs(300);
 
 pub(super) fn scenario(text: &str, source: &Source) -> Result<Scenario, ScenarioError> {
@@ -76,7 +76,7 @@ pub(super) fn scenario(text: &str, source: &Source) -> Result<Scenario, Scenario
     Ok(scenario)
 }
 
-/// The parser's words, with the line and the path of the field that they are about.
+/// The parser's message, with the line and the path of the field.
 fn unreadable(text: &str, error: &serde_saphyr::Error) -> ScenarioError {
     if text.trim().is_empty() {
         return ScenarioError::Yaml("it is empty: write at least title".to_owned());

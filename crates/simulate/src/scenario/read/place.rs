@@ -1,4 +1,4 @@
-//! The path of the field that stands at a place of a file.
+//! Finds the path of the field at a position in a file.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde_saphyr::{Location, Spanned};
 /// A line and a column, from 1.
 type Place = (u64, u64);
 
-/// The path of what stands at a place: the last field or entry that begins there or before. None if the file is no YAML.
+/// The path at a position: the last field or entry that begins there or before. `None` if the file is no YAML.
 pub(super) fn path_at(text: &str, at: &Location) -> Option<Path> {
-    // A key that is there twice has a place, too.
+    // A duplicate key has a position, too.
     let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
     let tree: Tree = serde_saphyr::from_str_with_options(text, options).ok()?;
     let mut found = Path::default();
@@ -22,11 +22,11 @@ fn place(at: &Location) -> Place {
     (at.line(), at.column())
 }
 
-/// The path of a field, such as `pools[0].name`.
+/// The path of a field, for example `pools[0].name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path {
     text: String,
-    /// The path of the mapping around it, if the place is that of a key.
+    /// The path of the enclosing mapping, if the position is that of a key.
     around: Option<String>,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Path {
     }
 }
 
-/// A document, of which only the places matter.
+/// A document of which only the positions matter.
 struct Tree(Spanned<Node>);
 
 enum Node {

@@ -1,4 +1,4 @@
-//! The pools of a file, and their nodes.
+//! Reads the pools of a file, and their nodes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -11,17 +11,16 @@ use crate::scenario::{
     file::{self, File, unplaced},
 };
 
-/// More zones have no letters, and the other limits keep a typing error from filling the memory.
+/// More zones have no letters. The other limits keep a typing error from filling the memory.
 const MOST_ZONES: u32 = 26;
 const MOST_NODES_OF_ZONES: u32 = 1_000;
 const MOST_NODES: u32 = 20_000;
 const MOST_GPU_NODES: u32 = 100;
 
-/// The pool of the nodes of the short form, and the first part of their names.
+/// The pool of the nodes of the short form, and the prefix of their names.
 const SHORT_POOL: &str = "demo";
 const SHORT_NAME: &str = "node";
 
-/// The pools of the short form.
 pub(super) fn short_pools(file: &File) -> Result<(Vec<Pool>, Vec<Node>), ScenarioError> {
     let or = |value: &Option<Spanned<u32>>, usual| match value {
         Some(it) => Spanned { value: it.value, referenced: it.referenced, defined: it.defined },

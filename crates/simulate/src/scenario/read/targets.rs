@@ -1,4 +1,4 @@
-//! Chapters, and the nodes that a target stands for.
+//! Reads chapters, and resolves targets to nodes.
 
 use std::collections::BTreeSet;
 
@@ -150,7 +150,7 @@ impl Scenario {
     }
 }
 
-/// The condition of a failure, with what it is without.
+/// The condition of a failure, with defaults for missing fields.
 pub(in crate::scenario) fn condition(written: Option<&file::Condition>) -> Condition {
     match written {
         Some(it) => Condition { kind: it.kind.clone(), status: it.status.clone(), reason: it.reason.clone() },

@@ -1,4 +1,4 @@
-//! Values of a file: each is checked, and what is wrong is told with its line.
+//! Reads values of a file: checks each and reports problems with their line.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -72,7 +72,7 @@ pub(super) fn is_plain(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-/// A name of which names of objects are made.
+/// A name from which names of objects are built.
 pub(super) fn plain_name(name: &Spanned<String>, field: &str) -> Result<String, ScenarioError> {
     if is_plain(&name.value) {
         return Ok(name.value.clone());
@@ -88,7 +88,7 @@ pub(in crate::scenario) fn duration(text: &Spanned<String>, field: &str) -> Resu
     long_duration(text, field, Duration::from_secs(24 * 3600), "24h")
 }
 
-/// The longest time of a scenario that is played, other than a mean time between failures: a year.
+/// The longest duration in a scenario, except for a mean time between failures: a year.
 pub(in crate::scenario) const LONGEST: (Duration, &str) = (Duration::from_secs(365 * 24 * 3600), "8760h");
 
 /// A duration of at most a year.
@@ -99,7 +99,6 @@ pub(in crate::scenario) fn any_duration(
     long_duration(text, field, LONGEST.0, LONGEST.1)
 }
 
-/// A duration of at most `most`.
 pub(in crate::scenario) fn long_duration(
     text: &Spanned<String>,
     field: &str,

@@ -1,4 +1,4 @@
-//! The workloads of a file.
+//! Reads the workloads of a file.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::scenario::{
 const MOST_PODS: u32 = 200_000;
 const MOST_PODS_OF_WORK: u32 = 10_000;
 
-/// The duration of Kubernetes' own grace period.
+/// Kubernetes' default grace period.
 const USUAL_GRACE: Duration = Duration::from_secs(30);
 
 /// All workloads, of both forms.

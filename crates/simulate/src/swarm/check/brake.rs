@@ -1,4 +1,4 @@
-//! The budget of the brake: not more pods in any window than it allows, whoever leads.
+//! Checks the budget of the brake: no window has more pods than it allows, across changes of leader.
 
 use std::sync::Arc;
 
@@ -13,25 +13,23 @@ use super::{
 };
 use crate::swarm::{deed::Deed, plan::Plan, replica::Death};
 
-/// What is carried out counts for a minute from then on. Processes may differ by a second in what time it is.
+/// A write counts for a minute from when it is carried out. The clocks of processes may differ by a second.
 const WINDOW: SignedDuration = SignedDuration::from_secs(58);
-/// A process that dies forgets the admissions of so long before.
+/// A process that dies forgets the admissions of this long before.
 const FORGOTTEN: SignedDuration = SignedDuration::from_secs(2);
 
-/// What counted.
 struct Admission {
     sent: Timestamp,
     by: Arc<str>,
-    /// None for as much as there is.
+    /// `None` for as many as the budget has.
     pods: Option<u32>,
     what: String,
 }
 
-/// All that counted so far.
 pub(super) struct BrakeWindows {
-    /// The budget; 0 is no limit.
+    /// 0 means no limit.
     limit: u32,
-    /// The most that may be sent in a window: twice the budget where a write may not be counted from when it was sent.
+    /// The most that may be sent in a window: twice the budget if a write may be counted later than it was sent.
     most: u32,
     admissions: Vec<Admission>,
 }
@@ -45,7 +43,7 @@ impl BrakeWindows {
 
     pub(super) fn see(&mut self, seen: &Seen<'_>, known: &Known) {
         let Some(write) = seen.by else { return };
-        // The machine of a pod whose Node is gone counted when a repair ended it.
+        // A pod whose Node is gone was counted when a repair terminated its machine.
         let is_freed = || known.cluster_object("nodes", text(&seen.object["spec"]["nodeName"])).is_none();
         let pods = match seen.resource {
             "pods" if is_marked(seen) && !is_freed() => Some(1),

@@ -1,4 +1,4 @@
-//! What cannot be taken back: pods that are marked Failed or removed by force, and nodes that are taken out of service.
+//! Checks irreversible writes: pods that are marked Failed or force-deleted, and nodes that are tainted out-of-service.
 
 use http::Method;
 use salvor_api::names::{annotations, appwrapper, taints};
@@ -11,7 +11,7 @@ use super::{
     text,
 };
 
-/// Checks a write of ours that may be force on a pod or a node.
+/// Checks a write of ours that may be irreversible for a pod or a node.
 pub(super) fn see(seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
     let Some(write) = seen.by else { return };
     guarded(seen, wrong);
@@ -36,7 +36,7 @@ pub(super) fn see(seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// Every patch and deletion of an object names its UID.
+/// Every patch and deletion must have a UID precondition.
 fn guarded(seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
     let Some(write) = seen.by else { return };
     let named = match write.sent.method {
@@ -57,20 +57,20 @@ fn guarded(seen: &Seen<'_>, wrong: &mut Vec<Violation>) {
     }
 }
 
-/// True if a pod becomes Failed by this change.
+/// True if this change marks a pod Failed.
 pub(super) fn is_marked(seen: &Seen<'_>) -> bool {
     let is_failed = |object: &serde_json::Value| object["status"]["phase"] == "Failed";
     seen.kind == ChangeKind::Modified && is_failed(seen.object) && !seen.before.is_some_and(is_failed)
 }
 
-/// True if a pod is deleted without any grace. What an AppWrapper made is its own, and may be ended so after a long time.
+/// True if a pod is deleted without a grace period. An AppWrapper may do that to its own pods after a long time.
 fn is_removed_by_force(seen: &Seen<'_>) -> bool {
     let is_member = !seen.object["metadata"]["labels"][appwrapper::MEMBER_LABEL].is_null();
     let write = seen.by.filter(|write| write.sent.method == Method::DELETE);
     write.is_some_and(|write| write.body["gracePeriodSeconds"] == 0) && !is_member
 }
 
-/// True if Salvor's out-of-service taint is put on a node.
+/// True if this change adds Salvor's out-of-service taint to a node.
 pub(super) fn is_taken_out_of_service(seen: &Seen<'_>) -> bool {
     let is_out = |node: &serde_json::Value| {
         has_taint(node, taints::OUT_OF_SERVICE)

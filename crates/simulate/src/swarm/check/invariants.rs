@@ -4,51 +4,50 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-/// A promise that a seed may find broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Invariant {
-    /// No pod is marked Failed or removed by force, and no node tainted out-of-service, while its kubelet is heard.
+    /// No pod is marked Failed or force-deleted, and no node tainted out-of-service, while its kubelet sends
+    /// heartbeats.
     ForceAlive,
-    /// Each such write rests on a live read of the node that was sent within the second before it.
+    /// Each such write relies on a live read of the node that was sent within the second before it.
     LookAge,
-    /// Each write to an object names the UID that was judged.
+    /// Each write to an object names the UID that the decision was based on.
     JudgedUid,
-    /// Whoever writes holds the Lease when the request is sent, by a renewal that is younger than the renew deadline.
+    /// A process that writes holds the Lease when the request is sent, by a renewal that is younger than the renew
+    /// deadline.
     LeaseHeld,
-    /// Not more pods than the budget are marked Failed in any window, across restarts and changes of leader.
+    /// No more pods than the budget are marked Failed in any window, across restarts and changes of leader.
     BrakeWindow,
     /// Nothing is written after a pause was acknowledged.
     Paused,
-    /// A dry run writes nothing but who holds the Lease.
+    /// A dry run writes nothing but the holder of the Lease.
     DryRun,
-    /// No pod is evicted later than a second after a person has stopped the eviction.
+    /// No pod is evicted later than a second after a user has stopped the eviction.
     Stopped,
-    /// Work that must not run twice never does by Salvor's doing.
+    /// Salvor never makes work run twice that must not.
     RanTwice,
-    /// A Job counts no pod twice, and none that has not ended.
+    /// A Job counts no pod twice, and none that has not terminated.
     JobCount,
     /// No Job has more pods at once than it asks for, nor two for one index, nor a name twice.
     JobPods,
-    /// An AppWrapper gives its quota back after the last pod is gone, and begins no attempt beside another.
+    /// An AppWrapper releases its quota only after the last pod is gone, and begins no attempt beside another.
     Quota,
     /// No more nodes are under repair than the budget allows.
     RepairBudget,
-    /// No node is replaced that was not sick for its toleration.
+    /// No node is replaced that was not unhealthy for its toleration.
     RepairSick,
     /// No recovery begins on a node while another one acts on it.
     OneActor,
-    /// The reads of a process are bounded.
+    /// The number of reads of a process is bounded.
     Bounded,
-    /// Nothing panics.
     Panic,
     /// When faults cease, everything that may be recovered is, in time.
     Eventually,
-    /// When all is well again, nothing of Salvor's is left on any object.
+    /// When everything is healthy again, no mark of Salvor is left on any object.
     LeftBehind,
 }
 
 impl Invariant {
-    /// All of them.
     pub const ALL: [Self; 19] = [
         Self::ForceAlive,
         Self::LookAge,
@@ -71,8 +70,8 @@ impl Invariant {
         Self::LeftBehind,
     ];
 
-    /// True if it is checked also in the minute after the API went back to an older state. The others rest on what the API has told: until
-    /// it is asked again, nobody knows that something of it is not so any more.
+    /// True if it is also checked in the minute after the API went back to an older state. The other invariants rely on
+    /// what a process has read: until it reads again, it cannot know that this is outdated.
     pub(super) fn holds_after_a_restore(self) -> bool {
         match self {
             Self::ForceAlive
@@ -97,7 +96,6 @@ impl Invariant {
         }
     }
 
-    /// Its id.
     pub fn id(self) -> &'static str {
         match self {
             Self::ForceAlive => "force-alive",
@@ -123,14 +121,10 @@ impl Invariant {
     }
 }
 
-/// A promise that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The promise.
     pub invariant: Invariant,
-    /// When.
     pub at: Timestamp,
-    /// What happened.
     pub text: String,
 }
 

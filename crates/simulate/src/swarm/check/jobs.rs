@@ -1,4 +1,4 @@
-//! Jobs that Salvor manages: each pod is made once, counted once, and never beside one that it replaces.
+//! Checks Jobs that Salvor manages: each pod is created once, counted once, and never beside one that it replaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,6 @@ use super::{
 
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What is known of a pod of a Job.
 #[derive(Clone, Debug, Default)]
 struct Pod {
     name: String,
@@ -21,11 +20,10 @@ struct Pod {
     succeeded: bool,
     /// It failed, is being deleted, or is gone without having succeeded.
     lost: bool,
-    /// It is over, or gone.
+    /// It is terminal, or gone.
     over: bool,
 }
 
-/// What is known of a Job.
 #[derive(Clone, Debug, Default)]
 struct Job {
     parallelism: usize,
@@ -34,7 +32,6 @@ struct Job {
     pods: BTreeMap<String, Pod>,
 }
 
-/// All Jobs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Jobs {
     by_uid: BTreeMap<String, Job>,
@@ -103,7 +100,7 @@ impl Job {
         if !self.names.insert(pod.name.clone()) {
             report(format!("the name {} is used twice", pod.name));
         }
-        // Whoever does not wait for the end of a pod replaces it when it is told to go.
+        // A Job that does not wait for the end of a pod replaces it when its deletion begins.
         let is_there = |it: &&Pod| !it.over && (self.waits_for_the_end || !it.lost);
         let there: Vec<&Pod> = self.pods.values().filter(is_there).collect();
         if there.len() >= self.parallelism {

@@ -1,4 +1,4 @@
-//! The objects as they are, and what the API has shown of each kubelet.
+//! The current objects, and what the API has shown of each kubelet.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,24 +12,22 @@ use serde_json::Value;
 use super::text;
 use crate::swarm::recorder::{Ledger, Sent};
 
-/// A second look counts for this long.
+/// A second look is valid for this long.
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
-/// A kubelet that renewed its Lease is alive for this long.
+/// A kubelet counts as alive for this long after it renewed its Lease.
 const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
-/// Renewals of a node that are remembered: a write may be on its way for a while.
+/// The number of renewals that are kept per node: a write may be in flight for a while.
 const RENEWALS: usize = 8;
 
 /// All objects, by resource, namespace and name.
 pub(super) type Objects = BTreeMap<(String, String, String), Arc<Value>>;
 
-/// What is known at a revision.
 pub(crate) struct Known {
     ledger: Ledger,
     objects: Objects,
     kubelets: BTreeMap<String, Kubelet>,
 }
 
-/// What the API has shown of a kubelet.
 #[derive(Debug, Default)]
 struct Kubelet {
     /// Since when the node is Ready, and until when it was.
@@ -54,22 +52,21 @@ impl Known {
         Self { ledger, objects: BTreeMap::new(), kubelets: BTreeMap::new() }
     }
 
-    /// The object of this kind and name before a change.
+    /// The object with this name before a change.
     pub(super) fn object(&self, resource: &str, object: &Value) -> Option<Arc<Value>> {
         self.objects.get(&key(resource, object)).cloned()
     }
 
-    /// An object without a namespace.
+    /// A cluster-scoped object.
     pub(super) fn cluster_object(&self, resource: &str, name: &str) -> Option<&Value> {
         self.objects.get(&(resource.to_owned(), String::new(), name.to_owned())).map(Arc::as_ref)
     }
 
-    /// All objects as they are.
     pub(super) fn objects(&self) -> Objects {
         self.objects.clone()
     }
 
-    /// From now on there are these objects. Heartbeats that were seen were seen.
+    /// From now on these objects exist. Heartbeats that were already seen are kept.
     pub(super) fn restore(&mut self, objects: Objects, at: Timestamp) {
         self.objects = objects;
         for (name, kubelet) in &mut self.kubelets {
@@ -78,7 +75,6 @@ impl Known {
         }
     }
 
-    /// All objects of a kind.
     pub(in crate::swarm) fn all<'a>(&'a self, resource: &'a str) -> impl Iterator<Item = &'a Value> {
         self.objects.iter().filter(move |((kind, ..), _)| kind == resource).map(|(_, object)| &**object)
     }
@@ -107,9 +103,9 @@ impl Known {
         }
     }
 
-    /// How the API showed, to a look as old as one may be, that a kubelet was alive when something was sent.
+    /// Why a kubelet counts as alive when something was sent, according to a read that is as old as allowed.
     pub(super) fn alive(&self, node: &str, sent: Timestamp) -> Option<String> {
-        // Without a Node there is nobody to be heard: only whoever ended the machine forces anything then.
+        // Without a Node there are no heartbeats: only a recovery that terminated the machine uses force then.
         self.cluster_object("nodes", node)?;
         let kubelet = self.kubelets.get(node)?;
         let looked = sent - LOOK_HOLDS;
@@ -122,7 +118,7 @@ impl Known {
             .then(|| format!("{node} renewed its Lease at {renewed}"))
     }
 
-    /// Whether one of these paths was read, by whoever sent this, within the time for which a look counts.
+    /// Whether the sender read this path within the time for which a read is valid.
     pub(super) fn looked(&self, sent: &Sent, path: &str) -> bool {
         let look = self.ledger.last_look(&sent.by, path);
         look.is_some_and(|look| sent.at.duration_since(look) <= LOOK_HOLDS)
@@ -138,13 +134,11 @@ fn is_ready(node: &Value) -> bool {
     condition(node, "Ready") == Some("True")
 }
 
-/// The status of a condition.
 pub(in crate::swarm) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|it| it["type"] == kind)?["status"].as_str()
 }
 
-/// True if a node has a taint of this key.
 pub(in crate::swarm) fn has_taint(node: &Value, key: &str) -> bool {
     node["spec"]["taints"].as_array().into_iter().flatten().any(|taint| taint["key"] == key)
 }

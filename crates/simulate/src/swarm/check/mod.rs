@@ -1,7 +1,7 @@
 //! The invariants: what must hold at every revision of a cluster, whatever fails.
 //!
 //! The checker sees every change of every object with the request that made it, and knows what each process had read by
-//! then. It asks nothing of the operator.
+//! then. It does not query the operator.
 
 mod brake;
 mod forces;
@@ -32,16 +32,16 @@ use super::{
 };
 use crate::audit::appwrapper;
 
-/// One change of an object, with whose doing it is.
+/// One change of an object, with the request that caused it.
 pub(super) struct Seen<'a> {
     pub(super) at: Timestamp,
     pub(super) kind: ChangeKind,
     pub(super) resource: &'a str,
-    /// The object before, if it was there.
+    /// The object before, if it existed.
     pub(super) before: Option<&'a Value>,
     /// The object afterwards, or its last state.
     pub(super) object: &'a Value,
-    /// The write of a process of ours, if it was one.
+    /// The write, if one of our processes sent it.
     pub(super) by: Option<&'a Write>,
 }
 
@@ -54,7 +54,7 @@ impl Seen<'_> {
         text(&self.object["metadata"]["uid"])
     }
 
-    /// True if the object begins to be deleted, or is removed, by this change.
+    /// True if this change starts the deletion of the object, or removes it.
     fn ends(&self) -> bool {
         let is_going = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
         self.kind == ChangeKind::Removed || (is_going(self.object) && !self.before.is_some_and(is_going))
@@ -68,17 +68,12 @@ fn text(value: &Value) -> &str {
 /// How often each recovery did something: a swarm in which nothing is recovered proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Deeds {
-    /// Pods that were marked Failed.
     pub pods_failed: u32,
-    /// Pods that were made for Jobs.
     pub pods_made: u32,
     /// Evictions that began.
     pub evictions: u32,
-    /// Nodes that were tainted out-of-service.
     pub out_of_service: u32,
-    /// NodeClaims that were deleted.
     pub repairs: u32,
-    /// Components of AppWrappers that were made.
     pub components: u32,
 }
 
@@ -93,7 +88,7 @@ impl std::ops::AddAssign for Deeds {
     }
 }
 
-/// What the checker knows of the objects, beside a backup of them.
+/// The checker's knowledge of the objects, stored with a backup.
 pub(super) struct Memory {
     objects: Objects,
     jobs: Jobs,
@@ -101,7 +96,6 @@ pub(super) struct Memory {
     apps: appwrapper::Audit,
 }
 
-/// Checks one run.
 pub(super) struct Checker {
     ledger: Ledger,
     known: Known,
@@ -138,10 +132,9 @@ impl Checker {
         }
     }
 
-    /// Takes one change in.
     pub(super) fn see(&mut self, change: &Change<'_>) {
         self.add_to_digest(change);
-        // Told for people; nothing rests on them.
+        // Events are for users; no decision relies on them.
         if change.resource == "events" {
             self.orders.event(change.at, self.ledger.current().as_deref(), &mut self.wrong);
             return;
@@ -178,7 +171,7 @@ impl Checker {
         self.known.take_in(change.at, change.kind, change.resource, change.value.clone());
     }
 
-    /// What is known now, to be kept beside a backup.
+    /// The current knowledge, to be stored with a backup.
     pub(super) fn memory(&self) -> Memory {
         Memory {
             objects: self.known.objects(),
@@ -188,7 +181,7 @@ impl Checker {
         }
     }
 
-    /// The API went back to a backup. All that was sent and seen until now was sent and seen.
+    /// The API went back to a backup. Requests sent and states seen until now still count.
     pub(super) fn restore(&mut self, memory: Memory, at: Timestamp) {
         let Memory { objects, jobs, nodes, apps } = memory;
         let lease = objects.get(&("leases".to_owned(), HOME.to_owned(), terms::LEASE.to_owned()));
@@ -222,12 +215,13 @@ impl Checker {
         self.digest.write(change.object);
     }
 
-    /// A violation that somebody else has found.
+    /// Adds a violation that was found elsewhere.
     pub(super) fn report(&mut self, violation: Violation) {
         self.wrong.push(violation);
     }
 
-    /// Ends the run: all that is wrong, what was done, and a number that another run of the same seed must have too.
+    /// Ends the run. Returns the violations, what was done, and a digest that every run of the same seed must
+    /// reproduce.
     pub(super) fn finish(&mut self, deaths: &[Death]) -> (Vec<Violation>, Deeds, u64) {
         self.brake.finish(deaths, &mut self.wrong);
         if let Some((reads, by, at)) = self.ledger.most_reads()
@@ -239,15 +233,14 @@ impl Checker {
         (std::mem::take(&mut self.wrong), self.deeds, self.digest.finish())
     }
 
-    /// What is known now.
     pub(super) fn known(&self) -> &Known {
         &self.known
     }
 }
 
-/// After the API went back to an older state, processes have this long to learn of it.
+/// After the API went back to an older state, processes have this long to notice.
 const EXCUSED: SignedDuration = SignedDuration::from_mins(1);
-/// The resets that an AppWrapper has by default.
+/// The default retry limit of an AppWrapper.
 const RETRY_LIMIT: i64 = 3;
-/// A process makes no more reads of single objects in a minute, in a cluster of this size.
+/// A process reads no more single objects than this in a minute, in a cluster of this size.
 const MOST_READS: u32 = 900;

@@ -1,4 +1,4 @@
-//! Repairs within their budget and of sick nodes only, and one actor for each node.
+//! Checks that repairs stay within their budget and hit only unhealthy nodes, and that each node has one actor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,31 +21,32 @@ use crate::swarm::{
     plan::Plan,
 };
 
-/// A look at a node may be this old.
+/// A read of a node may be this old.
 const LOOK_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 
-/// A node that is well for no longer than this counts as sick all the time: a minute by `repair.healthyAfter`, and the rest because faults
-/// may keep Salvor from seeing that it is well. A pause, in which it writes nothing down, comes on top.
+/// A node that is healthy for no longer than this counts as continuously unhealthy: a minute by `repair.healthyAfter`,
+/// and the rest because faults may keep Salvor from seeing that it is healthy. A pause, in which Salvor records
+/// nothing, is added.
 const LONGEST_BREAK: SignedDuration = SignedDuration::from_mins(5);
 
-/// A sickness of a node.
+/// A period in which a node is unhealthy.
 #[derive(Clone, Copy)]
 struct Sickness {
     since: Timestamp,
-    /// Since when the node is well; none while it is sick.
+    /// Since when the node is healthy again; `None` while it is unhealthy.
     well: Option<Timestamp>,
 }
 
-/// The repairs that are under way, and the nodes that are sick.
+/// The repairs in progress, and the nodes that are unhealthy.
 #[derive(Clone)]
 pub(super) struct Nodes {
     budget: usize,
     toleration: SignedDuration,
     longest_break: SignedDuration,
     evicts: bool,
-    /// By name: the last sickness of a node.
+    /// The last unhealthy period of each node, by name.
     sick: BTreeMap<String, Sickness>,
-    /// By name: since when somebody asks for its eviction.
+    /// Since when the eviction of a node is requested, by name.
     asked: BTreeMap<String, Timestamp>,
     /// UIDs of NodeClaims that we have deleted and that are not gone.
     going: BTreeSet<String>,
@@ -54,7 +55,7 @@ pub(super) struct Nodes {
 impl Nodes {
     pub(super) fn new(plan: &Plan) -> Self {
         let settings = &plan.settings;
-        // A process that begins while all answers tell a time that is yet to come has no other to go by.
+        // A process that starts while all responses carry a time in the future has no other clock to compare with.
         let is_all_ahead = |deed: &Deed| matches!(deed, Deed::Clock { call: Call::Any, ahead: 1.., .. });
         let toleration = if plan.has(is_all_ahead) { 0 } else { settings.toleration };
         let pause =
@@ -127,7 +128,7 @@ impl Nodes {
         let node = text(&seen.object["status"]["nodeName"]).to_owned();
         let text = match self.sick.get(&node) {
             None => Some("not sick".to_owned()),
-            // A look that is young enough may have shown it sick.
+            // A read that is recent enough may have shown it unhealthy.
             Some(Sickness { well: Some(well), .. }) if write.sent.at.duration_since(*well) > LOOK_HOLDS => {
                 Some(format!("well since {well}"))
             }
@@ -148,7 +149,7 @@ impl Nodes {
         self.one_actor(seen, &node, known, wrong);
     }
 
-    /// Nothing else begins on a node whose eviction is asked for, or under way.
+    /// Nothing else begins on a node whose eviction is requested or in progress.
     fn one_actor(&self, seen: &Seen<'_>, node: &str, known: &Known, wrong: &mut Vec<Violation>) {
         let Some(write) = seen.by.filter(|_| self.evicts) else { return };
         let asked = self.asked.get(node).filter(|since| write.sent.at.duration_since(**since) > LOOK_HOLDS);
@@ -168,7 +169,7 @@ impl Nodes {
     }
 }
 
-/// True if the eviction of a node begins with this change.
+/// True if this change begins the eviction of a node.
 pub(super) fn begins_eviction(seen: &Seen<'_>) -> bool {
     let has_begun = |node: &Value| !node["metadata"]["annotations"][annotations::EVICTION].is_null();
     has_begun(seen.object) && !seen.before.is_some_and(has_begun)

@@ -1,4 +1,4 @@
-//! What people have ordered: a pause, a dry run, the end of an eviction.
+//! Checks what users have ordered: a pause, a dry run, the end of an eviction.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::swarm::recorder::Write;
 
-/// A stop holds from so long after it.
+/// A stop takes effect this long after it was requested.
 const STOP_HOLDS: SignedDuration = SignedDuration::from_secs(1);
 
 /// The orders that are in force.
@@ -28,9 +28,9 @@ pub(super) struct Orders {
     dry: Arc<Mutex<Vec<Arc<str>>>>,
     /// The pause, as the annotation has it, and since when it is acknowledged.
     pause: Option<(String, Option<Timestamp>)>,
-    /// The acknowledgement that was there when the pause began, or the last one since.
+    /// The acknowledgement that existed when the pause began, or the last one since.
     acknowledgement: Value,
-    /// By node: since when its eviction is stopped.
+    /// Since when the eviction of a node is stopped, by node.
     stopped: BTreeMap<String, Timestamp>,
 }
 
@@ -39,7 +39,7 @@ impl Orders {
         Self { dry, pause: None, acknowledgement: Value::Null, stopped: BTreeMap::new() }
     }
 
-    /// The API went back to an older state: whatever was ordered then must be heard, and a pause acknowledged, anew.
+    /// The API went back to an older state: processes must read all orders again, and acknowledge a pause again.
     pub(super) fn restore(&mut self, lease: Option<&Value>) {
         let note = |name: &str| lease.map_or(&Value::Null, |it| &it["metadata"]["annotations"][name]);
         self.stopped.clear();
@@ -71,7 +71,7 @@ impl Orders {
         self.see_eviction(seen, write, wrong);
     }
 
-    /// An event was told.
+    /// An event was recorded.
     pub(super) fn event(&self, at: Timestamp, write: Option<&Write>, wrong: &mut Vec<Violation>) {
         if let Some(write) = write {
             self.dry_run(at, write, wrong);

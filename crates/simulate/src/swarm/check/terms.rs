@@ -1,4 +1,4 @@
-//! Whoever writes holds the Lease of the election.
+//! Checks that every process that writes holds the Lease of the leader election.
 
 use std::sync::Arc;
 
@@ -11,22 +11,19 @@ use super::{
 };
 use crate::swarm::objects;
 
-/// A claim of the Lease holds for this long.
+/// A renewal of the Lease is valid for this long.
 const RENEW_DEADLINE: SignedDuration = SignedDuration::from_secs(objects::RENEW_DEADLINE);
-/// The name of the Lease.
 pub(super) const LEASE: &str = "salvor";
 
-/// True if this is the Lease of the election.
 pub(super) fn is_the_lease(seen: &Seen<'_>) -> bool {
     seen.resource == "leases"
         && seen.name() == LEASE
         && text(&seen.object["metadata"]["namespace"]) == objects::HOME
 }
 
-/// The holder of the Lease.
 #[derive(Default)]
 pub(super) struct Terms {
-    /// Whoever holds it, and when its last renewal was sent.
+    /// The holder, and when its last renewal was sent.
     holder: Option<(Arc<str>, Timestamp)>,
 }
 
@@ -51,7 +48,7 @@ impl Terms {
                 }
                 format!("which last renewed the Lease at {renewed}")
             }
-            // What was sent in time may arrive late.
+            // A request that was sent in time may arrive late.
             Some((_, renewed)) if sent.at < *renewed => return,
             Some((holder, _)) => format!("and {holder} holds the Lease"),
             None if seen.at != sent.at => return,

@@ -1,4 +1,4 @@
-//! Reads the history of a cluster, revision by revision, and tells what an AppWrapper must never do.
+//! Reads the history of a cluster, revision by revision, and reports what an AppWrapper must never do.
 
 pub(super) use salvor_simulate::audit::appwrapper::{Rule, holds};
 
@@ -7,7 +7,7 @@ use salvor_simulate::audit::appwrapper::Audit;
 
 use crate::stage::Happening;
 
-/// All that is wrong in a history, in a line each, without some rules that this story breaks by somebody else's hand.
+/// All problems in a history, one line each, except for rules that the user of this story breaks.
 pub(super) fn problems(history: &[Happening], retry_limit: i64, but: &[Rule]) -> Vec<String> {
     let mut audit = Audit::new(retry_limit);
     let wrong = history.iter().enumerate().flat_map(|(line, Happening { at, change, resource, object })| {

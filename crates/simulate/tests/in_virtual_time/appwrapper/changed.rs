@@ -1,5 +1,5 @@
-//! No webhook refuses it: somebody changes the components at every moment, with and without a crash, and changes them back
-//! or does not.
+//! No webhook prevents it: a user changes the components at every moment, with and without a crash, and reverts the
+//! change or not.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use super::{
 use crate::stage::Happening;
 use crate::troubles::{Salvor, Trouble, assert_none};
 
-/// What somebody does to the components.
+/// What a user does to the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Image,
-    /// The bare pod is taken out.
+    /// The bare pod is removed.
     Fewer,
     /// One more Job.
     More,
@@ -49,7 +49,7 @@ impl Change {
     }
 }
 
-/// Whether anything was ever made of a changed template.
+/// Whether anything was ever created from a changed template.
 fn is_made_of_it(it: &Happening) -> bool {
     it.change == "Added"
         && ["jobs", "pods"].contains(&it.resource.as_str())
@@ -63,7 +63,7 @@ fn refused(app: &Value) -> bool {
         .any(|it| it["type"] == "ComponentsValid" && it["status"] == "False" && it["reason"] == "Refused")
 }
 
-/// Changes it after so many beats, for so many beats; for ever if that is none.
+/// Changes the components at beat `at`, and reverts the change after `back` beats; never if that is `None`.
 async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Vec<String> {
     let flow = Flow::Mended;
     let mut world = flow.begin().await;
@@ -79,7 +79,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
     let made_before = stage.happenings().iter().filter(|it| is_made_of_it(it)).count();
     assert_eq!(made_before, 0);
     if crash {
-        // The operator is down when it is changed.
+        // The operator is down when the change is made.
         line.cut();
     }
     world.change(json!({"spec": {"components": change.of(&before)}})).await;
@@ -87,7 +87,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
         salvor.live(BEAT).await;
         world.beat().await;
         let app = world.app().await;
-        // After a crash nobody leads for a minute.
+        // After a crash there is no leader for a minute.
         if beat == 8 && !crash && !is_over(&app) && !refused(&app) {
             wrong.push(format!("nobody is told: {}", app["status"]));
         }
@@ -123,7 +123,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
     wrong.into_iter().map(tell).collect()
 }
 
-/// Beats at which it waits for its pods, runs, waits for the grace, deletes, pauses, and runs again.
+/// Beats at which it waits for its pods, runs, waits for the grace period, deletes, pauses, and runs again.
 const MOMENTS: [usize; 7] = [1, 5, 12, 17, 24, 33, 47];
 
 #[test]

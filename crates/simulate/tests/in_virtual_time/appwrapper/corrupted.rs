@@ -1,4 +1,4 @@
-//! Somebody corrupts the annotations or the status of an AppWrapper, and puts them right minutes later.
+//! A user corrupts the annotations or the status of an AppWrapper, and reverts that minutes later.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::stage::Stage;
 
 const APP: &str = "/apis/workload.codeflare.dev/v1beta2/namespaces/default/appwrappers/work";
 
-/// Starts Salvor, and lets the world run until the AppWrapper is in a phase, and then so many beats.
+/// Starts Salvor, and runs until the AppWrapper is in a phase, and then this many beats.
 async fn begin(mut world: World, phase: &str, beats: usize) -> (World, Process) {
     let (line, faults) = (Line::default(), Faults::default());
     let process = Process::start(&world.stage.cluster, "salvor", &settings(), line, &faults);
@@ -35,7 +35,7 @@ async fn begin(mut world: World, phase: &str, beats: usize) -> (World, Process) 
     (world, process)
 }
 
-/// One that fails twice, is reset twice, and succeeds. It is in its first reset.
+/// An AppWrapper that fails twice, is reset twice, and succeeds. It is in its first reset.
 struct Mending(World);
 
 impl Mending {
@@ -93,7 +93,7 @@ fn annotations_of_one_that_is_reset() {
     assert_withstood(Mending::begin, &of_annotations());
 }
 
-/// One that runs, and goes on doing so.
+/// An AppWrapper that runs, and keeps running.
 struct Steady(World);
 
 impl Steady {

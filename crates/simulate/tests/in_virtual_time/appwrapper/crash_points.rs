@@ -1,5 +1,5 @@
-//! The controller is killed before and after every single write, is cut off, is replaced, and meets every fault: the end is
-//! the same, no component is made twice, and no retry is lost or had for nothing.
+//! The controller is killed before and after every single write, is partitioned, is replaced, and meets every fault:
+//! the end is the same, no component is created twice, and no retry is lost or wasted.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn every_trouble_alone() {
     assert_none(&wrong);
 }
 
-/// The leader is cut off while one of its writes is on the way, another one takes over, and at some time that write
+/// The leader is partitioned while one of its writes is in flight, another process takes over, and later that write
 /// arrives after all.
 async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Vec<String>, u32) {
     let mut world = flow.begin().await;
@@ -73,7 +73,7 @@ async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Vec<String>, u32)
 #[test]
 fn a_leader_whose_last_write_arrives_when_another_one_leads() {
     let mut wrong = Vec::new();
-    // Before the other one leads, right when it does, and much later.
+    // Before the other process leads, right when it does, and much later.
     for late in [1, 61, 400].map(Duration::from_secs) {
         for write in 1..MOST_WRITES {
             let (found, lives) = in_virtual_time(overtaken(Flow::Mended, write, late));
@@ -86,7 +86,7 @@ fn a_leader_whose_last_write_arrives_when_another_one_leads() {
     assert_none(&wrong);
 }
 
-/// A new process leads every so many beats; the one before is killed, or stops in peace.
+/// A new process leads every few beats; the previous one is killed, or stops gracefully.
 async fn in_turn(flow: Flow, beats: usize, peace: bool) -> Vec<String> {
     let mut world = flow.begin().await;
     let stage = world.stage.clone();
@@ -118,7 +118,7 @@ async fn in_turn(flow: Flow, beats: usize, peace: bool) -> Vec<String> {
 fn leaders_in_turn() {
     let mut wrong = Vec::new();
     for flow in [Flow::Mended, Flow::GivenUp] {
-        // Somebody who is killed keeps the Lease for 60 seconds.
+        // A killed process keeps the Lease for 60 seconds.
         for (beats, peace) in [(3, true), (7, true), (14, false), (17, false), (23, false)] {
             let found = in_virtual_time(in_turn(flow, beats, peace));
             wrong.extend(

@@ -1,4 +1,4 @@
-//! Somebody writes into the status by hand, or writes annotations that nobody can read.
+//! A user edits the status by hand, or writes annotations that cannot be parsed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::troubles::{Salvor, Trouble, assert_none};
 
-/// Rules that somebody's hand breaks by itself.
+/// Rules that the user's edit breaks by itself.
 const BY_HAND: [Rule; 4] = [Rule::Released, Rule::Phases, Rule::Retries, Rule::Undeclared];
 
 fn edits() -> Vec<Value> {
@@ -50,7 +50,7 @@ fn edits() -> Vec<Value> {
     edits
 }
 
-/// Somebody edits the status in a phase. Whatever comes of it, nothing runs twice, and a deletion leaves nothing behind.
+/// A user edits the status in a phase. Whatever follows, nothing runs twice, and a deletion leaves nothing behind.
 async fn edited(edit: &Value, at: &str) -> Vec<String> {
     let plot = match at {
         "Resetting" => Plot { failures: 1, ends: false },
@@ -125,7 +125,7 @@ fn a_status_that_is_edited_in_failed() {
     edited_in("Failed");
 }
 
-/// Every annotation has this value. It fails for ever, and so must come to its end.
+/// Every annotation has this value. The workload always fails, so the AppWrapper must come to an end.
 async fn annotated(value: &str) -> Vec<String> {
     let mut world = World::new(Plot { failures: usize::MAX, ends: true }).await;
     let keys = [

@@ -1,4 +1,4 @@
-//! Something holds a pod: a finalizer, or a node that nobody reaches. Quota is kept as long.
+//! A pod cannot go away, because of a finalizer or an unreachable node. The quota is kept until it does.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::troubles::{Salvor, Trouble, assert_none};
 
-/// Beats for two hours.
+/// Two hours in beats.
 const LONG: usize = 1440;
 
 /// Why everything is deleted.
@@ -27,12 +27,12 @@ enum Reason {
 
 const REASONS: [Reason; 4] = [Reason::Reset, Reason::Failed, Reason::Suspend, Reason::Delete];
 
-/// What holds a pod.
+/// What blocks the deletion of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     /// On a pod of the Job, and on the bare pod.
     Finalizer,
-    /// Its kubelet says nothing any more.
+    /// Its kubelet sends no heartbeats.
     LostNode,
 }
 
@@ -40,7 +40,7 @@ async fn begin(reason: Reason, holder: Holder) -> World {
     let failures = usize::from(matches!(reason, Reason::Reset | Reason::Failed));
     let world = World::new(Plot { failures, ends: false }).await;
     let limit = if reason == Reason::Failed { "0" } else { "2" };
-    // Somebody may have asked for more than the finalizer will ever allow.
+    // A user may have configured a force deletion that the finalizer never allows.
     let force = if holder == Holder::Finalizer { "5m" } else { "10m" };
     world.create(&[("retryLimit", limit), ("forcefulDeletionGracePeriodDuration", force)]).await;
     world
@@ -104,7 +104,7 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
     let done = async |world: &World| {
         let (app, left) = (world.app().await, world.left().await);
         match reason {
-            // On a lost node the new pods do not come to run; they are there.
+            // On a lost node the new pods do not run, but they exist.
             Reason::Reset => {
                 app["status"]["resettingCount"].as_i64() >= Some(1)
                     && left == 4

@@ -1,5 +1,5 @@
-//! Somebody suspends or deletes the AppWrapper at every moment of its life: while each single write is on its way, and at
-//! every beat in between, with and without a crash right then.
+//! A user suspends or deletes the AppWrapper at every moment of its life: while each single write is in flight, and at
+//! every beat in between, with and without a crash at that moment.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::troubles::{MOST_WRITES, Salvor, Trouble, assert_none};
 
 const MOST_BEATS: usize = 150;
 
-/// What somebody does.
+/// What a user does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Suspend,
-    /// And takes it back at once.
+    /// Resumes at once.
     SuspendAndResume,
     Delete,
-    /// And creates another one under the name.
+    /// Creates another one under the same name.
     Replace,
 }
 
@@ -31,9 +31,9 @@ const DEEDS: [Deed; 4] = [Deed::Suspend, Deed::SuspendAndResume, Deed::Delete, D
 /// When it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Moment {
-    /// While this write is on its way.
+    /// While this write is in flight.
     Write(u32),
-    /// After so many beats.
+    /// After this many beats.
     Beat(usize),
 }
 
@@ -49,7 +49,7 @@ impl Deed {
         }
     }
 
-    /// Whether all came of it that must.
+    /// Whether everything that must follow has happened.
     fn is_done(self, app: &Value, left: usize, old: &Value) -> bool {
         let released = |app: &Value| {
             !holds(&app["status"], "ResourcesDeployed")
@@ -65,7 +65,7 @@ impl Deed {
     }
 }
 
-/// All that is wrong, and whether the moment came at all.
+/// Returns all problems, and whether the moment came at all.
 async fn play(flow: Flow, deed: Deed, moment: Moment, crash: bool) -> (Vec<String>, bool) {
     let mut world = flow.begin().await;
     let stage = world.stage.clone();
@@ -173,7 +173,7 @@ fn replaced_and_crashed_while_any_write_is_on_its_way() {
 fn at_any_beat_in_between() {
     let mut wrong = Vec::new();
     for deed in DEEDS {
-        // Primes, so that no deed is always in step with what waits for a round number of seconds.
+        // A prime step, so that no deed is always in step with waits of a round number of seconds.
         for beat in (1..MOST_BEATS).step_by(7) {
             for crash in [false, true] {
                 wrong.extend(in_virtual_time(play(Flow::Mended, deed, Moment::Beat(beat), crash)).0);

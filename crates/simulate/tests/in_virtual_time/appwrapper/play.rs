@@ -1,4 +1,4 @@
-//! Stories of one AppWrapper, and the end that each must come to.
+//! Stories of one AppWrapper, and the end that each must reach.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use super::{
 use crate::stage::Happening;
 use crate::troubles::{Salvor, Trouble};
 
-/// How often the world around looks.
+/// The interval at which the simulated controllers reconcile.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
-/// Beats after which every story is over.
+/// Every story is over after this many beats.
 pub(super) const MOST_BEATS: usize = 700;
-/// Beats that show that an end stays one.
+/// An end must last for this many beats.
 const QUIET: usize = 20;
 
-/// What becomes of the AppWrapper if nobody interferes.
+/// What happens to the AppWrapper without interference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// It fails twice, is reset twice, and succeeds.
     Mended,
-    /// It fails once more than it may.
+    /// It fails once more than allowed.
     GivenUp,
 }
 
@@ -38,7 +38,7 @@ impl Flow {
         }
     }
 
-    /// Phase, retries, attempts; and what holds.
+    /// The phase, retries, attempts, and true conditions.
     pub(super) fn end(self) -> Value {
         match self {
             Self::Mended => {
@@ -62,7 +62,7 @@ pub(super) fn phase(app: &Value) -> &str {
     app["status"]["phase"].as_str().unwrap_or_default()
 }
 
-/// Whether an AppWrapper has come to its end, and keeps nothing but what it should.
+/// Whether an AppWrapper has reached its end, and keeps nothing but what it should.
 pub(super) fn is_over(app: &Value) -> bool {
     match phase(app) {
         "Succeeded" => true,
@@ -71,7 +71,7 @@ pub(super) fn is_over(app: &Value) -> bool {
     }
 }
 
-/// What it came to, in the form of [`Flow::end`].
+/// The actual end, in the form of [`Flow::end`].
 pub(super) async fn describe(world: &World) -> Value {
     let app = world.app().await;
     let history = world.stage.happenings();
@@ -84,7 +84,7 @@ pub(super) async fn describe(world: &World) -> Value {
     })
 }
 
-/// Lets a world run until something holds, and a while after.
+/// Runs a world until a condition holds, and a while longer.
 pub(super) async fn until(
     world: &mut World,
     salvor: &mut Salvor<'_>,
@@ -102,7 +102,7 @@ pub(super) async fn until(
     false
 }
 
-/// Plays a story to its end. All that is wrong with it, and how many processes there were.
+/// Plays a story to its end. Returns all problems, and the number of processes.
 pub(super) async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
     let mut world = flow.begin().await;
     let stage = world.stage.clone();
@@ -117,7 +117,7 @@ pub(super) async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Vec<Strin
     (wrong, lives)
 }
 
-/// What is wrong with the end of a story, and in all its history.
+/// The problems of the end of a story, and of its whole history.
 pub(super) async fn ending(world: &World, flow: Flow) -> Vec<String> {
     let mut wrong = problems(&world.stage.happenings(), Flow::RETRIES, &[]);
     let end = describe(world).await;
@@ -127,7 +127,7 @@ pub(super) async fn ending(world: &World, flow: Flow) -> Vec<String> {
     wrong
 }
 
-/// Problems of a story in which somebody else broke these rules.
+/// The problems of a story in which a user broke these rules.
 pub(super) fn problems_but(world: &World, but: &[Rule]) -> Vec<String> {
     problems(&world.stage.happenings(), Flow::RETRIES, but)
 }

@@ -15,7 +15,7 @@ use crate::troubles::assert_none;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Runs a world with a controller; it looks every few seconds for a while, then only every minute.
+/// Runs a world with a controller. It reconciles every few seconds for a while, then only every minute.
 async fn run(plot: Plot, timers: &[(&str, &str)], fields: &str, minutes: u64) -> World {
     let mut world = World::new(plot).await;
     world.create(timers).await;
@@ -35,7 +35,7 @@ async fn run(plot: Plot, timers: &[(&str, &str)], fields: &str, minutes: u64) ->
     world
 }
 
-/// When the AppWrapper first looked like this.
+/// When the AppWrapper first had this state.
 fn when(world: &World, what: impl Fn(&serde_json::Value) -> bool) -> Timestamp {
     let first = world.stage.first(|it| it.resource == "appwrappers" && what(&it.object));
     first.unwrap_or_else(|| panic!("that never happened"))
@@ -44,7 +44,7 @@ fn when(world: &World, what: impl Fn(&serde_json::Value) -> bool) -> Timestamp {
 fn assert_after(from: Timestamp, to: Timestamp, hours: i64) {
     let passed = to.duration_since(from);
     let due = SignedDuration::from_hours(hours);
-    // Garbage collector and kubelet look once a minute, one after the other.
+    // Garbage collector and kubelet reconcile once a minute, one after the other.
     let late = SignedDuration::from_secs(130);
     assert!(passed >= due && passed <= due + late, "{passed:#} instead of {hours} h");
 }
@@ -67,7 +67,7 @@ fn what_failed_is_kept_for_as_long_as_may_be_asked_for() {
         let world = run(Plot { failures: 9, ends: false }, &timers, "", 24 * 60 + 30).await;
         let failed = when(&world, |it| phase(it) == "Failed");
         let gone = when(&world, |it| phase(it) == "Failed" && !holds(&it["status"], "ResourcesDeployed"));
-        // The ceiling is a day.
+        // The maximum is a day.
         assert_after(failed, gone, 24);
         assert_eq!(world.left().await, 0);
     });
@@ -106,7 +106,7 @@ fn a_pod_that_does_not_go_is_deleted_by_force_after_a_day() {
             sleep(BEAT).await;
             world.beat().await;
         }
-        // From here on no kubelet says anything. The controllers go on.
+        // From here on no kubelet sends heartbeats. The controllers keep running.
         world.lost.insert(super::world::NODE.into());
         for _ in 0..24 * 60 + 30 {
             sleep(MINUTE).await;
@@ -121,7 +121,7 @@ fn a_pod_that_does_not_go_is_deleted_by_force_after_a_day() {
     });
 }
 
-/// Attempts that follow each other within one second, in which Kubernetes keeps its times.
+/// Attempts that follow each other within one second, the resolution of Kubernetes timestamps.
 #[test]
 fn resets_within_a_second() {
     for pace in [10, 50, 130] {

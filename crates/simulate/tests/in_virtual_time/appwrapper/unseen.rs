@@ -1,4 +1,4 @@
-//! Nothing is heard of one kind of object for ten minutes, while everything is heard of the others.
+//! The watch of one kind of object is broken for ten minutes, while the others work.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::troubles::assert_none;
 enum Deed {
     PodFails,
     Suspend,
-    /// And back, when nothing of it is left or nobody has noticed for a while.
+    /// Resumes when nothing of it is left, or when nothing has reacted for a while.
     SuspendAndResume,
     Delete,
     Replace,
@@ -64,7 +64,7 @@ impl Deed {
         }
     }
 
-    /// Whether all came of it that must, after nothing was heard of these objects.
+    /// Whether everything that must follow has happened, after the watch of these objects was broken.
     fn is_done(self, app: &Value, left: usize, old: &Value, watch: &str) -> bool {
         let deployed = holds(&app["status"], "ResourcesDeployed");
         match self {
@@ -73,7 +73,7 @@ impl Deed {
             Self::SuspendAndResume => phase(app) == "Running" && left == 4,
             Self::Delete => app.is_null() && left == 0,
             Self::Replace => phase(app) == "Running" && left == 4 && app["metadata"]["uid"] != *old,
-            // Nobody saw it go: it may have ended by itself, so it is tried again.
+            // The deletion was not seen: the Job may have ended by itself, so it is tried again.
             Self::JobDeleted if watch == JOBS => {
                 phase(app) == "Running" && app["status"]["resettingCount"] == 1 && left == 4
             }
@@ -96,7 +96,7 @@ async fn play(watch: &str, effect: Effect, deed: Deed, after: usize) -> Vec<Stri
     let process = Process::start(&world.stage.cluster, "salvor", &settings(), Line::default(), &faults);
     run(&mut world, 10).await;
     assert_eq!(world.phase().await, "Running");
-    // Lists and watches of all namespaces; who asks for one object, or for those of one namespace, is answered.
+    // Lists and watches of all namespaces; requests for one object, or for one namespace, are answered.
     faults.add(Fault::new(effect).method(Method::GET).path(watch));
     faults.cut_watches();
     run(&mut world, after).await;

@@ -1,4 +1,4 @@
-//! A cluster with AppWrappers, in which the test is Job controller, kubelet and garbage collector.
+//! A cluster with AppWrappers, in which the test plays Job controller, kubelet and garbage collector.
 
 use std::collections::BTreeSet;
 
@@ -17,12 +17,11 @@ use crate::stage::{Stage, configuration};
 pub(super) const APP: &str = "work";
 pub(super) const MEMBER: &str = "workload.codeflare.dev/appwrapper";
 const TIMERS: &str = "workload.codeflare.dev.appwrapper/";
-/// Where every pod runs.
+/// Every pod runs here.
 pub(super) const NODE: &str = "node";
-/// The pods of the Job.
 const WORKERS: usize = 2;
 
-/// Default timers. Renewals of a Lease are most of what happens, so there are few.
+/// Default timers. Renewals of a Lease are most of the events in a run, so they are rare.
 pub(super) fn settings() -> Configuration {
     with_settings("")
 }
@@ -37,12 +36,12 @@ leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}"
     ))
 }
 
-/// What becomes of the workload.
+/// What happens to the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plot {
-    /// The bare pod fails in so many attempts.
+    /// The number of attempts in which the bare pod fails.
     pub(super) failures: usize,
-    /// After that everything succeeds, or runs on.
+    /// After that everything succeeds if true, or keeps running.
     pub(super) ends: bool,
 }
 
@@ -57,9 +56,9 @@ pub(super) struct World {
     pub(super) apps: Api<DynamicObject>,
     pub(super) jobs: Api<Job>,
     pub(super) plot: Plot,
-    /// Nodes whose kubelets are not heard.
+    /// Nodes whose kubelets are unreachable.
     pub(super) lost: BTreeSet<String>,
-    /// Nothing fails before the AppWrapper says that it runs.
+    /// Nothing fails before the AppWrapper reports that it runs.
     pub(super) fails_late: bool,
     runs: bool,
     /// UIDs of the bare pods, one for each attempt.
@@ -93,7 +92,7 @@ impl World {
 
     // ---- the user -----------------------------------------------------------------------------------
 
-    /// Creates the AppWrapper, with these timers by the last part of their keys.
+    /// Creates the AppWrapper with these timers, named by the last part of their keys.
     pub(super) async fn create(&self, timers: &[(&str, &str)]) {
         let annotations: serde_json::Map<String, Value> =
             timers.iter().map(|(key, value)| (format!("{TIMERS}{key}"), (*value).into())).collect();
@@ -114,7 +113,7 @@ impl World {
         self.change(json!({"spec": {"suspend": suspend}})).await;
     }
 
-    /// Somebody writes the status by hand. The schema may forbid it.
+    /// A user writes the status by hand. The schema may forbid it.
     pub(super) async fn edit_status(&self, status: &Value) -> Result<(), String> {
         let patch = Patch::Merge(json!({"status": status}));
         let written = self.apps.patch_status(APP, &PatchParams::default(), &patch).await;
@@ -126,7 +125,7 @@ impl World {
         let _ = self.apps.delete(APP, &DeleteParams::default()).await;
     }
 
-    // ---- what is there ------------------------------------------------------------------------------
+    // ---- the state ----------------------------------------------------------------------------------
 
     /// The AppWrapper; null if it is gone.
     pub(super) async fn app(&self) -> Value {
@@ -146,14 +145,14 @@ impl World {
         self.jobs.list(&Default::default()).await.unwrap().items
     }
 
-    /// How many components and pods there are.
+    /// The number of components and pods.
     pub(super) async fn left(&self) -> usize {
         self.all_jobs().await.len() + self.all_pods().await.len()
     }
 
     // ---- all that runs by itself --------------------------------------------------------------------
 
-    /// Every controller and the kubelet look around once.
+    /// Every controller and the kubelet reconcile once.
     pub(super) async fn beat(&mut self) {
         let (jobs, pods) = (self.all_jobs().await, self.all_pods().await);
         self.runs = self.phase().await == "Running";
@@ -215,7 +214,7 @@ impl World {
             pod["metadata"]["ownerReferences"] = json!([{
                 "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": true,
             }]);
-            // One of the attempt before may still have the name.
+            // A pod of the previous attempt may still have the name.
             let _ =
                 self.stage.pods().create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
         }
@@ -249,7 +248,7 @@ impl World {
         }
     }
 
-    /// The kubelet says how a pod is.
+    /// The kubelet reports the state of a pod.
     pub(super) async fn set_phase(&self, name: &str, phase: &str, exit_code: Option<i32>) {
         let now = self.stage.cluster.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let state = match exit_code {

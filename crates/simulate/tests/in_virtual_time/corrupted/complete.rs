@@ -1,5 +1,5 @@
-//! The table of what is corrupted has everything. What is new in `names.rs`, in the status of a definition or in a Lease must be put in, or
-//! be excused here.
+//! Checks that the table of corrupted fields is complete. New fields in `names.rs`, in the status of a CRD or in a
+//! Lease must be added to it, or be excused here.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use salvor_api::names::{annotations, appwrapper, job, labels, repair, taints};
 
 use super::{Spot, stories};
 
-/// Modules of `names.rs` with words that Salvor writes and never reads back as more than words.
+/// Modules of `names.rs` with texts that Salvor writes and never interprets.
 const ONLY_WRITTEN: [&str; 3] = ["reasons", "events", "configuration"];
 
 /// Names that are not corrupted, and why.
@@ -88,12 +88,12 @@ fn all_spots() -> Vec<Spot> {
     groups.into_iter().flatten().flatten().collect()
 }
 
-/// The values of all constants of `names.rs`, each with the module that it is in.
+/// The values of all constants of `names.rs`, each with its module.
 fn names() -> Vec<(String, String)> {
     let source = include_str!("../../../../api/src/names.rs");
     let mut modules: Vec<&str> = Vec::new();
     let mut found = Vec::new();
-    // A constant whose line was too long goes on in the next one.
+    // A constant whose line was too long continues on the next line.
     let joined = source.replace("=\n", "= ");
     for line in joined.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("pub mod ") {
@@ -108,7 +108,7 @@ fn names() -> Vec<(String, String)> {
     found
 }
 
-/// The fields of the status in a definition.
+/// The fields of the status in a CRD.
 fn status_fields(definition: &str) -> Vec<&str> {
     let status = "\n          status:\n            type: object\n";
     let (_, status) = definition.split_once(status).unwrap();
@@ -160,7 +160,7 @@ fn every_field_of_a_status_of_ours_is_corrupted() {
 
 #[test]
 fn every_field_of_the_lease_is_corrupted() {
-    // The compiler asks here for a field that is new.
+    // The exhaustive pattern makes the compiler report new fields.
     let LeaseSpec {
         acquire_time: _,
         holder_identity: _,

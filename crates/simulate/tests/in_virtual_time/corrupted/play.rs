@@ -1,4 +1,4 @@
-//! Plays a story in which something is corrupted, and put back minutes later.
+//! Plays a story in which something is corrupted, and reverted minutes later.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -14,40 +14,40 @@ use tracing_subscriber::fmt::MakeWriter;
 use super::{spot::Spot, value::Corruption};
 use crate::stage::Stage;
 
-/// How often the world around looks.
+/// The interval at which the simulated world reconciles.
 const BEAT: Duration = Duration::from_secs(5);
-/// Beats for which something stays corrupted: two minutes.
+/// Something stays corrupted for this many beats: two minutes.
 const CORRUPTED: usize = 24;
-/// Beats after which every story is over.
+/// Every story is over after this many beats.
 const MOST_BEATS: usize = 900;
-/// Beats that show that an end stays one.
+/// An end must last for this many beats.
 const QUIET: usize = 4;
 
-/// A recovery that is under way, in a world that the test plays.
+/// A recovery in progress, in a world that the test plays.
 pub(crate) trait Story {
-    /// The cluster.
     fn stage(&self) -> &Stage;
 
-    /// The path of an object that is called by a word.
+    /// The path of an object that the story names by a word.
     async fn path(&self, object: &str) -> String {
         object.to_owned()
     }
 
-    /// All who are not Salvor look once.
+    /// All simulated controllers reconcile once.
     async fn beat(&mut self) {}
 
     /// Nothing is corrupted any more.
     async fn mended(&mut self) {}
 
-    /// Whether it has come to its end.
+    /// Whether it has reached its end.
     async fn is_over(&self) -> bool;
 
-    /// All that was done, and what it came to.
+    /// All that was done, and the final state.
     async fn end(&self) -> Value;
 }
 
-/// Plays a story with every corruption of these places; those of a group are corrupted together. Whatever is there for two minutes: nothing panics, somebody is
-/// told where that is promised, and after the rollback the story has the end that it has undisturbed, by the same deeds.
+/// Plays a story with every corruption of these places; those of a group are corrupted together. A corruption lasts two
+/// minutes. Nothing panics, it is reported where that is promised, and after the rollback the story ends as it does
+/// undisturbed, by the same actions.
 pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), groups: &[Vec<Spot>]) {
     let log = Log::default();
     let _guard = tracing::subscriber::set_default(
@@ -84,12 +84,12 @@ pub(crate) fn assert_withstood<S: Story>(begin: impl AsyncFn() -> (S, Process), 
     assert!(wrong.is_empty(), "{} endings are wrong:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// How a story went.
+/// The course of a story.
 struct Played {
     end: Value,
-    /// The places of which the API server took the bad value.
+    /// The places where the API server accepted the bad value.
     taken: Vec<&'static str>,
-    /// The words that nobody said.
+    /// The words that should have been reported and were not.
     untold: Vec<&'static str>,
 }
 
@@ -139,7 +139,7 @@ async fn play<S: Story>(
     Played { end, taken, untold }
 }
 
-// ---- what was logged, and what panicked ---------------------------------------------------------------------------
+// ---- logs and panics ----------------------------------------------------------------------------------------------
 
 /// What the operator of this thread logs.
 #[derive(Clone, Default)]
@@ -150,7 +150,7 @@ impl Log {
         self.0.lock().unwrap().clear();
     }
 
-    /// The last of it.
+    /// The last lines.
     fn end(&self) -> String {
         let bytes = self.0.lock().unwrap();
         let text = String::from_utf8_lossy(&bytes);
@@ -181,7 +181,7 @@ thread_local! {
     static PANICS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A task that panics takes nobody with it, so panics are counted: all that a simulation does is done by its thread.
+/// A task that panics does not stop the others, so panics are counted: a whole simulation runs on its thread.
 fn count_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

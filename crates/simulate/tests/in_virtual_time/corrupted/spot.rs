@@ -1,4 +1,4 @@
-//! Places in objects that hold something of Salvor's.
+//! Places in objects that hold data of Salvor.
 
 use http::Request;
 use kube::Client;
@@ -6,26 +6,26 @@ use serde_json::{Value, json};
 
 use super::value::Corruption;
 
-/// A place in an object, and who must say something when nobody can read what is there.
+/// A place in an object, and where it must be reported when its value is unreadable.
 #[derive(Clone, Debug)]
 pub(crate) struct Spot {
-    /// As `names.rs`, or the schema, calls it.
+    /// The name in `names.rs`, or in the schema.
     pub(crate) name: &'static str,
     /// The object: its path in the API, or a word that the story knows.
     object: &'static str,
-    /// The way to it. `key=value` is the entry of a list that has this field.
+    /// The path within the object. `key=value` is the entry of a list that has this field.
     way: Vec<&'static str>,
     /// The value that is corrupted if there is none.
     example: Value,
     /// The corruptions after which an event, a condition or the log must name the place.
     told: &'static [Corruption],
-    /// The word for it.
+    /// The word that names it.
     word: &'static str,
-    /// True if it is put back although Salvor has changed it since.
+    /// True if it is reverted although Salvor has changed it since.
     put_back: bool,
 }
 
-/// What stood there before, for a rollback.
+/// The previous value, for a rollback.
 pub(crate) struct Kept {
     before: Option<Value>,
     corrupted: Value,
@@ -36,12 +36,10 @@ impl Spot {
         Self { name, object, way, example: "".into(), told: &[], word: name, put_back: false }
     }
 
-    /// An annotation.
     pub(crate) fn annotation(object: &'static str, key: &'static str) -> Self {
         Self::new(object, key, vec!["metadata", "annotations", key])
     }
 
-    /// A field.
     pub(crate) fn field(object: &'static str, name: &'static str, way: &[&'static str]) -> Self {
         Self::new(object, name, way.to_vec())
     }
@@ -51,17 +49,17 @@ impl Spot {
         Self { example, ..self }
     }
 
-    /// After these corruptions somebody must be told.
+    /// These corruptions must be reported.
     pub(crate) fn told(self, told: &'static [Corruption]) -> Self {
         Self { told, ..self }
     }
 
-    /// And by this word.
+    /// They must be reported with this word.
     pub(crate) fn by(self, word: &'static str) -> Self {
         Self { word, ..self }
     }
 
-    /// Puts it back also if Salvor has changed it meanwhile: a list of which Salvor writes only some entries anew.
+    /// Reverts it even if Salvor has changed it meanwhile: a list of which Salvor rewrites only some entries.
     pub(crate) fn put_back(self) -> Self {
         Self { put_back: true, ..self }
     }
@@ -70,12 +68,12 @@ impl Spot {
         self.object
     }
 
-    /// The word that must be said after a corruption, if any.
+    /// The word that must be reported after a corruption, if any.
     pub(crate) fn word(&self, corruption: Corruption) -> Option<&'static str> {
         self.told.contains(&corruption).then_some(self.word)
     }
 
-    /// Corrupts it in the object at a path. None if the API server does not take it.
+    /// Corrupts it in the object at a path. `None` if the API server refuses the value.
     pub(crate) async fn corrupt(&self, client: &Client, path: &str, corruption: Corruption) -> Option<Kept> {
         for _ in 0..TRIES {
             let mut object = get(client, path).await;
@@ -91,7 +89,7 @@ impl Spot {
         panic!("{}: {TRIES} conflicts", self.name)
     }
 
-    /// Puts back what stood there, unless somebody has changed it since.
+    /// Restores the previous value, unless it has been changed since.
     pub(crate) async fn roll_back(&self, client: &Client, path: &str, kept: &Kept) {
         for _ in 0..TRIES {
             let Some(mut object) = get_opt(client, path).await else { return };
@@ -156,7 +154,7 @@ fn find<'a>(value: &'a Value, way: &[&str]) -> Option<&'a Value> {
     find(next, rest)
 }
 
-/// Puts a value at the end of a way, or removes what is there.
+/// Sets the value at a path, or removes it.
 fn put_in(value: &mut Value, way: &[&str], new: Option<Value>) {
     let Some((step, rest)) = way.split_first() else { return };
     if let Some((key, is)) = entry(step) {

@@ -1,4 +1,5 @@
-//! Recoveries under way, and what of theirs may be corrupted. Those of AppWrappers and of repairs are beside their worlds.
+//! Recoveries in progress, and their fields that may be corrupted. Those of AppWrappers and of repairs are beside their
+//! worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +26,7 @@ const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/salvor-system/lease
 const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/work";
 const PODS: usize = 4;
 
-/// Renewals of the Lease are most of what happens, so there are few.
+/// Renewals of the Lease are most of the events in a run, so they are rare.
 const ELECTION: &str = "leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}\n";
 
 fn start(stage: &Stage, lines: &str) -> Process {
@@ -37,7 +38,7 @@ fn pod_names() -> impl Iterator<Item = String> {
     (0..PODS).map(|number| format!("pod-{number}"))
 }
 
-/// How often each pod became Failed, or was deleted, and whether the budget of a pod a minute was kept.
+/// How often each pod became Failed, or was deleted, and whether the budget of one pod a minute was kept.
 fn deeds(stage: &Stage) -> Value {
     let mut times = Vec::new();
     let mut failed: BTreeMap<String, usize> = BTreeMap::new();
@@ -64,7 +65,7 @@ fn events(stage: &Stage, reason: &str) -> usize {
 
 // ---- zombies ------------------------------------------------------------------------------------------------------
 
-/// Four pods on a lost node, of which one is recovered in a minute. Two were.
+/// Four pods on a lost node, of which one is recovered per minute. Two already were.
 struct Zombies(Stage);
 
 impl Zombies {
@@ -117,7 +118,7 @@ pub(super) fn of_zombies() -> Vec<Vec<Spot>> {
     };
     let of_lease = |field: &'static str| Spot::field(LEASE, field, &["spec", field]);
     let of_the_pod = vec![
-        // What does not consent is no mistake: `salvor explain` shows it.
+        // A missing consent is no error: `salvor explain` shows it.
         Spot::annotation(LAST_POD, annotations::SAFE_TO_FORCEFULLY_TERMINATE),
         Spot::annotation(LAST_POD, annotations::SAFE_TO_FORCEFULLY_DELETE),
         of_pod(conditions::KUEUE_FAILURE_RECOVERY),
@@ -125,7 +126,7 @@ pub(super) fn of_zombies() -> Vec<Vec<Spot>> {
     ];
     let wait = Spot::annotation(LAST_POD, annotations::TERMINATION_GRACE_AFTER);
     let of_the_lease = vec![
-        // Its own memory counts, and what is there is written again.
+        // The process's own memory counts, and the annotation is written again.
         Spot::annotation(LEASE, annotations::BRAKE).told(Corruption::UNREADABLE),
         Spot::annotation(LEASE, annotations::BRAKE_UNREADABLE),
         Spot::annotation(LEASE, annotations::PAUSED_ACKNOWLEDGED).example(acknowledged),
@@ -206,7 +207,7 @@ impl Story for OutOfService {
 pub(super) fn of_nodes_out_of_service() -> Vec<Vec<Spot>> {
     let taint = ["spec", "taints", "key=node.kubernetes.io/out-of-service", "value"];
     vec![vec![
-        // The value is for people. That the annotation is there says that the taint is ours.
+        // The value is for users. The presence of the annotation shows that the taint is ours.
         Spot::annotation(NODE, annotations::OUT_OF_SERVICE_SINCE),
         Spot::annotation(NODE, annotations::OUT_OF_SERVICE_BOOT),
         Spot::field(NODE, taints::OUT_OF_SERVICE, &taint),
@@ -220,7 +221,7 @@ fn a_node_out_of_service() {
 
 // ---- evictions ----------------------------------------------------------------------------------------------------
 
-/// A node of which one pod is evicted in a minute, and that comes back when it is empty.
+/// A node from which one pod is evicted per minute, and that comes back when it is empty.
 struct Eviction {
     stage: Stage,
     is_back: bool,
@@ -286,7 +287,7 @@ pub(super) fn of_evictions() -> Vec<Vec<Spot>> {
     let taint = ["spec", "taints", "key=salvor.dev/force-eviction", "value"];
     let condition = ["status", "conditions", "type=ForceEviction"];
     let asked = json!(r#"{"value":"INC-1","renewed":"2026-01-01T00:00:00Z"}"#);
-    // Without it an outage holds the eviction, and there is none here.
+    // Without it an outage blocks the eviction, and there is no outage here.
     let word = json!(r#"{"by":"jane","at":"2026-01-01T00:00:00Z"}"#);
     vec![
         vec![Spot::annotation(NODE, annotations::EVICTION).told(&Corruption::ALL)],
@@ -306,7 +307,7 @@ fn an_eviction() {
 
 // ---- Jobs ---------------------------------------------------------------------------------------------------------
 
-/// An Indexed Job whose pods end one after the other, the first of each index badly.
+/// An Indexed Job whose pods end one after the other; the first pod of each index fails.
 struct Work {
     stage: Stage,
     ended: BTreeSet<String>,

@@ -1,27 +1,26 @@
-//! Values that nobody should have written.
+//! Corrupt values.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 const GARBAGE: &str = "{\"cut\": [short, \u{1f6a2}\u{0}";
-/// With the six digits that a Lease needs; others do not mind.
+/// With the six fractional digits that a Lease needs; other fields accept them.
 const OLD: &str = "1970-01-01T00:00:00.000000Z";
 const FUTURE: &str = "9999-12-30T22:00:00.000000Z";
-/// As long as a value can be that still leaves room for others on an object.
+/// The longest value that still leaves room for others on an object.
 const LONG: usize = 100_000;
 
-/// What becomes of a value.
+/// What happens to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Corruption {
-    /// Something that nobody can read.
+    /// Unparsable text.
     Garbage,
-    /// The same, 100 kB of it.
+    /// 100 kB of unparsable text.
     Huge,
-    /// Nothing.
     Empty,
-    /// All times in it lie long ago. A value without times becomes one.
+    /// All times in it are long ago. A value without times becomes one.
     Old,
-    /// All times in it lie far ahead.
+    /// All times in it are far in the future.
     Future,
 }
 
@@ -30,7 +29,7 @@ impl Corruption {
     /// Those that are not about times.
     pub(crate) const UNREADABLE: &'static [Self] = &[Self::Garbage, Self::Huge, Self::Empty];
 
-    /// A value in this state.
+    /// The value after this corruption.
     pub(crate) fn of(self, value: &Value) -> Value {
         match (self, value) {
             (Self::Old, value) => at(value, OLD),
@@ -39,13 +38,13 @@ impl Corruption {
             (Self::Huge, Value::Number(_)) => json!(i32::MAX),
             (Self::Empty, Value::Number(_)) => json!(0),
             (Self::Garbage, Value::Array(_)) => json!([{"name": GARBAGE}]),
-            // What was there comes first, so that it is the same but for its length.
+            // The original comes first, so that only the length differs.
             (Self::Huge, Value::Array(items)) => {
                 let more = items.last().cloned().unwrap_or_else(|| "x".into());
                 Value::Array(items.iter().cloned().chain(vec![more; 1000]).collect())
             }
             (Self::Empty, Value::Array(_)) => json!([]),
-            // An entry of a list keeps what makes it that entry, and its times.
+            // An entry of a list keeps its key, and its times.
             (_, Value::Object(fields)) => {
                 let corrupted = fields.iter().map(|(key, value)| {
                     let stays = matches!(key.as_str(), "type" | "status" | "key" | "effect");
@@ -62,7 +61,7 @@ impl Corruption {
     }
 }
 
-/// A value with this time in place of all its times, also of those in the JSON that a text may be.
+/// Replaces all times in a value, also those in JSON that is embedded in a text.
 fn at(value: &Value, time: &str) -> Value {
     match value {
         Value::String(text) => match serde_json::from_str::<Value>(text) {

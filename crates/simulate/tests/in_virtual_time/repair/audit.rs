@@ -1,4 +1,4 @@
-//! Reads the history of a cluster, revision by revision, and tells what a repair must never do.
+//! Reads the history of a cluster, revision by revision, and reports what a repair must never do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,10 +9,9 @@ use serde_json::Value;
 use super::world::By;
 use crate::stage::Happening;
 
-/// What was found.
 #[derive(Debug, Default)]
 pub(super) struct Audit {
-    /// All that is wrong, in a line each.
+    /// All problems, one line each.
     pub(super) wrong: Vec<String>,
     /// NodeClaims that were deleted, in order.
     pub(super) deleted: Vec<String>,
@@ -22,11 +21,11 @@ pub(super) struct Audit {
 
 /// Reads a history.
 ///
-/// At no time are more NodeClaims being deleted than the budget has, nor more repairs written down. No NodeClaim is deleted twice,
-/// and none whose node was not sick for the toleration, by the moments at which the node itself said so.
+/// At no time are more NodeClaims being deleted, nor more repairs recorded, than the budget allows. No NodeClaim is
+/// deleted twice, and none whose node was not unhealthy for the toleration, by the times that the node itself reported.
 pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Duration) -> Audit {
     let mut audit = Audit::default();
-    // Since when each node is sick.
+    // Since when each node is unhealthy.
     let mut sick: BTreeMap<String, Timestamp> = BTreeMap::new();
     let mut going: BTreeSet<String> = BTreeSet::new();
     let mut asked: BTreeSet<String> = BTreeSet::new();
@@ -78,7 +77,7 @@ pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Du
             }
             ("noderepairpolicies" | "nodepools", _) => {
                 let kept = object["metadata"]["annotations"]["repair.salvor.dev/repairs"].as_str();
-                // Somebody may have damaged it.
+                // The story may have corrupted it.
                 let kept: Value = kept
                     .map_or(object["status"].clone(), |text| serde_json::from_str(text).unwrap_or_default());
                 let repairs = kept["repairs"].as_array().map_or(0, Vec::len);

@@ -1,4 +1,4 @@
-//! Somebody corrupts what is remembered of repairs that are under way, and puts it right minutes later.
+//! A user corrupts the records of repairs in progress, and reverts that minutes later.
 
 use kube::api::{Patch, PatchParams};
 use salvor_api::names::repair::{self, annotations};
@@ -15,10 +15,10 @@ const NODE: &str = "/api/v1/nodes/node-1";
 const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/node-1";
 const POLICY: &str = "/apis/salvor.dev/v1alpha1/noderepairpolicies/gpu";
 const POOL: &str = "/apis/karpenter.sh/v1/nodepools/gpu";
-/// Beats after which the toleration of five minutes is over.
+/// The toleration of five minutes is over after this many beats.
 const SIX_MINUTES: usize = 72;
 
-/// Nodes 1 and 2 are sick, and as many as may be are under repair: that is one.
+/// Nodes 1 and 2 are unhealthy, and as many as allowed are under repair: one.
 struct Repair(World);
 
 impl Repair {
@@ -97,16 +97,16 @@ fn of_nodes() -> Vec<Vec<Spot>> {
     let unreadable = &[Corruption::Garbage, Corruption::Huge, Corruption::Empty, Corruption::Old];
     vec![
         vec![Spot::annotation(NODE, annotations::PROGRESS).told(unreadable)],
-        // Whoever writes one wants one.
+        // Any value is a veto.
         vec![Spot::annotation(NODE, annotations::DO_NOT_REPAIR).told(veto)],
         vec![Spot::annotation(NODE, annotations::KARPENTER_DO_NOT_REPAIR).told(veto)],
         vec![
-            // Only agents read the request. What does not repeat its time does not answer it.
+            // Only agents read the request. An answer that does not repeat its time is ignored.
             Spot::annotation(NODE, annotations::REBOOT_REQUESTED),
             Spot::annotation(NODE, annotations::REBOOT_DONE),
             condition(repair::CONDITION, &["status", "conditions", "type=SalvorRepair"]),
             condition(repair::REBOOT_CONDITION, &["status", "conditions", "type=NodeReboot"]),
-            // Karpenter's own. One that cannot be read is written anew when it is due.
+            // Karpenter's annotation. One that cannot be parsed is written again when it is due.
             Spot::annotation(CLAIM, annotations::TERMINATION_TIMESTAMP),
             Spot::annotation(CLAIM, annotations::TERMINATION_BEFORE),
         ],

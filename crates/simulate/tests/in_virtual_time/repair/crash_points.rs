@@ -1,5 +1,5 @@
-//! The controller is killed before and after every single write, is cut off, is replaced, and meets every fault: the end is
-//! the same, and never are more nodes under repair than the budget has.
+//! The controller is killed before and after every single write, is partitioned, is replaced, and meets every fault:
+//! the end is the same, and there are never more nodes under repair than the budget allows.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::troubles::{MOST_WRITES, Salvor, TROUBLES, Trouble, assert_none, at_ev
 
 const BUDGET: usize = 1;
 
-/// The nodes that become sick. A NodePool has the default limit, which is two of six.
+/// The nodes that become unhealthy. A NodePool has the default limit, which is two of six.
 fn sick_nodes(by: By) -> &'static [&'static str] {
     match by {
         By::Policy => &["node-1", "node-3", "node-4"],
@@ -20,7 +20,7 @@ fn sick_nodes(by: By) -> &'static [&'static str] {
     }
 }
 
-/// Some of six nodes become sick, one after the other.
+/// Some of six nodes become unhealthy, one after the other.
 async fn begin(by: By) -> World {
     let world = World::with(by, 6, BUDGET).await;
     for node in sick_nodes(by) {
@@ -30,7 +30,7 @@ async fn begin(by: By) -> World {
     world
 }
 
-/// What is wrong with the end, and in all that led there.
+/// The problems of the end, and of the whole history.
 async fn ending(world: &World, over: bool) -> Vec<String> {
     let audit = world.audit();
     let mut wrong = audit.wrong;
@@ -81,7 +81,7 @@ fn every_trouble_alone() {
     assert_none(&wrong);
 }
 
-/// The leader is cut off while one of its writes is on the way, another one takes over, and at some time that write
+/// The leader is partitioned while one of its writes is in flight, another process takes over, and later that write
 /// arrives after all.
 async fn overtaken(write: u32, late: Duration) -> (Vec<String>, u32) {
     let mut world = begin(By::Policy).await;
@@ -107,7 +107,7 @@ async fn overtaken(write: u32, late: Duration) -> (Vec<String>, u32) {
 #[test]
 fn a_leader_whose_last_write_arrives_when_another_one_leads() {
     let mut wrong = Vec::new();
-    // Before the other one leads, right when it does, and much later.
+    // Before the other process leads, right when it does, and much later.
     for late in [1, 61, 400].map(Duration::from_secs) {
         for write in 1..MOST_WRITES {
             let (found, lives) = in_virtual_time(overtaken(write, late));
@@ -120,7 +120,7 @@ fn a_leader_whose_last_write_arrives_when_another_one_leads() {
     assert_none(&wrong);
 }
 
-/// A node recovers while the write that deletes its NodeClaim is on the way, and that write arrives much later.
+/// A node recovers while the write that deletes its NodeClaim is in flight, and that write arrives much later.
 async fn recovered(write: u32, late: Duration) -> (Vec<String>, u32) {
     let mut world = begin(By::Policy).await;
     let stage = world.stage.clone();
@@ -160,7 +160,7 @@ fn a_deletion_that_arrives_after_the_node_has_recovered_is_refused() {
     assert_none(&wrong);
 }
 
-/// A new process leads every so many beats; the one before is killed, or stops in peace.
+/// A new process leads every few beats; the previous one is killed, or stops gracefully.
 async fn in_turn(beats: usize, peace: bool) -> Vec<String> {
     let mut world = begin(By::Policy).await;
     let stage = world.stage.clone();
@@ -188,7 +188,7 @@ async fn in_turn(beats: usize, peace: bool) -> Vec<String> {
 #[test]
 fn leaders_in_turn() {
     let mut wrong = Vec::new();
-    // Somebody who is killed keeps the Lease for 60 seconds.
+    // A killed process keeps the Lease for 60 seconds.
     for (beats, peace) in [(3, true), (7, true), (17, false), (23, false)] {
         let found = in_virtual_time(in_turn(beats, peace));
         wrong.extend(found.into_iter().map(|it| format!("{beats} beats, in peace {peace}: {it}")));

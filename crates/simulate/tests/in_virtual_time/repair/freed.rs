@@ -1,5 +1,5 @@
-//! The pods of nodes that are replaced: freed when Node and NodeClaim are gone, and never before, whatever fails. And the brake's rate,
-//! which is one for all policies.
+//! The pods of nodes that are replaced: released when Node and NodeClaim are gone, and never before, whatever fails.
+//! And the brake's rate, which all policies share.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,7 +25,7 @@ leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}"
     ))
 }
 
-/// Two of four nodes become sick, each with pods.
+/// Two of four nodes become unhealthy, each with pods.
 async fn begin() -> World {
     let world = World::new(4, 1).await;
     for (pod, node) in [("a", "node-1"), ("b", "node-1"), ("c", "node-2"), ("d", "node-3")] {
@@ -38,7 +38,7 @@ async fn begin() -> World {
     world
 }
 
-/// Pods that were marked or deleted while their Node or its NodeClaim was there.
+/// Pods that were marked or deleted while their Node or its NodeClaim existed.
 fn forced_too_early(history: &[Happening]) -> Vec<String> {
     let mut there: BTreeSet<(String, String)> = BTreeSet::new();
     let mut wrong = Vec::new();
@@ -85,7 +85,7 @@ async fn play(line: Line, trouble: Trouble) -> (Vec<String>, u32) {
         wrong.push(format!("it came to no end, or to a wrong one: {left:?}"));
     }
     let lives = salvor.stop().await.1;
-    // Whoever begins anew leaves the pods to Pod GC, which nobody plays here.
+    // A restarted process leaves the pods to Pod GC, which is not played here.
     if lives == 1 && trouble == Trouble::None && left.len() > 1 {
         wrong.push(format!("{left:?} are left"));
     }
@@ -113,7 +113,7 @@ fn no_trouble_forces_a_pod_of_a_machine_that_may_run() {
     assert_none(&wrong);
 }
 
-/// A view from which nodes and NodeClaims have vanished, or have not come back to, proves nothing: both are read live.
+/// A cache from which nodes and NodeClaims have vanished, or have not come back to, proves nothing: both are read live.
 async fn unseen(watch: &str, effect: Effect) -> Vec<String> {
     let mut world = begin().await;
     let faults = Faults::default();
@@ -146,7 +146,7 @@ fn a_watch_that_is_not_heard_forces_no_pod() {
     assert_none(&wrong);
 }
 
-/// When NodeClaims began to be deleted.
+/// When the deletion of each NodeClaim began.
 fn deletions(history: &[Happening]) -> Vec<Timestamp> {
     let mut seen = BTreeSet::new();
     let is_first = |happening: &&Happening| {
@@ -158,7 +158,7 @@ fn deletions(history: &[Happening]) -> Vec<Timestamp> {
     history.iter().filter(is_first).map(|happening| happening.at).collect()
 }
 
-/// One node in a minute, although two policies have budgets for all at once.
+/// One node per minute, although two policies have budgets for all at once.
 #[test]
 fn the_brakes_rate_holds_across_policies() {
     in_virtual_time(async {

@@ -16,12 +16,13 @@ async fn run(world: &mut World, salvor: &mut Salvor<'_>, minutes: u64) {
     }
 }
 
-/// The memory of replacements, as the policy or NodePool has it.
+/// The record of replacements on the policy or NodePool.
 async fn replacements(world: &World) -> Value {
     world.policy().await["status"]["replacements"].clone()
 }
 
-/// A bad image: whatever is replaced is sick again. The second node becomes sick when the first one has been replaced.
+/// A bad image: every replacement is unhealthy again. The second node becomes unhealthy when the first one has been
+/// replaced.
 async fn bad_image(by: By, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
     let mut world = World::with(by, 8, 1).await;
     world.new_ones_ail = true;
@@ -30,7 +31,7 @@ async fn bad_image(by: By, line: Line, trouble: Trouble) -> (Vec<String>, u32) {
     let mut salvor = Salvor::start(&stage, settings(), line, trouble, Duration::from_secs(290));
     run(&mut world, &mut salvor, 12).await;
     world.sick("node-3").await;
-    // Half an hour after the first one, one more is tried.
+    // Half an hour after the first replacement, one more is tried.
     run(&mut world, &mut salvor, 43).await;
     let mut wrong = world.problems();
     let deleted = world.audit().deleted;
@@ -70,7 +71,7 @@ fn repairs_that_do_not_help_stop_in_every_trouble() {
     assert_none(&wrong);
 }
 
-/// The image is mended: the next try shows it, and all others follow.
+/// The image is fixed: the next try shows it, and all others follow.
 #[test]
 fn a_try_that_helps_is_followed_by_the_others() {
     in_virtual_time(async {
@@ -98,7 +99,7 @@ fn a_try_that_helps_is_followed_by_the_others() {
     });
 }
 
-/// Somebody writes nonsense into the memory, and the clock of whoever wrote it was wrong.
+/// A user writes nonsense into the record, with times from a wrong clock.
 #[test]
 fn garbage_in_the_memory_of_replacements_stops_nothing_for_ever() {
     in_virtual_time(async {
@@ -111,7 +112,7 @@ fn garbage_in_the_memory_of_replacements_stops_nothing_for_ever() {
         let garbage = json!({"status": {"replacements": [row("gpu"), row("nobody")]}});
         let patch = Patch::Merge(garbage);
         world.policies.patch_status("gpu", &PatchParams::default(), &patch).await.unwrap();
-        // All nodes came after 1970, so a sick one speaks against replacements.
+        // All nodes were created after 1970, so an unhealthy one counts against replacements.
         world.sick("node-2").await;
         run(&mut world, &mut salvor, 10).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());

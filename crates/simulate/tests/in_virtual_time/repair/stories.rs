@@ -58,7 +58,8 @@ fn a_nodepool_with_a_block_spec_repair_needs_no_policy() {
     });
 }
 
-/// A reboot is asked for once, is taken back when the node has booted, and cures it; another node gets worse and is replaced.
+/// A reboot is requested once, is withdrawn when the node has booted, and cures it; another node gets worse and is
+/// replaced.
 #[test]
 fn a_ladder_reboots_first_and_then_replaces() {
     in_virtual_time(async {
@@ -132,7 +133,7 @@ fn a_node_that_recovers_in_time_is_left_alone() {
         world.sick("node-0").await;
         run(&mut world, &mut salvor, 4).await;
         world.well("node-0").await;
-        // For half an hour it is remembered that it healed.
+        // Its recovery is remembered for half an hour.
         run(&mut world, &mut salvor, 32).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());
         let node = world.stage.nodes().get("node-0").await.unwrap();
@@ -159,7 +160,7 @@ fn blocked_nodes_are_woken_when_the_block_is_lifted() {
         assert_eq!(world.audit().deleted, Vec::<String>::new());
         let status = world.policy().await["status"].clone();
         assert_eq!(status["conditions"][1]["reason"], "TooManyUnhealthy", "{status}");
-        // A sibling recovers: the hold settles for three minutes, and then the other one does not wait for a poll.
+        // A sibling recovers: the brake settles for three minutes, and then the other one does not wait for a poll.
         world.well("node-1").await;
         salvor.live(Duration::from_secs(178)).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());
@@ -191,8 +192,8 @@ fn a_stuck_machine_holds_nobody_up_for_ever() {
     });
 }
 
-/// For an hour most nodes are unreachable, and the brake holds the repair that has its turn. If turns that are not used were given besides
-/// it, all would begin when the brake lets go.
+/// For an hour most nodes are unreachable, and the brake blocks the repair that has its turn. If unused turns were
+/// given to others besides it, all would begin when the brake releases.
 #[test]
 fn a_long_outage_gives_no_more_turns_than_the_budget() {
     in_virtual_time(async {
@@ -225,7 +226,7 @@ fn a_long_outage_gives_no_more_turns_than_the_budget() {
     });
 }
 
-/// The control plane does not hear of a node any more, or hears of it again.
+/// The control plane loses a node, or it sends heartbeats again.
 async fn unreachable(world: &World, node: &str, is: bool) {
     world.condition(node, "Ready", if is { "Unknown" } else { "True" }).await;
     let taint = json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"});

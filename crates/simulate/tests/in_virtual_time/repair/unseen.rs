@@ -1,4 +1,4 @@
-//! Nothing is heard of one kind of object for ten minutes, while everything is heard of the others.
+//! The watch of one kind of object is broken for ten minutes, while the others work.
 
 use http::Method;
 use salvor_embedded::{Effect, Fault, Faults};
@@ -23,7 +23,7 @@ async fn play(watch: &str, effect: Effect, recovers: bool) -> Vec<String> {
         run(&mut world, 2).await;
     }
     run(&mut world, 50).await;
-    // Lists and watches of all; who asks for one object is answered.
+    // Lists and watches; requests for one object are answered.
     faults.add(Fault::new(effect).method(Method::GET).path(watch));
     faults.cut_watches();
     if recovers {

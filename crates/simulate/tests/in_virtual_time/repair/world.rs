@@ -1,4 +1,4 @@
-//! A cluster with NodeClaims, in which the test is Karpenter and every kubelet.
+//! A cluster with NodeClaims, in which the test plays Karpenter and every kubelet.
 
 use std::time::Duration;
 
@@ -14,16 +14,15 @@ use super::audit::{Audit, audit};
 use crate::stage::{Stage, configuration};
 use crate::troubles::Salvor;
 
-/// How often the world around looks.
+/// The interval at which the simulated world reconciles.
 pub(super) const BEAT: Duration = Duration::from_secs(5);
-/// The toleration of the policy.
 pub(super) const TOLERATION: Duration = Duration::from_secs(300);
-/// Beats after which every story is over.
+/// Every story is over after this many beats.
 const MOST_BEATS: usize = 600;
-/// Beats that show that an end stays one.
+/// An end must last for this many beats.
 const QUIET: usize = 20;
 
-/// Renewals of a Lease are most of what happens, so there are few.
+/// Renewals of a Lease are most of the events in a run, so they are rare.
 pub(super) fn settings() -> Configuration {
     with_settings("")
 }
@@ -37,7 +36,7 @@ leaderElection: {{leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}}"
     ))
 }
 
-/// What counts for the nodes.
+/// What defines the repair of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum By {
     /// A NodeRepairPolicy for the condition `BadNode`.
@@ -47,7 +46,7 @@ pub(super) enum By {
 }
 
 impl By {
-    /// The condition that makes nodes sick.
+    /// The condition that makes nodes unhealthy.
     pub(super) fn condition(self) -> &'static str {
         match self {
             Self::Policy => "BadNode",
@@ -60,17 +59,16 @@ pub(super) struct World {
     pub(super) stage: Stage,
     karpenter: Karpenter,
     pub(super) policies: Api<DynamicObject>,
-    /// What counts for the nodes.
     pub(super) by: By,
     budget: usize,
     /// True if Karpenter does nothing.
     pub(super) karpenter_is_down: bool,
-    /// True if replacements are sick from the beginning.
+    /// True if replacements are unhealthy from the beginning.
     pub(super) new_ones_ail: bool,
 }
 
 impl World {
-    /// So many nodes, and a policy with this budget.
+    /// This many nodes, and a policy with this budget.
     pub(super) async fn new(nodes: usize, budget: usize) -> Self {
         Self::with(By::Policy, nodes, budget).await
     }
@@ -127,7 +125,7 @@ impl World {
         name
     }
 
-    /// Sets a condition of a node, if it is there.
+    /// Sets a condition of a node, if the node exists.
     pub(super) async fn condition(&self, node: &str, kind: &str, status: &str) {
         let _ = self.karpenter.condition(node, kind, status).await;
     }
@@ -140,7 +138,7 @@ impl World {
         self.condition(node, self.by.condition(), "True").await;
     }
 
-    /// Karpenter looks around once.
+    /// Karpenter reconciles once.
     pub(super) async fn beat(&mut self) {
         if self.karpenter_is_down {
             return;
@@ -153,7 +151,7 @@ impl World {
         }
     }
 
-    /// The policy; of a NodePool what would be its status.
+    /// The policy; for a NodePool, what would be its status.
     pub(super) async fn policy(&self) -> Value {
         match self.by {
             By::Policy => serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap(),
@@ -166,7 +164,6 @@ impl World {
         }
     }
 
-    /// How many nodes are sick.
     pub(super) async fn sick_nodes(&self) -> usize {
         let nodes = self.stage.nodes().list(&Default::default()).await.unwrap().items;
         let is_sick = |node: &k8s_openapi::api::core::v1::Node| {
@@ -176,13 +173,13 @@ impl World {
         nodes.iter().filter(|node| is_sick(node)).count()
     }
 
-    /// Whether nobody is sick and no repair is under way.
+    /// Whether no node is unhealthy and no repair is in progress.
     pub(super) async fn is_over(&self) -> bool {
         let status = self.policy().await["status"].clone();
         self.sick_nodes().await == 0 && status["repairs"].as_array().is_none_or(Vec::is_empty)
     }
 
-    /// Lets the world run until nobody is sick, and a while after. Whether it came to that.
+    /// Runs the world until no node is unhealthy, and a while longer. Returns whether it got there.
     pub(super) async fn until_over(&mut self, salvor: &mut Salvor<'_>) -> bool {
         let mut quiet = 0;
         for _ in 0..MOST_BEATS {
@@ -196,7 +193,7 @@ impl World {
         false
     }
 
-    /// All that is wrong in its history.
+    /// All problems in its history.
     pub(super) fn problems(&self) -> Vec<String> {
         self.audit().wrong
     }
