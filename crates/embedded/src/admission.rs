@@ -1,9 +1,9 @@
-//! Admission webhooks: who is asked about a write, in which order, and what their answers mean.
+//! Admission webhooks: which webhooks review a write, in which order, and what their answers mean.
 //!
-//! The server does no I/O, so it cannot call anybody. A request that needs an answer it does not have changes nothing
-//! and names the calls instead ([`Hearing`](crate::hearing::Hearing)). Whoever carries the request makes the calls and begins the request anew,
-//! with the answers. If the object has changed meanwhile, the review is another one, and the webhook is asked again: so
-//! does the real server.
+//! The server does no I/O, so it cannot call a webhook. A request that needs an answer it does not have changes nothing
+//! and returns the calls instead ([`Hearing`](crate::hearing::Hearing)). The caller makes the calls and starts the
+//! request again with the answers. If the object has changed meanwhile, the review differs and the webhook is called
+//! again, as on the real server.
 
 mod conditions;
 mod hooks;
@@ -26,12 +26,11 @@ use hooks::{Flow, Hook};
 use review::Verdict;
 pub(crate) use subject::{Body, Operation, Subject};
 
-/// True if there is any webhook.
 pub(crate) fn has_hooks(core: &Core) -> bool {
     [Flow::Mutating, Flow::Validating].into_iter().any(|flow| hooks::are_there(core, flow))
 }
 
-/// Asks the mutating webhooks. Afterwards the subject has their changes; returns whether there are any.
+/// Calls the mutating webhooks and applies their changes to the subject. Returns whether there are any.
 pub(crate) fn mutate(
     core: &Core,
     subject: &mut Subject<'_>,
@@ -42,7 +41,7 @@ pub(crate) fn mutate(
         return Ok(false);
     }
     let mut is_changed = false;
-    // Webhooks that want to see what others change after them.
+    // Webhooks that want to see changes made by later webhooks (reinvocationPolicy).
     let mut called: BTreeSet<usize> = BTreeSet::new();
     let mut to_call_again: BTreeSet<usize> = BTreeSet::new();
     for is_second_round in [false, true] {
@@ -66,7 +65,7 @@ pub(crate) fn mutate(
     Ok(is_changed)
 }
 
-/// Asks one mutating webhook, and applies its patch. Returns whether that changed the object.
+/// Calls one mutating webhook, and applies its patch. Returns whether that changed the object.
 fn ask(
     core: &Core,
     hook: &Hook,
@@ -106,7 +105,7 @@ fn ask(
     Ok(true)
 }
 
-/// An object as a webhook left it, in its stored form: unknown fields are gone.
+/// An object as a webhook left it, in its stored form: unknown fields are dropped.
 fn stored_form(resource: &Resource, patched: Value) -> Result<Value, Refusal> {
     let mut dropped = Vec::new();
     let value = state::normalise(resource, patched, &mut dropped)
@@ -118,7 +117,7 @@ fn stored_form(resource: &Resource, patched: Value) -> Result<Value, Refusal> {
     Ok(events::to_stored(resource, value))
 }
 
-/// Asks the validating webhooks, all at once. The first refusal counts, in the order of their names.
+/// Calls all validating webhooks. The first refusal wins, in the order of their names.
 pub(crate) fn validate(
     core: &Core,
     subject: &Subject<'_>,
@@ -135,7 +134,7 @@ pub(crate) fn validate(
         let answer = environment.hearing.answer_to(hook.call(core, asked.encoded()));
         answers.push((hook, asked, answer));
     }
-    // All questions are known now; one that is open keeps all others from counting.
+    // All calls are known now; an open one keeps all other answers from counting.
     let mut verdicts = Vec::new();
     for (hook, asked, answer) in answers {
         verdicts.push((hook, review::read(hook, &asked, answer.ok_or_else(unanswered)?)));
@@ -146,12 +145,12 @@ pub(crate) fn validate(
     Ok(())
 }
 
-/// Ends a request that waits for a webhook. No client is told so.
+/// Ends a request that waits for a webhook. No client ever sees this error.
 fn unanswered() -> Refusal {
     Refusal::internal("a webhook has not answered yet")
 }
 
-/// The effect of a verdict on the request: a patch or nothing if it goes on, or the refusal.
+/// The effect of a verdict on the request: a patch or nothing if it continues, or the refusal.
 fn weigh(hook: &Hook, verdict: Verdict, environment: &mut Environment<'_>) -> Result<Option<Value>, Refusal> {
     match verdict {
         Verdict::Allowed { patch, warnings } => {
@@ -169,7 +168,6 @@ fn weigh(hook: &Hook, verdict: Verdict, environment: &mut Environment<'_>) -> Re
     }
 }
 
-/// Asks all webhooks about a deletion.
 pub(crate) fn deletion(
     core: &Core,
     mut subject: Subject<'_>,
@@ -179,7 +177,7 @@ pub(crate) fn deletion(
     validate(core, &subject, environment)
 }
 
-/// Asks all webhooks about an object that is sent but not kept. Returns it as they left it.
+/// Calls all webhooks for an object that is sent but not stored. Returns it as they left it.
 pub(crate) fn typed(
     core: &Core,
     mut subject: Subject<'_>,

@@ -1,7 +1,7 @@
-//! Server-side apply: a client says which fields it cares about, and owns them.
+//! Server-side apply: a client declares the fields that it cares about, and owns them.
 //!
-//! Ownership is recorded in `managedFields` from the first apply of an object on. Before that nobody's fields are
-//! recorded, and the first apply finds them owned by `before-first-apply`.
+//! Ownership is recorded in `managedFields` from the first apply of an object on. Before that no owners are recorded,
+//! and the first apply assigns all fields to `before-first-apply`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::status::Refusal;
 use crate::table::{Resource, Subresource};
 use crate::write::{self, Options};
 
-/// The owner of fields that nobody applied.
+/// The owner of fields that were not applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// The fields that a write to a part of an object may own.
@@ -34,7 +34,6 @@ fn within(part: Part, resource: &Resource, set: FieldSet) -> FieldSet {
     }
 }
 
-/// Applies a configuration.
 pub(crate) fn apply(
     core: &mut Core,
     target: &Target,
@@ -84,7 +83,7 @@ pub(crate) fn apply(
             );
             return Err(Refusal::conflict(resource, &target.name, &why));
         }
-        // A revision says nothing about what is not there.
+        // A resourceVersion is meaningless for an object that does not exist.
         object::set_metadata(&mut fresh, "resourceVersion", Value::Null);
         let mut managers = Managers::default();
         managers.put(own, owned, environment.now);
@@ -107,7 +106,7 @@ pub(crate) fn apply(
     let mut merged = live.clone();
     fields::merge(&mut merged, &applied, &resource.schema);
     if part == Part::Status {
-        // Only the status is applied, whatever else the configuration says.
+        // Only the status is applied, whatever else the configuration contains.
         let mut kept = live.clone();
         object::carry(&merged, &mut kept, "status");
         merged = kept;
@@ -126,7 +125,7 @@ pub(crate) fn apply(
     Ok((StatusCode::OK, stored))
 }
 
-/// The configuration with known fields in canonical form, and nothing that the client did not say.
+/// The configuration with known fields in canonical form, and nothing that the client did not set.
 fn sparse(resource: &Resource, applied: &Value) -> Result<Value, Refusal> {
     let mut whole = applied.clone();
     if resource.custom.is_none() {
@@ -143,7 +142,7 @@ fn sparse(resource: &Resource, applied: &Value) -> Result<Value, Refusal> {
     Ok(said)
 }
 
-/// Of a decoded value, only what the client wrote: decoding also adds what Go always prints.
+/// Keeps only what the client wrote: decoding also adds the fields that Go always prints.
 fn keep_said(decoded: &Value, said: &Value) -> Value {
     match (decoded, said) {
         (Value::Object(decoded), Value::Object(said)) => decoded
@@ -170,7 +169,7 @@ fn drop_what_was_left_out(
         let elsewhere = managers.0.iter().any(|(manager, (set, _))| manager != own && set.contains(path));
         !owned.contains(path) && !elsewhere
     });
-    // From the outside in: a container that nobody needs takes what is in it along.
+    // From the outside in: removing an unused container also removes its content.
     dropped.sort_by_key(Vec::len);
     for path in dropped {
         let is_container = fields::get(merged, &path, &resource.schema).is_some_and(|value| match value {
@@ -184,14 +183,14 @@ fn drop_what_was_left_out(
     }
 }
 
-/// True if anybody owns something below a place.
+/// True if any manager owns something below a path.
 fn is_needed(managers: &Managers, own: &Manager, owned: &FieldSet, path: &[String]) -> bool {
     let below =
         |set: &FieldSet| set.paths().iter().any(|known| known.len() > path.len() && known.starts_with(path));
     below(owned) || managers.0.iter().any(|(manager, (set, _))| manager != own && below(set))
 }
 
-/// A field that changes and that somebody else owns is a conflict, unless it is forced.
+/// A field that changes and that another manager owns is a conflict, unless the apply is forced.
 fn resolve_conflicts(
     resource: &Resource,
     managers: &mut Managers,

@@ -29,24 +29,22 @@ use crate::status::Refusal;
 use crate::watch::Watch;
 use crate::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};
 
-/// How often a watcher that wants bookmarks gets one where nothing else happens: a little under a minute, since clients
-/// count on one a minute.
+/// The interval of bookmarks on a quiet watch: a little under a minute, since clients rely on one a minute.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);
 /// A watch gets one more bookmark this long before its end, so that its successor has missed little.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
-/// The time that a write has, with all its webhooks.
+/// The time limit of a write, with all its webhooks.
 const REQUEST_BOUND: Duration = Duration::from_secs(34);
 
-/// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// The options of a new cluster.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// UIDs and generated names come from it: one seed, one history.
+    /// The source of UIDs and generated names: one seed, one history.
     pub seed: u64,
-    /// The time at the cluster's beginning; from then on it passes as tokio's clock does.
+    /// The time at the cluster's beginning; from then on it passes with tokio's clock.
     pub start: Timestamp,
 }
 
@@ -79,15 +77,14 @@ struct State {
     /// Wakes the watches of a resource.
     bells: BTreeMap<(String, String), Signal<()>>,
     observer: Option<Observer>,
-    /// The number of restored backups. Older watches end.
+    /// The number of restored backups. A restore ends all older watches.
     restored: u64,
 }
 
-/// All that a cluster held at a moment, as a backup of etcd does.
+/// All that a cluster stored at a moment, like a backup of etcd.
 #[derive(Debug, Clone)]
 pub struct Backup(Box<Core>);
 
-/// Is told of every change.
 struct Observer {
     told: u64,
     tell: Box<dyn FnMut(&Change<'_>) + Send>,
@@ -102,7 +99,6 @@ impl std::fmt::Debug for Observer {
 /// One object was written or removed.
 #[derive(Debug, Clone, Copy)]
 pub struct Change<'a> {
-    /// When.
     pub at: Timestamp,
     /// The revision of the write.
     pub revision: u64,
@@ -110,27 +106,22 @@ pub struct Change<'a> {
     pub group: &'a str,
     /// The resource's plural name.
     pub resource: &'a str,
-    /// The kind of change.
     pub kind: ChangeKind,
-    /// The object afterwards; when it was removed, its last state. JSON, without its type.
+    /// The object afterwards, or its last state if it was removed. JSON, without its type.
     pub object: &'a Bytes,
     /// The same as a value.
     pub value: &'a Arc<Value>,
 }
 
-/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The object is new.
     Added,
-    /// The object was there before.
     Modified,
-    /// The object is gone.
     Removed,
 }
 
 impl Cluster {
-    /// Begins a cluster. Must be called within a tokio runtime.
+    /// Must be called within a tokio runtime.
     pub fn new(settings: Settings) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
         let core = Core::new(&mut Environment::new(settings.start, &mut rng));
@@ -144,44 +135,40 @@ impl Cluster {
         }
     }
 
-    /// A client of this cluster.
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.clone(), "default")
     }
 
-    /// The time in the cluster.
     pub fn now(&self) -> Timestamp {
         let passed = SignedDuration::try_from(self.shared.began.elapsed()).unwrap_or(SignedDuration::MAX);
         self.shared.settings.start.saturating_add(passed).unwrap_or(Timestamp::MAX)
     }
 
-    /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.state().core.revision()
     }
 
-    /// Tells of every change from now on, in the order of revisions, before the request that made it is answered. The
-    /// observer must not call this cluster.
+    /// Calls `tell` for every change from now on, in the order of revisions, before the request that made it is
+    /// answered. The observer must not call this cluster.
     pub fn observe(&self, tell: impl FnMut(&Change<'_>) + Send + 'static) {
         let mut state = self.state();
         let told = state.core.revision();
         state.observer = Some(Observer { told, tell: Box::new(tell) });
     }
 
-    /// Forgets the past, as a compaction of etcd does: older watches and pages expire.
+    /// Compacts the history, as etcd does: older watches and pages expire.
     pub fn compact(&self) {
         let mut state = self.state();
         state.core.compact();
         state.ring(self.now());
     }
 
-    /// The present objects of the cluster.
     pub fn back_up(&self) -> Backup {
         Backup(Box::new(self.state().core.clone()))
     }
 
-    /// Goes back to what a backup holds, its revision included, as when etcd is restored and the API servers are started
-    /// again: all watches end, and nobody knows what was before. An observer is told what happens from then on.
+    /// Goes back to a backup, its revision included, as when etcd is restored and the API servers are restarted: all
+    /// watches end, and the history before is gone. Observers see all changes from then on.
     pub fn restore(&self, backup: &Backup) {
         let mut state = self.state();
         state.core = (*backup.0).clone();
@@ -199,8 +186,9 @@ impl Cluster {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a handler in this process answer the admission webhooks of a host (`name`, `name:port`, or
-    /// `service.namespace.svc:port`), where the network would be asked otherwise. So webhooks work under a paused clock.
+    /// Registers a handler in this process for the admission webhooks of a host (`name`, `name:port`, or
+    /// `service.namespace.svc:port`), which would otherwise be called over the network. With it webhooks work under a
+    /// paused clock.
     pub fn answer_webhooks<F, A>(&self, host: &str, handler: F)
     where
         F: Fn(WebhookRequest) -> A + Send + Sync + 'static,
@@ -209,7 +197,7 @@ impl Cluster {
         self.shared.webhooks.put(host, handler);
     }
 
-    /// Answers a request at once: an admission webhook that would have to be asked has failed.
+    /// Answers a request immediately: an admission webhook that would have to be called counts as failed.
     pub fn handle(&self, request: &Request) -> http::Response<Body> {
         let now = self.now();
         let mut state = self.state();
@@ -218,7 +206,7 @@ impl Cluster {
         self.finish(state, now, response)
     }
 
-    /// Answers a request, after the admission webhooks that see it.
+    /// Answers a request, after the admission webhooks that match it.
     async fn answer(&self, request: &Request) -> http::Response<Body> {
         let mut waiting = match self.attempt(request) {
             Ok(response) => return response,
@@ -240,7 +228,7 @@ impl Cluster {
         }
     }
 
-    /// Answers a request, unless webhooks must be asked first.
+    /// Answers a request, unless webhooks must be called first.
     fn attempt(&self, request: &Request) -> Result<http::Response<Body>, Waiting> {
         let now = self.now();
         let mut state = self.state();
@@ -251,7 +239,7 @@ impl Cluster {
                 *rng = chance;
                 Ok(self.finish(state, now, response))
             }
-            // From here on the request has its own source of chance, since others come in between.
+            // From here on the request has its own random source, since other requests interleave.
             Heard::Asks(_) => Err(Waiting {
                 began: now,
                 ends: Instant::now() + REQUEST_BOUND,
@@ -261,7 +249,7 @@ impl Cluster {
         }
     }
 
-    /// Begins a request anew, with the answers that are known by now. Returns the calls that it waits for.
+    /// Starts a request again, with the answers that are known by now. Returns the calls that it waits for.
     fn attempt_again(
         &self,
         request: &Request,
@@ -270,8 +258,8 @@ impl Cluster {
         let now = self.now();
         let mut state = self.state();
         let mut rng = fastrand::Rng::with_seed(waiting.seed);
-        // A review shows the times of a new object, so that they must not change from attempt to attempt. A deletion
-        // shows none, and its grace begins when it is allowed.
+        // A review shows the times of a new object, so they must not change between attempts. A deletion shows none,
+        // and its grace period begins when it is allowed.
         let is_deletion = request.method == Method::DELETE || request.path.ends_with("/eviction");
         let at = if is_deletion { now } else { waiting.began };
         let mut environment = Environment::new(at, &mut rng);
@@ -284,7 +272,7 @@ impl Cluster {
         }
     }
 
-    /// Tells everybody what a request has changed, and makes its answer.
+    /// Notifies watches and observers of the changes of a request, and builds its answer.
     fn finish(
         &self,
         mut state: MutexGuard<'_, State>,
@@ -333,7 +321,7 @@ struct Waiting {
     hearing: Hearing,
 }
 
-/// When a watch that ends then gets its next bookmark.
+/// When a watch that ends at `ends` gets its next bookmark.
 fn next_bookmark(ends: Instant) -> Instant {
     let (now, periodic) = (Instant::now(), Instant::now() + BOOKMARK_PERIOD);
     match ends.checked_sub(LAST_BOOKMARK) {
@@ -352,7 +340,7 @@ struct Follower {
 }
 
 impl Follower {
-    /// The next lines, or none when the watch is over.
+    /// The next lines, or `None` when the watch is over.
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
             if self.watch.has_ended() || self.cluster.state().restored != self.restored {
@@ -384,7 +372,7 @@ impl Follower {
 }
 
 impl State {
-    /// Tells the watches of what has changed that there may be news, and the observer what it was.
+    /// Wakes the watches of changed resources, and passes the changes to the observer.
     fn ring(&mut self, now: Timestamp) {
         let changed = self.core.store.take_changed();
         if let Some(Observer { told, tell }) = &mut self.observer {
@@ -418,7 +406,6 @@ impl State {
     }
 }
 
-/// Reads an HTTP request, and its body to the end.
 async fn read<B>(request: http::Request<B>) -> Result<Request, Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send,

@@ -1,5 +1,5 @@
-//! The server without a socket: a request goes in, an answer comes out, and nothing else happens. The rules are elsewhere:
-//! here each request finds the one that answers it.
+//! The server without a socket: a request goes in, an answer comes out, and nothing else happens. This file only
+//! dispatches each request to the rule that answers it.
 
 use std::sync::Arc;
 
@@ -22,18 +22,17 @@ use crate::{delete, discovery, patching, read, reviews, subresources, write};
 
 const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
-/// Why a webhook failed that nobody can call.
+/// The error of a webhook when there is no network to call it.
 const NOBODY_CALLS: &str = "this server has no network";
 
-/// The outcome of a request.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Answered(Response),
-    /// These webhooks must be asked, and the request begun anew.
+    /// These webhooks must be called, and the request started again.
     Asks(Vec<Call>),
 }
 
-/// Where services have their addresses.
+/// The address range of Services.
 const SERVICE_ADDRESSES: &str = "10.0.0.0/16";
 
 /// The namespaces that exist from the start.
@@ -61,7 +60,7 @@ impl Core {
             let class = json!({ "metadata": { "name": name }, "value": value, "description": description });
             core.install("scheduling.k8s.io/v1", "PriorityClass", "", class, environment);
         }
-        // The rest is looked for by a real controller manager.
+        // A real controller manager waits for the other objects.
         let range = json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [SERVICE_ADDRESSES] } });
         core.install("networking.k8s.io/v1", "ServiceCIDR", "", range, environment);
         let tracking = json!({
@@ -69,7 +68,7 @@ impl Core {
             "data": { "since": environment.now.strftime("%Y-%m-%d").to_string() },
         });
         core.install("v1", "ConfigMap", "kube-system", tracking, environment);
-        // A server that has just started does not know what was before.
+        // A server that has just started has no history.
         core.compact();
         core
     }
@@ -88,12 +87,11 @@ impl Core {
             .expect("what a cluster begins with is valid");
     }
 
-    /// The revision of the last write.
     pub fn revision(&self) -> u64 {
         self.store.revision()
     }
 
-    /// Answers a request. Nobody calls webhooks on its behalf: each has failed, and its `failurePolicy` counts.
+    /// Answers a request. Webhooks are not called: each counts as failed, and its `failurePolicy` applies.
     pub fn handle(&mut self, request: &Request, environment: &mut Environment<'_>) -> Response {
         loop {
             match self.hear(request, environment) {
@@ -107,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Answers a request, or says which webhooks must be asked first. Then nothing has changed.
+    /// Answers a request, or returns the webhooks that must be called first. In that case nothing has changed.
     pub(crate) fn hear(&mut self, request: &Request, environment: &mut Environment<'_>) -> Heard {
         environment.hearing.begin();
         let (revision, addresses) = (self.store.revision(), self.service_addresses);
@@ -129,7 +127,7 @@ impl Core {
         Heard::Answered(response)
     }
 
-    /// True if the deletion of a job says nothing about its pods, and leaves them therefore.
+    /// True if the deletion of a Job does not set a propagation policy, so that its pods are orphaned.
     fn leaves_pods_behind(&self, request: &Request) -> bool {
         request.method == Method::DELETE
             && request::target(&self.table, &request.path)
@@ -138,18 +136,18 @@ impl Core {
                 .is_ok_and(|options| options.propagation.is_none())
     }
 
-    /// Forgets the past: watches and lists from older revisions are answered with `Expired`.
+    /// Drops the history: watches and lists from older revisions are answered with `Expired`.
     pub fn compact(&mut self) {
         self.store.compact();
     }
 
-    /// What has happened since the watch was last asked, as lines of JSON. The watch ends itself when it cannot
-    /// follow any more.
+    /// The events since the last call for this watch, as lines of JSON. The watch ends itself when its revision is
+    /// compacted.
     pub fn news(&self, watch: &mut Watch, now: jiff::Timestamp) -> Vec<bytes::Bytes> {
         watch.news(&self.store, now)
     }
 
-    /// Like [`news`](Self::news), with a bookmark at the newest revision behind it for a watcher that wants them.
+    /// Like [`news`](Self::news), followed by a bookmark at the newest revision for a watcher that wants them.
     pub fn news_and_bookmark(&self, watch: &mut Watch, now: jiff::Timestamp) -> Vec<bytes::Bytes> {
         watch.news_and_bookmark(&self.store, now)
     }
@@ -176,7 +174,6 @@ impl Core {
         Ok(response)
     }
 
-    /// Answers a request about objects.
     fn answer_about(
         &mut self,
         target: &Target,
@@ -239,7 +236,7 @@ impl Core {
             (&Method::DELETE, false) => {
                 let options = delete::Options::read(request, query)?;
                 match delete::one(self, &resource, &target.namespace, &target.name, &options, environment)? {
-                    // Those who asked so before there were policies were told that it takes a while.
+                    // For this deprecated option the real server answers 202 Accepted.
                     delete::Outcome::Kept(stored) if options.orphan == Some(false) => {
                         (StatusCode::ACCEPTED, stored)
                     }

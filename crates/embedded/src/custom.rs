@@ -83,7 +83,7 @@ pub(crate) fn resource(
             definition: definition_name.to_owned(),
             schema: source,
             scale,
-            // An object is written in one version and read in all of them, and each has a schema of its own.
+            // An object is written in one version and read in all of them, and each has its own schema.
             fits_after: if object::list(definition, "/spec/versions").len() > 1 {
                 u64::MAX
             } else {
@@ -93,7 +93,7 @@ pub(crate) fn resource(
     }
 }
 
-/// Drops the fields that the schema does not know, and names them.
+/// Drops the fields that the schema does not know, and adds their names to `dropped`.
 pub(crate) fn prune_noting(resource: &Resource, mut value: Value, dropped: &mut Vec<String>) -> Value {
     prune(&resource.schema, &mut value, "", dropped);
     dropped.sort();
@@ -135,7 +135,7 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, dropped: &mut Vec<Strin
     }
 }
 
-/// An object as the schema has it now, if it was written under another one that had it otherwise.
+/// An object in the form of the current schema, if it was written under a different one.
 pub(crate) fn as_read(resource: &Resource, stored: &Stored) -> Option<Arc<Stored>> {
     let custom = resource.custom.as_ref()?;
     if stored.revision() > custom.fits_after {
@@ -148,7 +148,7 @@ pub(crate) fn as_read(resource: &Resource, stored: &Stored) -> Option<Arc<Stored
     (value != *written).then(|| Stored::new(value))
 }
 
-/// Fills in the defaults of the schema, and takes away nulls where there is none and none may stand.
+/// Fills in the defaults of the schema, and removes nulls that have no default and are not allowed.
 pub(crate) fn default(custom: &Custom, value: &mut Value) {
     drop_nulls(&custom.schema, value);
     fill(&custom.schema, value);
@@ -189,7 +189,7 @@ fn fill(schema: &Value, value: &mut Value) {
                 let nullable = field.get("nullable") == Some(&json!(true));
                 let missing = match members.get(key) {
                     None => true,
-                    // A null where none may stand gives way to the default.
+                    // A null that is not allowed is replaced by the default.
                     Some(Value::Null) => !nullable && field.get("default").is_some(),
                     Some(_) => false,
                 };
@@ -218,7 +218,7 @@ fn fill(schema: &Value, value: &mut Value) {
     }
 }
 
-/// Checks an object against its schema, where it differs from what it was.
+/// Checks an object against its schema, where it differs from its old state.
 pub(crate) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let Some(custom) = &resource.custom else { return Vec::new() };
     let mut causes = checks::check(&custom.schema, value, old);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::fields;
 use crate::schema::{ListType, Schema, Shape};
 
-/// The first thing in a value that its schema does not have, in the real server's words.
+/// The first part of a value that its schema does not declare, with the real server's message.
 pub(crate) fn check(schema: &Schema, value: &Value) -> Result<(), String> {
     walk(schema, value, "")
 }
@@ -46,7 +46,7 @@ fn walk(schema: &Schema, value: &Value, path: &str) -> Result<(), String> {
         (Shape::Text { .. }, Value::Number(_) | Value::Bool(_)) => {
             Err(format!("{path}: expected string, got &value.valueUnstructured{{Value:{value}}}"))
         }
-        // Other things that do not fit are found when the object is read.
+        // Other mismatches are found when the object is decoded.
         _ => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! Definitions of custom resources: what they describe is served while they are there.
+//! CustomResourceDefinitions: the resources that they define are served while they exist.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn definitions() -> ResourceKey {
     ("apiextensions.k8s.io".to_owned(), "customresourcedefinitions".to_owned())
 }
 
-/// Serves what a definition describes, and says so in its status.
+/// Serves the resources of a definition, and records that in its status.
 pub(crate) fn register(core: &mut Core, name: &str, environment: &Environment<'_>) {
     let Some(stored) = core.store.get(&definitions(), name).cloned() else {
         return;
@@ -48,7 +48,7 @@ pub(crate) fn register(core: &mut Core, name: &str, environment: &Environment<'_
     }
 }
 
-/// Stops serving what a definition described, and forgets its objects.
+/// Stops serving the resources of a definition, and drops its objects.
 pub(crate) fn unregister(core: &mut Core, name: &str) {
     let key = core
         .table

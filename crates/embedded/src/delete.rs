@@ -1,4 +1,5 @@
-//! Deletion: grace, finalizers, preconditions and propagation, in the order in which the real server asks.
+//! Deletion: grace period, finalizers, preconditions and propagation, in the order in which the real server checks
+//! them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,20 +22,19 @@ use crate::status::{Cause, Refusal};
 use crate::store;
 use crate::table::Resource;
 
-/// Namespaces without which a cluster does not work.
+/// Namespaces that cannot be deleted.
 const IMMORTAL_NAMESPACES: [&str; 3] = ["default", "kube-public", "kube-system"];
 
-/// The options of a deletion.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) grace: Option<i64>,
     pub(crate) propagation: Option<Propagation>,
-    /// The older way to say what becomes of dependents, if it was used.
+    /// The deprecated `orphanDependents`, if it was used.
     pub(crate) orphan: Option<bool>,
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
-    /// The options as webhooks are shown them. Deletions of the server's own have none, and nobody is asked about them.
+    /// The options as webhooks see them. `None` for the server's own deletions, which webhooks do not review.
     shown: Option<Value>,
 }
 
@@ -53,7 +53,6 @@ impl Options {
         Self::asked_with(schema::decode(&definition, body).map_err(Refusal::bad_request)?)
     }
 
-    /// The policy that the client asks for.
     fn asked_with(mut stated: Value) -> Result<Self, Refusal> {
         let options = Self::of(&stated)?;
         if let Some(members) = stated.as_object_mut() {
@@ -93,7 +92,7 @@ impl Options {
         };
         let dry = object::strings(stated, "/dryRun");
         Ok(Self {
-            // Less than nothing is a second.
+            // A negative grace period counts as one second.
             grace: stated
                 .get("gracePeriodSeconds")
                 .and_then(Value::as_i64)
@@ -140,15 +139,14 @@ fn stated_in(query: &Query) -> Result<Value, Refusal> {
     }))
 }
 
-/// The outcome of a deletion.
 #[derive(Debug, Clone)]
 pub(crate) enum Outcome {
-    /// The object is there still, and waits for its grace or its finalizers.
+    /// The object still exists, and waits for its grace period or its finalizers.
     Kept(Arc<Stored>),
     Gone(Arc<Stored>),
 }
 
-/// Deletes one object, as far as it can be.
+/// Deletes one object, as far as possible.
 pub(crate) fn one(
     core: &mut Core,
     resource: &Arc<Resource>,
@@ -193,7 +191,8 @@ pub(crate) fn one(
         return Ok(Outcome::Kept(core.store.put(resource.key(), key, new)));
     }
     if grace == Grace::Over {
-        // Watchers of a kind with grace see the mark before the end, however short the grace.
+        // Watchers of a kind with a grace period see the deletionTimestamp before the end, however short the grace
+        // period.
         core.store.put(resource.key(), key.clone(), new);
     }
     let gone = core.store.remove(resource.key(), &key).unwrap_or(current);
@@ -203,7 +202,7 @@ pub(crate) fn one(
     Ok(Outcome::Gone(gone))
 }
 
-/// Asks webhooks about a deletion, by the namespace and the name of the request.
+/// Calls webhooks for a deletion, with the namespace and the name of the request.
 fn review(
     core: &Core,
     resource: &Arc<Resource>,
@@ -231,22 +230,22 @@ fn review(
 enum Grace {
     /// The kind has none.
     None,
-    /// An earlier deletion goes on as it is.
+    /// An earlier deletion continues unchanged.
     Pending,
-    /// There is some left.
+    /// Some time is left.
     Waits,
     /// The grace period is zero.
     Over,
 }
 
-/// Sets the deletion's time and grace on a pod. Grace may only ever be shortened.
+/// Sets the deletion time and grace period on a pod. A grace period can only be shortened.
 fn grace(resource: &Resource, value: &mut Value, options: &Options, now: Timestamp) -> Grace {
     if !resource.is_pod() {
         return Grace::None;
     }
     if object::is_terminating(value) {
         let pending = object::at(value, "/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
-        // Without any it only waits for its finalizers.
+        // Without a grace period it only waits for its finalizers.
         let Some(pending) = pending.filter(|pending| *pending != 0) else {
             return Grace::None;
         };
@@ -257,7 +256,7 @@ fn grace(resource: &Resource, value: &mut Value, options: &Options, now: Timesta
         let mut due = later(due, asked - pending);
         if due < now {
             due = now;
-            // There is always some left for the kubelet to see, unless it is told to leave none.
+            // At least a second is left for the kubelet to notice, unless the client asks for none.
             asked = asked.min(1);
         }
         object::set_metadata(value, "deletionTimestamp", json!(object::time(due)));
@@ -281,7 +280,7 @@ fn grace(resource: &Resource, value: &mut Value, options: &Options, now: Timesta
     if seconds > 0 { Grace::Waits } else { Grace::Over }
 }
 
-/// A time so many seconds later, as far as times go.
+/// A time this many seconds later, saturating.
 fn later(time: Timestamp, seconds: i64) -> Timestamp {
     time.saturating_add(request::go_seconds(seconds)).unwrap_or(time)
 }
@@ -293,7 +292,7 @@ fn bump_generation(value: &mut Value) {
     }
 }
 
-/// Marks an object without grace that waits for its finalizers.
+/// Sets the deletionTimestamp of an object without grace period that waits for its finalizers.
 fn mark(value: &mut Value, now: Timestamp) {
     if !object::is_terminating(value) {
         bump_generation(value);
@@ -305,7 +304,7 @@ fn mark(value: &mut Value, now: Timestamp) {
     object::set_metadata(value, "deletionGracePeriodSeconds", json!(0));
 }
 
-/// Adds or removes the finalizers by which the garbage collector knows what to do.
+/// Adds or removes the finalizers that instruct the garbage collector.
 fn set_propagation(resource: &Resource, value: &mut Value, options: &Options) {
     let known = object::finalizers(value);
     // Events own nothing.
@@ -322,7 +321,7 @@ fn set_propagation(resource: &Resource, value: &mut Value, options: &Options) {
     }
 }
 
-/// The policy that an object's finalizers say: the first of them.
+/// The policy that an object's finalizers express: the first of them.
 fn stated_by(finalizers: &[String]) -> Option<Propagation> {
     finalizers.iter().find_map(|finalizer| match finalizer.as_str() {
         ORPHAN => Some(Propagation::Orphan),
@@ -331,7 +330,7 @@ fn stated_by(finalizers: &[String]) -> Option<Propagation> {
     })
 }
 
-/// Some leave their pods behind, for the sake of those who have always known them so.
+/// Some kinds orphan their pods, for compatibility with older clients.
 fn default_propagation(resource: &Resource) -> Propagation {
     if resource.built_in.is_some_and(|kind| kind.orphans) {
         Propagation::Orphan
@@ -340,8 +339,8 @@ fn default_propagation(resource: &Resource) -> Propagation {
     }
 }
 
-/// What is different about the deletion of a namespace: the first one only marks it, and no other does anything until
-/// its own finalizers are gone.
+/// The special rules for a namespace: the first deletion only marks it, and further ones do nothing until its own
+/// finalizers are gone.
 fn namespace_away(
     core: &mut Core,
     resource: &Arc<Resource>,
@@ -391,7 +390,7 @@ fn namespace_away(
     Ok(Some(Outcome::Kept(marked)))
 }
 
-/// Deletes all that a list with the same options would show.
+/// Deletes all objects that a list with the same options would return.
 pub(crate) fn collection(
     core: &mut Core,
     target: &Target,
@@ -402,13 +401,13 @@ pub(crate) fn collection(
 ) -> Result<Bytes, Refusal> {
     let resource = Arc::clone(&target.resource);
     let page = read::page(core, target, query, form, 0)?;
-    // All are asked about before the first goes: a request that waits for a webhook has changed nothing.
+    // Webhooks review all objects before the first is deleted: a request that waits for a webhook must change nothing.
     let mut refused = None;
     let mut allowed = 0;
     for stored in &page.items {
         let value = stored.value();
         let namespace = object::namespace(&value);
-        // Webhooks are not told its name, for the request has none.
+        // Webhooks do not see the name, because the request has none.
         refused = review(core, &resource, (namespace, ""), stored, options, environment).err();
         if refused.is_some() {
             break;

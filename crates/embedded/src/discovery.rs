@@ -74,7 +74,7 @@ fn version() -> Value {
     })
 }
 
-/// A resource that can only be created, and is not kept.
+/// A resource that can only be created, and is not stored.
 struct Question {
     group: &'static str,
     version: &'static str,
@@ -106,7 +106,7 @@ fn serves(core: &Core, group: &str, version: &str) -> bool {
         || questions().any(|question| question.group == group && question.version == version)
 }
 
-/// Groups with a name, and their versions, the preferred one first.
+/// Named groups and their versions, the preferred one first.
 fn groups(core: &Core) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for question in questions().filter(|question| !question.group.is_empty()) {
@@ -218,7 +218,7 @@ fn resource_list(core: &Core, group: &str, version: &str) -> Value {
             list.push(entry);
         }
     }
-    // Parts of a resource stay behind it.
+    // Subresources stay behind their resource.
     list.sort_by_key(|entry| object::text(entry, "/name").split('/').next().unwrap_or("").to_owned());
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     json!({ "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": list })
@@ -269,7 +269,7 @@ fn aggregated_resources(core: &Core, group: &str, version: &str) -> Vec<Value> {
         .iter()
         .filter(|resource| resource.group == group && resource.version == version)
         .map(|resource| {
-            // Built-in kinds leave out the group and version that they stand in.
+            // Built-in kinds omit the group and version that they are listed under.
             let own = if resource.custom.is_some() { (group, version) } else { ("", "") };
             let subresources: Vec<Value> = resource
                 .subresources
@@ -375,7 +375,7 @@ fn reversed(group: &str) -> String {
 }
 
 impl Core {
-    /// Changes whenever a definition does, so that clients do not keep an old document.
+    /// Changes with every change of a definition, so that clients do not cache an old document.
     fn revision_of_schemas(&self) -> String {
         let definitions = ("apiextensions.k8s.io".to_owned(), "customresourcedefinitions".to_owned());
         let newest = self.store.scan(&definitions, "").map(|(_, stored)| stored.revision()).max();

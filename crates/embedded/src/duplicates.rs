@@ -1,4 +1,4 @@
-//! Keys that a JSON text has twice. The last one counts, and a client that wants to know is told.
+//! Finds keys that a JSON text has twice. The last one wins, and a client that asks for it gets a warning or an error.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -9,12 +9,11 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 pub(crate) fn find(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(json);
-    // Whoever reads the text for its values says what is wrong with it.
+    // Syntax errors are reported when the text is parsed for its values.
     let _ = Place { path: "", found: &mut found }.deserialize(&mut reader);
     found
 }
 
-/// A value in the text.
 struct Place<'f> {
     path: &'f str,
     found: &'f mut Vec<String>,

@@ -1,22 +1,20 @@
-//! Time and chance, handed in so that one seed gives one history.
+//! Time and randomness, passed in so that one seed gives one history.
 
 use jiff::Timestamp;
 
 use crate::hearing::Hearing;
 
-/// The time and other inputs at the moment of a request.
 #[derive(Debug)]
 pub struct Environment<'r> {
-    /// The time.
     pub now: Timestamp,
-    /// Where UIDs and generated names come from.
+    /// The source of UIDs and generated names.
     pub rng: &'r mut fastrand::Rng,
     /// The answers of admission webhooks to the request.
     pub(crate) hearing: Hearing,
 }
 
 impl<'r> Environment<'r> {
-    /// A moment in which no webhook has said anything.
+    /// An environment without webhook answers.
     pub fn new(now: Timestamp, rng: &'r mut fastrand::Rng) -> Self {
         Self { now, rng, hearing: Hearing::default() }
     }
@@ -31,7 +29,7 @@ impl Environment<'_> {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// Five characters that make no words, for generated names.
+    /// Five characters that form no words, for generated names.
     pub(crate) fn suffix(&mut self) -> String {
         const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(ALPHABET[self.rng.usize(..ALPHABET.len())])).collect()

@@ -1,4 +1,4 @@
-//! The two faces of an Event: `v1` and `events.k8s.io/v1` are one object with other field names.
+//! The two forms of an Event: `v1` and `events.k8s.io/v1` are one object with different field names.
 
 use serde_json::Value;
 
@@ -52,7 +52,7 @@ pub(crate) fn from_stored(resource: &Resource, mut value: Value) -> Value {
     value
 }
 
-/// An object with its type, as the resource shows it.
+/// An object with its type, in the form of the resource.
 pub(crate) fn shown(resource: &Resource, stored: &Value) -> Value {
     if is_new_face(resource) {
         return render::typed(resource, &from_stored(resource, stored.clone()));

@@ -1,7 +1,7 @@
 //! Faults: what a network and a busy server do to requests, switched on and off while the cluster runs.
 //!
-//! Nothing here produces an answer that a real server cannot: a fault delays, refuses, loses or cuts, and never
-//! invents or reorders.
+//! No fault produces an answer that a real server cannot: a fault delays, refuses, loses or cuts, and never invents or
+//! reorders.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -28,58 +28,54 @@ use crate::response::Reply;
 use crate::signal::Signal;
 use crate::status::Refusal;
 
-/// An error of whatever kind, as clients have it.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer that may break off.
+/// The body of an answer that may be cut off.
 pub type FaultyBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// The connection was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the connection was closed by a fault")]
 pub struct Cut;
 
-/// A fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// The request is answered later.
     Delay(Duration),
-    /// 409: somebody else was quicker.
+    /// 409: another client was faster.
     Conflict,
     /// 403: an admission webhook denies it.
     Denied,
-    /// 429, with the seconds after which to come back.
+    /// 429, with a Retry-After in seconds.
     TooManyRequests(u32),
-    /// 500.
     InternalError,
-    /// 503.
     Unavailable,
-    /// The client never learns what became of its request: it was carried out, and the answer lost.
+    /// The request was carried out, but the answer is lost: the client does not know the result.
     AnswerLost,
-    /// The client never learns what became of its request: it was lost on the way.
+    /// The request is lost: the client does not know the result.
     RequestLost,
-    /// No answer ever comes; only a time-out of the client's own ends its wait. Carried out or not, it cannot know.
+    /// No answer ever comes; only the client's own time-out ends its wait. It cannot know whether the request was
+    /// carried out.
     Unanswered {
         /// True if the request was carried out.
         carried_out: bool,
     },
-    /// A read by a client that takes an old answer (`resourceVersion=0`) is answered as so many revisions ago, but
-    /// never older than the client asked for. A client that names no revision gets the newest state, as it must.
+    /// A read by a client that accepts a stale answer (`resourceVersion=0`) returns the state this many revisions ago,
+    /// but never an older one than the client asked for. A client that names no revision gets the newest state, as it
+    /// must.
     Stale(u64),
-    /// Revisions go backwards: a list is answered as so many revisions ago, and says so, although its client has seen later ones. So
-    /// answers an API server whose member of etcd has fallen behind or was restored.
+    /// Revisions go backwards: a list returns the state this many revisions ago, with that resourceVersion, although
+    /// its client has seen later ones. An API server does this if its etcd member has fallen behind or was restored.
     Backwards(u64),
     /// Events of a watch come this much later, in order.
     Lag(Duration),
-    /// A watch is cut after so many lines.
+    /// A watch is cut after this many lines.
     CutAfter(usize),
-    /// The server's clock is so many seconds ahead: its answer says so.
+    /// The server's clock is this many seconds ahead, as the Date header of its answers shows.
     ClockAhead(i64),
-    /// 410: a watch begins with the news that its revision is gone, and so does the next page of a list.
+    /// 410: a watch begins with the error that its revision is gone, and so does the next page of a list.
     Expired,
 }
 
-/// Which requests, what happens to them, and how often.
+/// Which requests fail, how, and how often.
 #[derive(Debug, Clone)]
 pub struct Fault {
     /// Only requests with this method.
@@ -88,40 +84,35 @@ pub struct Fault {
     pub path: String,
     /// Only requests of a client whose user agent contains this text.
     pub user_agent: String,
-    /// The fault.
     pub effect: Effect,
-    /// The number of requests that are struck before the fault is over; none for no end.
+    /// The number of requests that fail before the fault is over; `None` for no end.
     pub times: Option<u32>,
 }
 
 impl Fault {
-    /// A fault that strikes every request until it is cleared.
+    /// A fault that affects every request until it is cleared.
     pub fn new(effect: Effect) -> Self {
         Self { method: None, path: String::new(), user_agent: String::new(), effect, times: None }
     }
 
-    /// Strikes only this method.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.method = Some(method);
         self
     }
 
-    /// Strikes only paths and queries that contain this.
     #[must_use]
     pub fn path(mut self, path: &str) -> Self {
         path.clone_into(&mut self.path);
         self
     }
 
-    /// Strikes only clients that call themselves so.
     #[must_use]
     pub fn user_agent(mut self, user_agent: &str) -> Self {
         user_agent.clone_into(&mut self.user_agent);
         self
     }
 
-    /// Strikes so often and no more.
     #[must_use]
     pub fn times(mut self, times: u32) -> Self {
         self.times = Some(times);
@@ -151,7 +142,7 @@ fn is_watch(request: &http::request::Parts) -> bool {
     Query::parse(query(request)).flag("watch")
 }
 
-/// True if the client says that an old answer will do.
+/// True if the client accepts a stale answer.
 fn takes_old(request: &http::request::Parts) -> bool {
     let has = |key: &str| query(request).split('&').any(|pair| pair.starts_with(key) && pair != key);
     request.method == Method::GET
@@ -169,7 +160,7 @@ fn is_list(request: &http::request::Parts) -> bool {
         && !continues(request)
 }
 
-/// The same request by a client that takes an old answer.
+/// The same request by a client that accepts a stale answer.
 fn taking_old(uri: &http::Uri) -> http::Uri {
     let (path, query) = (uri.path(), uri.query().unwrap_or(""));
     let rest: Vec<&str> =
@@ -184,7 +175,7 @@ fn continues(request: &http::request::Parts) -> bool {
     query(request).split('&').any(|pair| pair.starts_with("continue=") && pair != "continue=")
 }
 
-/// The switchboard of a [`Faulty`] service. Clones are the same switchboard.
+/// Controls the faults of a [`Faulty`] service. Clones share the same faults.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Shared>);
 
@@ -201,12 +192,11 @@ impl Faults {
         Faulty { service, faults: self.clone() }
     }
 
-    /// Adds a fault. Of several that match a request, the first that was added strikes.
+    /// Adds a fault. If several match a request, the first that was added applies.
     pub fn add(&self, fault: Fault) {
         self.list().push(fault);
     }
 
-    /// Ends the faults that are not to be kept.
     pub fn retain(&self, keep: impl FnMut(&Fault) -> bool) {
         self.list().retain(keep);
     }
@@ -217,17 +207,15 @@ impl Faults {
         self.resume();
     }
 
-    /// Nothing is answered, and no watch goes on, until [`resume`](Self::resume).
+    /// Blocks all answers and watches until [`resume`](Self::resume).
     pub fn pause(&self) {
         self.0.paused.set(true);
     }
 
-    /// Goes on after a pause.
     pub fn resume(&self) {
         self.0.paused.set(false);
     }
 
-    /// Cuts all watches that are open.
     pub fn cut_watches(&self) {
         self.0.cuts.set(());
     }
@@ -247,12 +235,11 @@ impl Faults {
         Some(effect)
     }
 
-    /// Waits while there is a pause.
     async fn while_paused(&self) {
         self.0.paused.wait_for(|paused| !paused).await;
     }
 
-    /// Lets a body through unless a pause holds it or a cut ends it.
+    /// Passes a body through, unless a pause blocks it or a cut ends it.
     fn guard(&self, body: FaultyBody, frames: Option<usize>) -> FaultyBody {
         let faults = self.clone();
         let cuts = self.0.cuts.listen();
@@ -280,7 +267,6 @@ impl Faults {
     }
 }
 
-/// A service that faults may strike.
 #[derive(Debug, Clone)]
 pub struct Faulty<S> {
     service: S,
@@ -288,7 +274,6 @@ pub struct Faulty<S> {
 }
 
 impl<S> Faulty<S> {
-    /// Its switchboard.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -332,7 +317,7 @@ fn open(body: cluster::Body) -> FaultyBody {
     body.map_err(|never| match never {}).boxed_unsync()
 }
 
-/// Moves the time that an answer tells.
+/// Shifts the Date header of an answer.
 fn move_clock(headers: &mut http::HeaderMap, seconds: i64) {
     let told = headers.get(DATE).and_then(|date| rfc2822::parse(date.to_str().ok()?).ok());
     let Some(told) = told.map(|told| told.timestamp()) else { return };
@@ -343,7 +328,7 @@ fn move_clock(headers: &mut http::HeaderMap, seconds: i64) {
     }
 }
 
-/// A body of which every part comes later by the same time. Reading goes on meanwhile.
+/// Delays every part of a body by the same time. Reading continues meanwhile.
 fn late(body: FaultyBody, lag: Duration) -> FaultyBody {
     let state = (body, VecDeque::new(), false);
     let stream = stream::unfold(state, move |(mut body, mut waiting, mut over)| async move {

@@ -1,4 +1,4 @@
-//! Sets of fields: who owns what, in the form of `fieldsV1`.
+//! Sets of fields with their owners, in the form of `fieldsV1`.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,18 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::{ListType, Schema, Shape};
 
-/// A set of places in an object, as a tree of path elements: `f:name`, `k:{"name":"a"}` or `v:"x"`.
+/// A set of paths in an object, as a tree of path elements: `f:name`, `k:{"name":"a"}` or `v:"x"`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
-    /// True if the place itself is in the set.
+    /// True if the path itself is in the set.
     here: bool,
     below: BTreeMap<String, FieldSet>,
 }
 
-/// The way to a place.
 pub(crate) type Path = Vec<String>;
 
 impl FieldSet {
-    /// The fields that an object says something about.
+    /// The fields that an object sets.
     pub(crate) fn of(value: &Value, schema: &Schema) -> Self {
         let mut set = Self::default();
         let resolved = schema.resolve();
@@ -46,7 +45,6 @@ impl FieldSet {
         set
     }
 
-    /// Reads `fieldsV1`.
     pub(crate) fn decode(fields: &Value) -> Self {
         let mut set = Self::default();
         let members = fields.as_object();
@@ -64,7 +62,6 @@ impl FieldSet {
         set
     }
 
-    /// Writes `fieldsV1`.
     pub(crate) fn encode(&self) -> Value {
         let mut fields = Map::new();
         if self.here && !self.below.is_empty() {
@@ -80,7 +77,6 @@ impl FieldSet {
         !self.here && self.below.values().all(Self::is_empty)
     }
 
-    /// All places in the set.
     pub(crate) fn paths(&self) -> Vec<Path> {
         let mut paths = Vec::new();
         self.collect(&mut Vec::new(), &mut paths);
@@ -126,7 +122,7 @@ impl FieldSet {
         }
     }
 
-    /// Leaves out what is below a top-level field.
+    /// Leaves out everything below a top-level field.
     pub(crate) fn without(mut self, field: &str) -> Self {
         self.below.remove(&format!("f:{field}"));
         self
@@ -139,7 +135,7 @@ impl FieldSet {
         self
     }
 
-    /// Leaves out metadata that is nobody's to own.
+    /// Leaves out metadata that cannot be owned.
     pub(crate) fn without_identity(mut self) -> Self {
         self.here = false;
         for key in ["f:apiVersion", "f:kind"] {
@@ -194,7 +190,6 @@ pub(crate) fn element_of(value: &Value, schema: &Schema) -> String {
     }
 }
 
-/// The value at a place.
 pub(crate) fn get<'v>(value: &'v Value, path: &[String], schema: &Schema) -> Option<&'v Value> {
     let Some((first, rest)) = path.split_first() else {
         return Some(value);
@@ -206,7 +201,6 @@ pub(crate) fn get<'v>(value: &'v Value, path: &[String], schema: &Schema) -> Opt
     get(found, rest, schema.element().unwrap_or(&UNTYPED))
 }
 
-/// Removes what is at a place, if it is there.
 pub(crate) fn remove(value: &mut Value, path: &[String], schema: &Schema) {
     let Some((first, rest)) = path.split_first() else {
         return;
@@ -231,7 +225,7 @@ pub(crate) fn remove(value: &mut Value, path: &[String], schema: &Schema) {
     }
 }
 
-/// Lays an applied object over the present one.
+/// Merges an applied object into the present one.
 pub(crate) fn merge(present: &mut Value, applied: &Value, schema: &Schema) {
     let resolved = schema.resolve();
     match (&resolved.shape, applied) {
@@ -265,7 +259,7 @@ pub(crate) fn merge(present: &mut Value, applied: &Value, schema: &Schema) {
     }
 }
 
-/// A path as conflicts name it: `.spec.containers[name="a"].image`.
+/// A path in the form of conflict messages: `.spec.containers[name="a"].image`.
 pub(crate) fn shown(path: &[String]) -> String {
     let mut out = String::new();
     for element in path {

@@ -1,25 +1,24 @@
-//! The answers of webhooks to one request, as far as they are known.
+//! The known answers of webhooks to one request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// A call of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Call {
-    /// The whole URL, with the time that the webhook has.
+    /// The whole URL, including the timeout of the webhook.
     pub(crate) url: String,
-    /// The certificates that the webhook's own must come from, in PEM.
+    /// The CA bundle for the webhook's certificate, in PEM.
     pub(crate) authorities: Vec<u8>,
     pub(crate) timeout: Duration,
     /// The `AdmissionReview`.
     pub(crate) body: Bytes,
-    /// Why the network does not lead there, if it does not.
+    /// Why the webhook cannot be reached over the network, if so.
     pub(crate) unreachable: Option<String>,
 }
 
-/// The outcome of a call: the body of a good answer, or the error in the words of Go's client.
+/// The outcome of a call: the body of a successful answer, or the error in the words of Go's client.
 pub(crate) type Answer = Result<Bytes, String>;
 
 /// The answers of webhooks to a request, and the webhooks that it waits for.
@@ -31,7 +30,7 @@ pub(crate) struct Hearing {
 }
 
 impl Hearing {
-    /// Begins the request anew, with the answers that are known.
+    /// Starts the request again, with the answers that are known.
     pub(crate) fn begin(&mut self) {
         self.open.clear();
         self.warnings.clear();
@@ -46,12 +45,10 @@ impl Hearing {
         known
     }
 
-    /// True if the request waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// The calls that the request waits for.
     pub(crate) fn take_open(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.open)
     }
@@ -60,7 +57,7 @@ impl Hearing {
         self.answers.insert(call, answer);
     }
 
-    /// Adds what the client is told beside the answer.
+    /// Adds warnings to the answer of the request.
     pub(crate) fn warn(&mut self, warnings: Vec<String>) {
         self.warnings.extend(warnings);
     }

@@ -1,8 +1,8 @@
-//! The built-in kinds: each is one [`Kind`] in one of the lists below, and that is all there is to be said of it.
+//! The built-in kinds: each is defined entirely by one [`Kind`] in one of the lists below.
 //!
 //! To serve another kind, add it to the list of its group, run `tests/schemas.rs` and `tests/structs.rs` with
-//! `SALVOR_UPDATE=1`, and give `tests/samples.yaml` an object of it; `tests/kinds.rs` compares its whole life with the
-//! real server's.
+//! `SALVOR_UPDATE=1`, and add an object of it to `tests/samples.yaml`; `tests/kinds.rs` compares its whole life with
+//! the real server's.
 
 mod admission;
 mod cluster;
@@ -30,7 +30,7 @@ use crate::printing::Column;
 use crate::status::Cause;
 use crate::table::{Generation, Subresource};
 
-/// A built-in kind, and how it differs from the ordinary.
+/// A built-in kind, and how it differs from the default behaviour.
 pub(crate) struct Kind {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -40,24 +40,23 @@ pub(crate) struct Kind {
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
     pub(crate) subresources: &'static [Subresource],
-    /// Where etcd has it below `/registry`, if not under its plural.
+    /// Its path in etcd below `/registry`, if not its plural.
     pub(crate) kept_at: Option<&'static str>,
-    /// The group whose objects these are, if another one.
+    /// The group under which its objects are stored, if another one.
     pub(crate) stored_group: Option<&'static str>,
-    /// When `metadata.generation` grows.
+    /// When `metadata.generation` increases.
     pub(crate) generation: Generation,
-    /// An update may leave out the resource version.
+    /// An update may leave out the resourceVersion.
     pub(crate) unconditional_update: bool,
-    /// An update of an object that is not there creates it.
+    /// An update of an object that does not exist creates it.
     pub(crate) create_on_update: bool,
-    /// A delete that leaves nothing behind answers with the object.
+    /// A delete that removes the object returns it.
     pub(crate) returns_deleted: bool,
-    /// A delete that does not say what becomes of its dependents leaves them, for the sake of those who have always
-    /// known the kind so.
+    /// A delete without a propagation policy orphans the dependents, for compatibility with older clients.
     pub(crate) orphans: bool,
     /// Field selectors beside `metadata.name` and `metadata.namespace`: the label, and the JSON pointer it reads.
     pub(crate) selectable: &'static [(&'static str, &'static str)],
-    /// The refusal of other field selectors, where `selectable` has any. `{}` is the label.
+    /// The error for other field selectors, where `selectable` has any. `{}` is the label.
     pub(crate) unknown_field: &'static str,
     pub(crate) names: Names,
     /// A warning with every answer.
@@ -80,7 +79,6 @@ pub(crate) struct Kind {
     pub(crate) check_update: CheckUpdate,
     /// The problems of an update of the status.
     pub(crate) check_status: fn(&Value, &Value) -> Vec<Cause>,
-    /// The warnings to the client.
     pub(crate) warnings: fn(&Value) -> Vec<String>,
 }
 
@@ -90,7 +88,6 @@ impl std::fmt::Debug for Kind {
     }
 }
 
-/// Which names objects may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Names {
     /// `a.b-c`.
@@ -99,15 +96,14 @@ pub(crate) enum Names {
     Label,
     /// Without dots, and beginning with a letter.
     Label1035,
-    /// Whatever can stand in a path.
+    /// Anything that is valid in a path.
     PathSegment,
 }
 
 /// The status of a new object of a kind that has one.
 pub(crate) enum NewStatus {
-    /// Nothing is known yet.
     Empty,
-    /// The value that is printed before anybody has set it.
+    /// The default value before any controller has set it.
     As(fn() -> Value),
     /// The client's value.
     Kept,
@@ -115,22 +111,22 @@ pub(crate) enum NewStatus {
 
 /// The checks of an update.
 pub(crate) enum CheckUpdate {
-    /// All that is checked about a new object, and this: the present object, and the new one.
+    /// All checks of a new object, and this one: the present object, and the new one.
     Also(fn(&Value, &Value) -> Vec<Cause>),
-    /// This alone.
+    /// Only this check.
     Only(fn(&Value, &Value) -> Vec<Cause>),
 }
 
-/// The metadata that `status_keeps` where a status is nothing but a status.
+/// For `status_keeps`, where an update of the status changes no metadata at all.
 const ALL_METADATA: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences"];
 
 /// The category of `kubectl get all`.
 const ALL: &[&str] = &["all"];
 
-/// The category of what changes the API itself.
+/// The category of kinds that extend the API.
 const API_EXTENSIONS: &[&str] = &["api-extensions"];
 
-/// An ordinary kind of a namespace.
+/// A namespaced kind with default behaviour.
 const fn namespaced(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind {
         group,
@@ -166,12 +162,11 @@ const fn namespaced(group: &'static str, kind: &'static str, plural: &'static st
     }
 }
 
-/// An ordinary kind of the cluster.
+/// A cluster-scoped kind with default behaviour.
 const fn clustered(group: &'static str, kind: &'static str, plural: &'static str) -> Kind {
     Kind { namespaced: false, ..namespaced(group, kind, plural) }
 }
 
-/// All built-in kinds.
 pub(crate) fn all() -> impl Iterator<Item = &'static Kind> {
     let lists: [&'static [Kind]; 7] = [
         core::KINDS,
@@ -203,7 +198,7 @@ impl Kind {
         }
     }
 
-    /// The status of a new object, if the client has no say in it.
+    /// The status of a new object, if the client cannot set it.
     pub(crate) fn new_status(&self) -> Option<Value> {
         match self.new_status {
             NewStatus::Empty => Some(json!({})),

@@ -1,4 +1,4 @@
-//! A Kubernetes API in memory: a cluster for tests, demonstrations and simulations, without a process beside this one.
+//! A Kubernetes API in memory: a cluster for tests, demonstrations and simulations, without a separate process.
 //!
 //! [`Core`] is the server without a socket: a request and the time go in, an answer comes out. [`Cluster`] puts it
 //! behind a [`tower::Service`], so that a [`kube::Client`] works on it in process, also under a paused clock:
@@ -16,7 +16,7 @@
 //! # }
 //! ```
 //!
-//! It is right because the real one says so: `tests/transcripts` are sent to both and must be answered alike.
+//! The real server is the reference: `tests/transcripts` are sent to both and must get the same answers.
 
 mod admission;
 mod apply;

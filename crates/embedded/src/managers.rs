@@ -31,7 +31,6 @@ impl Manager {
     }
 }
 
-/// The owners of an object's fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Managers(pub(crate) BTreeMap<Manager, (FieldSet, String)>);
 
@@ -57,7 +56,7 @@ impl Managers {
         self.0.get(manager).map(|(set, _)| set.clone()).unwrap_or_default()
     }
 
-    /// Gives a manager its fields; the time tells when they last changed.
+    /// Sets the fields of a manager; the time is that of their last change.
     pub(crate) fn put(&mut self, manager: Manager, set: FieldSet, now: Timestamp) {
         if set.is_empty() {
             self.0.remove(&manager);
@@ -66,7 +65,7 @@ impl Managers {
         }
     }
 
-    /// Takes a field from everybody but one.
+    /// Removes a field from all managers but one.
     pub(crate) fn take_from_others(&mut self, but: &Manager, path: &[String]) {
         for (manager, (set, _)) in &mut self.0 {
             if manager != but {
@@ -103,7 +102,7 @@ pub(crate) fn subresource_of(part: Part) -> &'static str {
     }
 }
 
-/// Records who changed what in an ordinary write, where ownership is recorded at all.
+/// Records the fields that an ordinary write changed, if ownership of the object is recorded at all.
 pub(crate) fn track_update(
     resource: &Resource,
     part: Part,
@@ -132,7 +131,7 @@ pub(crate) fn track_update(
         let is_container = fields::get(new, &path, &resource.schema).is_some_and(|value| {
             value.is_object() && !value.as_object().is_some_and(serde_json::Map::is_empty)
         });
-        // A container changes with what is in it, which is counted by itself.
+        // A container changes with its content, which is counted by itself.
         if is_same || (is_container && before.contains(&path)) {
             continue;
         }

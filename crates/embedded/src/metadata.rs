@@ -1,4 +1,4 @@
-//! Rules about `metadata` that hold for every kind.
+//! Rules for `metadata` that apply to every kind.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::propagation::{FOREGROUND, ORPHAN};
 use crate::status::{Cause, Refusal};
 use crate::table::{Generation, Resource, Subresource};
 
-/// Room for the suffix of a generated name in a name of at most 63 characters.
+/// Leaves room for the suffix of a generated name in a name of at most 63 characters.
 const GENERATED_BASE: usize = 58;
 
 const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -37,7 +37,7 @@ pub(crate) fn fill_in(value: &mut Value, resource: &Resource, environment: &mut 
         Generation::None => Value::Null,
         Generation::Of(_) | Generation::Everything => json!(1),
     };
-    // A kind that does not count generations keeps what the client says.
+    // A kind without generations keeps the client's value.
     if resource.generation != Generation::None {
         object::set_metadata(value, "generation", generation);
     }
@@ -46,7 +46,6 @@ pub(crate) fn fill_in(value: &mut Value, resource: &Resource, environment: &mut 
     }
 }
 
-/// Checks the metadata of a new object.
 pub(crate) fn check(value: &Value, resource: &Resource) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = object::name(value);
@@ -84,8 +83,8 @@ fn check_common(value: &Value) -> Vec<Cause> {
     causes
 }
 
-/// True if the server looks at finalizers without a domain of this kind. It does so for those kinds whose validation
-/// was written long ago.
+/// True if the server checks finalizers without a domain for this kind. It does so for kinds with older validation
+/// code.
 fn knows_finalizers(resource: &Resource) -> bool {
     let others = [
         "admissionregistration.k8s.io",
@@ -98,7 +97,7 @@ fn knows_finalizers(resource: &Resource) -> bool {
     resource.custom.is_none() && !others.contains(&resource.group.as_str()) && !resource.is("", "Event")
 }
 
-/// Finalizers without a domain are those that Kubernetes itself knows.
+/// Finalizers without a domain must be those that Kubernetes itself knows.
 fn check_finalizers(value: &Value) -> Vec<Cause> {
     let finalizers = object::finalizers(value).into_iter().enumerate();
     finalizers
@@ -154,7 +153,7 @@ fn check_owners(value: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Checks the labels and annotations of a piece of metadata. Templates name the field without `metadata`.
+/// Checks the labels and annotations of metadata. In templates, error messages name the field without `metadata`.
 pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let labels = object::at(value, &format!("{metadata}/labels")).and_then(Value::as_object);
@@ -183,7 +182,6 @@ pub(crate) fn check_maps(value: &Value, metadata: &str, field: &str) -> Vec<Caus
     causes
 }
 
-/// Why a text is no label value.
 pub(crate) fn label_value_problem(value: &str) -> Option<&'static str> {
     if value.len() > 63 {
         return Some("must be no more than 63 bytes");
@@ -191,12 +189,11 @@ pub(crate) fn label_value_problem(value: &str) -> Option<&'static str> {
     (!value.is_empty() && !is_word(value)).then_some(LABEL_VALUE)
 }
 
-/// Why a text is no key of a label.
 pub(crate) fn label_key_problem(key: &str) -> Option<&'static str> {
     qualified_name_problems(key).into_iter().next()
 }
 
-/// All that keeps a text from being a qualified name, such as a key of a label or a finalizer.
+/// What keeps a text from being a qualified name, for example a label key or a finalizer.
 pub(crate) fn qualified_name_problems(text: &str) -> Vec<&'static str> {
     let mut problems = Vec::new();
     let name = match text.split('/').collect::<Vec<&str>>().as_slice() {
@@ -240,7 +237,6 @@ pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_label)
 }
 
-/// Why a text is no subdomain.
 pub(crate) fn subdomain_problem(text: &str) -> Option<&'static str> {
     if text.len() > 253 {
         return Some("must be no more than 253 bytes");
@@ -248,7 +244,7 @@ pub(crate) fn subdomain_problem(text: &str) -> Option<&'static str> {
     (!is_subdomain(text)).then_some(SUBDOMAIN)
 }
 
-/// Why a text is no label of the older kind, which begins with a letter.
+/// Why a text is no RFC 1035 label, which begins with a letter.
 pub(crate) fn dns_1035_label_problem(text: &str) -> Option<String> {
     let begins_with_letter = text.starts_with(|first: char| first.is_ascii_lowercase());
     let mut problems = Vec::new();
@@ -274,10 +270,10 @@ fn name_problem(resource: &Resource, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Fills in what an update may leave out, and counts the generation.
+/// Fills in what an update may leave out.
 pub(crate) fn carry_over(current: &Value, new: &mut Value) {
     for key in ["uid", "creationTimestamp"] {
-        // The time of creation is never the client's to say.
+        // The client cannot set the creation time.
         if key == "creationTimestamp" || object::text(new, &format!("/metadata/{key}")).is_empty() {
             let kept = object::at(current, &format!("/metadata/{key}")).cloned();
             object::set_metadata(new, key, kept.unwrap_or(Value::Null));
@@ -294,7 +290,7 @@ pub(crate) fn carry_over(current: &Value, new: &mut Value) {
     }
 }
 
-/// Counts a change that deserves a new generation.
+/// Increments the generation if the change requires it.
 pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut Value) {
     let changed = match resource.generation {
         Generation::None => false,
@@ -321,7 +317,6 @@ pub(crate) fn count_generation(resource: &Resource, current: &Value, new: &mut V
     }
 }
 
-/// Checks the metadata of an update.
 pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) -> Vec<Cause> {
     let mut causes = check_common(new);
     if object::is_terminating(current) {
@@ -351,7 +346,7 @@ pub(crate) fn check_update(current: &Value, new: &Value, resource: &Resource) ->
     causes
 }
 
-/// Drops owner references that are there twice; what the client is told about it.
+/// Drops duplicate owner references. Returns the warning for the client.
 pub(crate) fn drop_duplicate_owners(value: &mut Value, is_patch: bool) -> Option<String> {
     let owners = object::list(value, "/metadata/ownerReferences");
     let is_first = |(index, owner): &(usize, &Value)| !owners[..*index].contains(owner);
@@ -370,7 +365,7 @@ pub(crate) fn drop_duplicate_owners(value: &mut Value, is_patch: bool) -> Option
     Some(warning)
 }
 
-/// Refuses an object that lies about where it belongs.
+/// Refuses an object whose name or namespace contradicts the path.
 pub(crate) fn check_place(
     value: &mut Value,
     resource: &Resource,
@@ -409,7 +404,7 @@ pub(crate) fn check_place(
 mod tests {
     use super::*;
 
-    /// Too large for a transcript that somebody reads; the real server draws the line in the same place.
+    /// Too large for a readable transcript; the real server has the same limit.
     #[test]
     fn annotations_are_measured_together() {
         let causes = |size: usize| {

@@ -1,4 +1,4 @@
-//! Reading and writing the parts of an object that every kind has.
+//! Reads and writes the parts of an object that every kind has.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,22 +6,23 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// An object as it is stored, shared by the store, the event log and all who watch: JSON text, since the value of a pod
+/// An object as it is stored, shared by the store, the event log and all watches: JSON text, since the value of a pod
 /// takes ten times as much memory.
 #[derive(Debug)]
 pub(crate) struct Stored {
     text: Bytes,
     revision: u64,
     fresh: Mutex<Fresh>,
-    /// The text is not enough to get the value again.
+    /// The value cannot be restored exactly from the text.
     is_inexact: bool,
 }
 
-/// The forms of an object that are asked for again and again right after it was written.
+/// The forms of an object that are needed repeatedly right after it was written.
 #[derive(Debug, Default)]
 struct Fresh {
     value: Option<Arc<Value>>,
-    /// The line in which the first watcher was told of it, with what made it so: the others are told the same.
+    /// The line that the first watcher received, with the options that it depends on: watchers with the same options
+    /// get the same line.
     line: Option<(String, Bytes)>,
 }
 
@@ -35,7 +36,7 @@ impl Stored {
         })
     }
 
-    /// The object itself. It is read from its text if it was forgotten.
+    /// The object itself, parsed from its text if the value was dropped.
     pub(crate) fn value(&self) -> Arc<Value> {
         let kept = self.fresh().value.clone();
         kept.unwrap_or_else(|| {
@@ -48,7 +49,7 @@ impl Stored {
         self.revision
     }
 
-    /// Keeps the text only.
+    /// Drops the value and keeps the text.
     pub(crate) fn forget(&self) {
         let mut fresh = self.fresh();
         fresh.line = None;
@@ -57,7 +58,7 @@ impl Stored {
         }
     }
 
-    /// A line of a watch, made once for all watchers that see the same at the time of the write.
+    /// A line of a watch, built once for all watchers with the same options at the time of the write.
     pub(crate) fn line(&self, seen_as: String, make: impl FnOnce() -> Bytes) -> Bytes {
         if let Some((known, line)) = &self.fresh().line
             && *known == seen_as
@@ -81,7 +82,7 @@ impl Stored {
     }
 }
 
-/// True if there is a number with a point in it. Its text may be read as a neighbouring number.
+/// True if there is a number with a fraction. Its text may be parsed as a neighbouring number.
 fn has_fraction(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64(),
@@ -91,13 +92,12 @@ fn has_fraction(value: &Value) -> bool {
     }
 }
 
-/// JSON text.
 pub(crate) fn encode(value: &Value) -> Bytes {
     Bytes::from(value.to_string())
 }
 
-/// The value at a JSON pointer to fields without escapes. `Value::pointer` makes two strings of every step, and this is
-/// asked many times in every request.
+/// The value at a JSON pointer to fields without escapes. `Value::pointer` allocates two strings per step, and this is
+/// called many times in every request.
 pub(crate) fn at<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value> {
     pointer.split('/').skip(1).try_fold(value, |value, field| value.get(field))
 }
@@ -140,7 +140,7 @@ pub(crate) fn finalizers(value: &Value) -> Vec<String> {
     strings(value, "/metadata/finalizers")
 }
 
-/// The object at `key`, made if it is not there.
+/// The object at `key`, created if it is missing.
 pub(crate) fn object_at<'v>(value: &'v mut Value, key: &str) -> &'v mut Map<String, Value> {
     if !value.is_object() {
         *value = json!({});
@@ -177,7 +177,7 @@ pub(crate) fn time(at: Timestamp) -> String {
     seconds.to_string()
 }
 
-/// Moves a field of `from` to `to`, or removes it there if `from` has none.
+/// Copies a field of `from` to `to`, or removes it there if `from` has none.
 pub(crate) fn carry(from: &Value, to: &mut Value, key: &str) {
     let Some(to) = to.as_object_mut() else { return };
     match from.get(key) {

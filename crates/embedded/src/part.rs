@@ -1,14 +1,13 @@
-//! The parts of an object that are written apart.
+//! The parts of an object that are written separately.
 
-/// Which part of an object an update is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
     Status,
     /// A namespace's own finalizers.
     Finalizers,
-    /// A subresource that may change the spec as it likes.
+    /// A subresource that may change any field of the spec.
     Spec,
-    /// The node of a pod, which is no change of its generation.
+    /// The node of a pod, which does not change its generation.
     Node,
 }

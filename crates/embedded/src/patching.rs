@@ -1,4 +1,4 @@
-//! Patch requests: what the client sends becomes a whole object, and that is written.
+//! Patch requests: applies the patch to the present object, and writes the result.
 
 use std::sync::Arc;
 
@@ -15,7 +15,6 @@ use crate::status::Refusal;
 use crate::write::{self, Options};
 use crate::{apply, events, metadata};
 
-/// Applies a patch to an object and stores the outcome.
 pub(crate) fn patch(
     core: &mut Core,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Tables: what `kubectl get` shows.
+//! Tables, as `kubectl get` shows them.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub(crate) const NONE: &str = "<none>";
 pub(crate) const UNKNOWN: &str = "<unknown>";
 pub(crate) const UNSET: &str = "<unset>";
 
-/// A column of a built-in kind's table, and what stands in it.
+/// A column of a built-in kind's table, and its content.
 pub(crate) struct Column {
     name: &'static str,
     kind: &'static str,
@@ -23,9 +23,8 @@ pub(crate) struct Column {
     is_named: bool,
 }
 
-/// The content of a column.
 enum Cell {
-    /// The text at a JSON pointer, or another one where there is none.
+    /// The text at a JSON pointer, or a default.
     Text(&'static str, &'static str),
     /// The number at a JSON pointer, or 0.
     Number(&'static str),
@@ -33,7 +32,7 @@ enum Cell {
     Flag(&'static str),
     /// The age of the time at a JSON pointer.
     Age(&'static str),
-    /// The number of elements the list at a JSON pointer has.
+    /// The length of the list at a JSON pointer.
     Count(&'static str),
     Made(fn(&Row<'_>) -> Value),
 }
@@ -42,47 +41,39 @@ const fn column(name: &'static str, kind: &'static str, cell: Cell) -> Column {
     Column { name, kind, format: "", priority: 0, cell, is_named: true }
 }
 
-/// A column of the text at a JSON pointer.
 pub(crate) const fn text(name: &'static str, pointer: &'static str) -> Column {
     column(name, "string", Cell::Text(pointer, ""))
 }
 
-/// A column of the text at a JSON pointer, or of another text where there is none.
 pub(crate) const fn text_or(name: &'static str, pointer: &'static str, otherwise: &'static str) -> Column {
     column(name, "string", Cell::Text(pointer, otherwise))
 }
 
-/// A column of the number at a JSON pointer.
 pub(crate) const fn number(name: &'static str, pointer: &'static str) -> Column {
     column(name, "integer", Cell::Number(pointer))
 }
 
-/// A column that says whether what is at a JSON pointer is true.
 pub(crate) const fn flag(name: &'static str, pointer: &'static str) -> Column {
     column(name, "boolean", Cell::Flag(pointer))
 }
 
-/// A column of the length of the list at a JSON pointer.
 pub(crate) const fn count(name: &'static str, pointer: &'static str) -> Column {
     column(name, "integer", Cell::Count(pointer))
 }
 
-/// A column of text that needs more than one look at the object.
+/// A column that needs more than one field of the object.
 pub(crate) const fn made(name: &'static str, cell: fn(&Row<'_>) -> Value) -> Column {
     column(name, "string", Cell::Made(cell))
 }
 
-/// The name of the object.
 pub(crate) const NAME: Column = text("Name", "/metadata/name").formatted("name");
 
-/// The age of the object.
 pub(crate) const AGE: Column = column("Age", "string", Cell::Age("/metadata/creationTimestamp"));
 
-/// When the object was made.
 pub(crate) const CREATED_AT: Column =
     column("Created At", "date", Cell::Text("/metadata/creationTimestamp", ""));
 
-/// The columns of a kind that has none of its own.
+/// The columns of a kind that defines none.
 const PLAIN: &[Column] = &[NAME, CREATED_AT];
 
 impl Column {
@@ -91,7 +82,7 @@ impl Column {
         Self { priority: 1, ..self }
     }
 
-    /// The column is declared to be of this type, whatever stands in it.
+    /// Declares another type for the column than its content has.
     pub(crate) const fn declared(self, kind: &'static str) -> Self {
         Self { kind, ..self }
     }
@@ -100,7 +91,7 @@ impl Column {
         Self { format, ..self }
     }
 
-    /// The real server has a cell here without a column above it.
+    /// The real server has a cell here without a column definition.
     pub(crate) const fn unnamed(self) -> Self {
         Self { is_named: false, ..self }
     }
@@ -121,11 +112,10 @@ impl Column {
     }
 }
 
-/// One object in a table.
 pub(crate) struct Row<'v> {
     pub(crate) item: &'v Value,
     pub(crate) now: Timestamp,
-    /// All objects of the list; none where a single object is shown.
+    /// All objects of the list; empty where a single object is shown.
     pub(crate) all: &'v [&'v Value],
 }
 
@@ -173,7 +163,6 @@ pub(crate) fn or<'t>(text: &'t str, otherwise: &'t str) -> &'t str {
     if text.is_empty() { otherwise } else { text }
 }
 
-/// The age of a time.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     time.parse::<Timestamp>().map_or_else(|_| UNKNOWN.to_owned(), |then| human(now.duration_since(then)))
 }
@@ -189,7 +178,7 @@ pub(crate) fn pairs(map: Option<&Value>) -> String {
     or(&shown.join(","), NONE).to_owned()
 }
 
-/// The first of a list, and how many more there are.
+/// The first elements of a list, and the number of the others.
 pub(crate) fn first_of(list: &[String], shown: usize, none: &str) -> String {
     let first = list[..list.len().min(shown)].join(",");
     match list.len().checked_sub(shown) {
@@ -227,14 +216,12 @@ fn columns(resource: &Resource) -> Vec<Value> {
     columns
 }
 
-/// The number of objects a table is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     One,
     List,
 }
 
-/// A table of objects.
 pub(crate) fn table<'v>(
     resource: &Resource,
     items: impl Iterator<Item = &'v Value>,
@@ -284,7 +271,7 @@ pub(crate) fn table<'v>(
             row
         })
         .collect();
-    // Where the real server does not print by columns of its own, it has no list of rows before the first.
+    // For kinds without columns, the real server has no list of rows before the first.
     let is_plain = resource.custom.is_none() && built_in(resource).iter().any(|column| column.kind == "date");
     let rows = if rows.is_empty() && is_plain { Value::Null } else { json!(rows) };
     json!({
@@ -337,7 +324,7 @@ fn custom_cells(resource: &Resource, item: &Value, now: Timestamp) -> Vec<Value>
     cells
 }
 
-/// Follows `.a.b[0]` and `.a[?(@.type=="Ready")].b`, which are the paths that definitions use.
+/// Resolves `.a.b[0]` and `.a[?(@.type=="Ready")].b`, which are the paths that definitions use.
 fn at_path<'v>(item: &'v Value, path: &str) -> Option<&'v Value> {
     let mut place = item;
     let mut rest = path.trim_start_matches('.');

@@ -3,7 +3,6 @@
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// The propagation policy for an object's dependents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Orphan,
@@ -12,7 +11,7 @@ pub(crate) enum Propagation {
 }
 
 impl Propagation {
-    /// As `propagationPolicy` names it.
+    /// The value of `propagationPolicy`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Orphan => "Orphan",
@@ -21,7 +20,7 @@ impl Propagation {
         }
     }
 
-    /// The finalizer that stands for it.
+    /// The finalizer that represents it.
     pub(crate) fn finalizer(self) -> Option<&'static str> {
         match self {
             Self::Orphan => Some(ORPHAN),

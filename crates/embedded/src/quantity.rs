@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// The parts of one: billionths, the finest that Kubernetes keeps. The largest quantity fits into 128 bits of them.
+/// Billionths per unit, the finest resolution of Kubernetes. The largest quantity fits into 128 bits.
 pub(crate) const SCALE: i128 = 1_000_000_000;
 
 const BINARY: [(&str, i128); 6] =
@@ -22,7 +22,7 @@ const DECIMAL: [(&str, i128); 10] = [
     ("E", SCALE * 1_000_000_000_000_000_000),
 ];
 
-/// The real server's message about a text that is no quantity.
+/// The real server's message for a text that is no quantity.
 const NOT_A_QUANTITY: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
@@ -113,8 +113,8 @@ fn print(amount: i128, format: &Format) -> String {
     format!("{number}{name}")
 }
 
-/// True if a time surely has the form in which the server prints it, so that it need not be read: on any day that every
-/// month has.
+/// True if a time certainly has the form in which the server prints it, so that it need not be parsed: only for days
+/// that every month has.
 pub(crate) fn is_canonical_time(text: &str, micro: bool) -> bool {
     let form: &[u8] = if micro { b"0000-00-00T00:00:00.000000Z" } else { b"0000-00-00T00:00:00Z" };
     let text = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Reads: get, list with its pages, and the beginning of a watch.
+//! Reads: get, list with its pages, and the start of a watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::watch::Watch;
 
 const TOO_OLD: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// A watch without a timeout lasts between half an hour and an hour. The real server draws the time.
+/// A watch without a timeout lasts between half an hour and an hour. The real server draws the time at random.
 const WATCH_SECONDS: i64 = 1800;
 
 pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> Result<Arc<Stored>, Refusal> {
@@ -42,13 +42,13 @@ pub(crate) fn get(core: &Core, target: &Target, query: &Query, behind: u64) -> R
     core.lookup(target)
 }
 
-/// The revision of a read by a client that takes an old answer, which is never older than it asked for. Who does not
-/// name a revision gets the newest.
+/// The revision of a read by a client that accepts a stale answer, which is never older than it asked for. A client
+/// that names no revision gets the newest.
 fn stale_revision(asked: Option<u64>, now: u64, behind: u64) -> u64 {
     asked.map_or(now, |asked| now.saturating_sub(behind).max(asked))
 }
 
-/// A revision as clients write it; empty means "the newest". What is none is explained.
+/// A revision as clients write it; empty means "the newest". The error explains an invalid one.
 fn revision(query: &Query) -> Result<Option<u64>, String> {
     match query.text("resourceVersion") {
         "" => Ok(None),
@@ -60,21 +60,21 @@ fn revision(query: &Query) -> Result<Option<u64>, String> {
     }
 }
 
-/// A revision of a list, which is checked before anything is read.
+/// The revision of a list, which is checked before anything is read.
 fn list_revision(query: &Query) -> Result<Option<u64>, Refusal> {
     revision(query).map_err(|why| Refusal::bad_request(format!("invalid resource version: {why}")))
 }
 
-/// A revision of a single read or a watch, which fails where it is used.
+/// The revision of a single read or a watch, which fails where it is used.
 fn read_revision(query: &Query) -> Result<Option<u64>, Refusal> {
     revision(query).map_err(|why| Refusal::internal_plain(&why))
 }
 
-/// Where a list goes on.
+/// Where a list continues.
 struct Token {
     /// The revision of the first page.
     revision: u64,
-    /// The first key that is still to come.
+    /// The first key of the next page.
     start: String,
 }
 
@@ -100,7 +100,6 @@ fn options_refused(causes: &[Cause]) -> Refusal {
     Refusal::invalid("meta.k8s.io", "ListOptions", "", causes)
 }
 
-/// Answers with a list.
 pub(crate) fn list(
     core: &Core,
     target: &Target,
@@ -113,13 +112,13 @@ pub(crate) fn list(
     Ok(render::list(&target.resource, page.items.iter().map(Arc::as_ref), &page.metadata, form, time))
 }
 
-/// A list, or as much of it as was asked for.
+/// A list, or one page of it.
 pub(crate) struct Page {
     pub(crate) items: Vec<Arc<Stored>>,
     pub(crate) metadata: Value,
 }
 
-/// Chooses what a list shows.
+/// Selects the objects of a list.
 pub(crate) fn page(
     core: &Core,
     target: &Target,
@@ -152,13 +151,13 @@ pub(crate) fn page(
     let at = match (&page, matching, asked) {
         (Some(page), _, _) => page.revision,
         (None, "Exact", Some(asked)) => asked,
-        // A page of what was then: only whole lists may be newer than they were asked for.
+        // A page of the state at that revision: only whole lists may be newer than requested.
         (None, "", Some(asked)) if limit.is_some() && asked > 0 => asked,
         _ => stale_revision(asked, now, behind),
     };
     let resource = &target.resource;
     let start = page.as_ref().map_or("", |page| page.start.as_str());
-    // Only a page or an exact list of the past needs to be put together.
+    // Only a page or an exact list of the past needs a snapshot.
     let past;
     let items: Box<dyn Iterator<Item = (&Arc<str>, &Arc<Stored>)>> = if at == now {
         Box::new(core.store.scan(resource.key(), &selection.prefix))
@@ -176,7 +175,7 @@ pub(crate) fn page(
         if **key < *start {
             continue;
         }
-        // The server does not look ahead: whether what comes next matches is for the next page to see.
+        // The server does not look ahead: only the next page shows whether later objects match.
         if limit.is_some_and(|limit| chosen.len() >= limit) {
             next.get_or_insert_with(|| key.to_string());
             remaining += 1;
@@ -195,7 +194,7 @@ pub(crate) fn page(
             metadata["remainingItemCount"] = json!(remaining);
         }
     }
-    // Lists of custom resources print what others leave out.
+    // Lists of custom resources print fields that others omit.
     let is_table = matches!(form, Representation::Table(_));
     if resource.custom.is_some() && !is_table && metadata.get("continue").is_none() {
         metadata["continue"] = json!("");
@@ -242,7 +241,6 @@ fn expired_list(continues: bool, start: &str, now: u64) -> Refusal {
     Refusal::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// Begins a watch.
 pub(crate) fn watch(
     core: &Core,
     target: &Target,
@@ -270,7 +268,7 @@ pub(crate) fn watch(
     }
     let asked = read_revision(query)?;
     let lasts = request::go_seconds(seconds.filter(|seconds| *seconds != 0).unwrap_or(WATCH_SECONDS));
-    // One that should have ended already ends at once.
+    // A watch that should have ended already ends at once.
     let lasts = Duration::try_from(lasts).unwrap_or(Duration::ZERO);
     let bookmarks = query.flag("allowWatchBookmarks");
     let wants_state = initial.unwrap_or(matches!(asked, None | Some(0)));

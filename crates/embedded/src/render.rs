@@ -14,7 +14,7 @@ use crate::printing::{self, Extent};
 use crate::request::Representation;
 use crate::table::Resource;
 
-/// The object with its type, which the store leaves out.
+/// The object with its type, which the store omits.
 pub(crate) fn typed(resource: &Resource, value: &Value) -> Value {
     let mut value = value.clone();
     if let Some(members) = value.as_object_mut() {
@@ -24,7 +24,7 @@ pub(crate) fn typed(resource: &Resource, value: &Value) -> Value {
     value
 }
 
-/// The encoded object with its type, made without touching the rest.
+/// The encoded object with its type, built without parsing the rest.
 fn with_type(resource: &Resource, stored: &Stored) -> Bytes {
     if resource.group == "events.k8s.io" {
         let value = events::from_stored(resource, Arc::unwrap_or_clone(stored.value()));
@@ -49,7 +49,7 @@ fn only_metadata(value: &Value, kind: &str) -> Value {
     })
 }
 
-/// An object as it is shown: as it is stored, unless its kind is defined otherwise by now.
+/// An object as it is sent: as it is stored, unless its definition has changed since.
 enum Shown<'s> {
     AsStored(&'s Stored),
     Otherwise(Arc<Stored>),
@@ -72,7 +72,6 @@ impl Deref for Shown<'_> {
     }
 }
 
-/// One object.
 pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, now: Timestamp) -> Bytes {
     let stored = &*Shown::of(resource, stored);
     match form {
@@ -94,7 +93,6 @@ pub(crate) fn one(resource: &Resource, stored: &Stored, form: Representation, no
     }
 }
 
-/// A list.
 pub(crate) fn list<'s>(
     resource: &Resource,
     items: impl Iterator<Item = &'s Stored>,

@@ -1,4 +1,4 @@
-//! Requests, and how a path becomes a question about a resource.
+//! Requests, and how a path is resolved to a resource.
 
 use std::num::{IntErrorKind, ParseIntError};
 use std::sync::Arc;
@@ -16,21 +16,17 @@ use crate::wire;
 /// An HTTP request whose body has arrived.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The HTTP method.
     pub method: Method,
     /// The path, without the query.
     pub path: String,
     /// The query, without the question mark.
     pub query: String,
-    /// The `Accept` header.
     pub accept: String,
-    /// The `Content-Type` header.
     pub content_type: String,
-    /// The `User-Agent` header, which names the manager of fields that are written.
+    /// The `User-Agent` header, which names the manager of written fields.
     pub user_agent: String,
-    /// The body.
     pub body: Bytes,
-    /// The answer may be this many revisions old, if the client accepts an old one (`resourceVersion=0`).
+    /// The answer may be this many revisions old, if the client accepts a stale one (`resourceVersion=0`).
     pub behind: u64,
 }
 
@@ -59,7 +55,7 @@ impl Request {
         }
     }
 
-    /// The body as JSON, YAML or protobuf, whichever the content type says.
+    /// The body as JSON, YAML or protobuf, according to the content type.
     pub(crate) fn value(&self) -> Result<Value, Refusal> {
         let kind = media_type(&self.content_type);
         if kind.ends_with("yaml") {
@@ -81,7 +77,6 @@ pub(crate) fn media_type(header: &str) -> &str {
     header.split(';').next().unwrap_or("").trim()
 }
 
-/// The query of a request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -110,12 +105,12 @@ impl Query {
         self.flag_if_set(key).unwrap_or(false)
     }
 
-    /// As Go reads booleans in a query: all but `0` and `false` is true, even nothing.
+    /// Parses booleans in a query like Go: everything but `0` and `false` is true, even an empty value.
     pub(crate) fn flag_if_set(&self, key: &str) -> Option<bool> {
         self.get(key).map(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    /// A number, or the complaint of Go's reader.
+    /// A number, or the error of Go's parser.
     pub(crate) fn number(&self, key: &str) -> Result<Option<i64>, Refusal> {
         let Some(text) = self.get(key) else { return Ok(None) };
         text.parse().map(Some).map_err(|error: ParseIntError| {
@@ -150,7 +145,7 @@ pub(crate) fn check_dry_run<'v>(
     Ok(!values.is_empty())
 }
 
-/// So many seconds as Go counts them: in nanoseconds, which turn around behind 292 years.
+/// Seconds as Go represents them: in nanoseconds, which overflow after 292 years.
 pub(crate) fn go_seconds(seconds: i64) -> SignedDuration {
     const NANOSECONDS: i64 = 1_000_000_000;
     SignedDuration::from_nanos(seconds.wrapping_mul(NANOSECONDS))
@@ -164,7 +159,7 @@ fn unquote(text: &str) -> String {
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
-    /// Empty for all namespaces, or for a resource of the cluster.
+    /// Empty for all namespaces, or for a cluster-scoped resource.
     pub(crate) namespace: String,
     /// Empty for a collection.
     pub(crate) name: String,
@@ -185,7 +180,7 @@ pub(crate) fn target(table: &Table, path: &str) -> Result<Target, Refusal> {
         _ => return Err(Refusal::no_such_path()),
     };
     let (namespace, rest) = match rest {
-        // A namespace is a resource itself, with parts of its own.
+        // A namespace is a resource itself, with its own subresources.
         ["namespaces", _, "status" | "finalize"] => ("", rest),
         ["namespaces", namespace, below @ ..] if !below.is_empty() => (*namespace, below),
         _ => ("", rest),
@@ -210,7 +205,6 @@ pub(crate) fn target(table: &Table, path: &str) -> Result<Target, Refusal> {
     })
 }
 
-/// In which form objects are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Representation {
     Full,
@@ -228,7 +222,7 @@ pub(crate) enum Include {
 }
 
 impl Representation {
-    /// The first form in an `Accept` header that we can print.
+    /// The first media type in an `Accept` header that is supported.
     pub(crate) fn choose(accept: &str, query: &Query) -> Result<Self, Refusal> {
         let mut is_only_the_form_unknown = false;
         let accept = if accept.trim().is_empty() { "application/json" } else { accept };
@@ -269,7 +263,7 @@ impl Representation {
         .without_details())
     }
 
-    /// Refuses the metadata of a list as that of one object, and the other way round.
+    /// Refuses the metadata form of a list for one object, and vice versa.
     pub(crate) fn check_count(accept: &str, resource: &Resource, is_list: bool) -> Result<(), Refusal> {
         let group = match &resource.custom {
             Some(_) => "unstructured",

@@ -6,27 +6,18 @@ use http::StatusCode;
 use crate::status::Refusal;
 use crate::watch::Watch;
 
-/// The server's answer.
 #[derive(Debug)]
 pub enum Response {
-    /// All at once.
     Whole(Reply),
-    /// A stream of events.
     Watch(Box<Watch>),
 }
 
-/// A whole answer.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The HTTP status code.
     pub code: StatusCode,
-    /// The `Content-Type` header.
     pub content_type: &'static str,
-    /// The `Retry-After` header.
     pub retry_after: Option<u32>,
-    /// `Warning` headers.
     pub warnings: Vec<String>,
-    /// The body.
     pub body: Bytes,
 }
 

@@ -1,4 +1,4 @@
-//! Reviews: what a client may do, and who it is. Whoever has got in may do everything, and is told so.
+//! Access and token reviews. Every authenticated client is an administrator, and the reviews say so.
 
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::response::Reply;
 use crate::status::Refusal;
 use crate::user::{GROUPS, USER};
 
-/// A question that is asked by creating it, and not kept.
+/// A resource that can only be created, and is not stored.
 pub(crate) struct Review {
     pub(crate) group: &'static str,
     pub(crate) kind: &'static str,
@@ -21,10 +21,8 @@ pub(crate) struct Review {
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 
-/// The version of all of them.
 pub(crate) const VERSION: &str = "v1";
 
-/// All reviews.
 pub(crate) const ALL: &[Review] = &[
     Review {
         group: AUTHENTICATION,
@@ -73,7 +71,7 @@ fn allowed() -> Value {
     json!({ "allowed": true })
 }
 
-/// Answers a review, or nothing if that is not the question.
+/// Answers a review; `None` if the request is not one.
 pub(crate) fn answer(request: &Request) -> Option<Result<Reply, Refusal>> {
     if request.method != Method::POST {
         return None;

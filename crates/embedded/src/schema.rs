@@ -1,5 +1,5 @@
-//! Shapes of objects: which fields a kind has, and how each merges. Read from OpenAPI, for built-in kinds and custom
-//! resources alike.
+//! Schemas of objects: which fields a kind has, and how each merges. Read from OpenAPI, both for built-in kinds and for
+//! custom resources.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -35,12 +35,11 @@ static BUILT_IN: LazyLock<BTreeMap<String, Arc<Schema>>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The definitions as OpenAPI.
 pub(crate) fn definitions() -> &'static Map<String, Value> {
     &DEFINITIONS
 }
 
-/// The values that are allowed at a place, and how they merge with the present ones.
+/// The values that are allowed at a path, and how they merge with the present ones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Schema {
     /// The name of the definition, for a built-in kind.
@@ -51,17 +50,17 @@ pub(crate) struct Schema {
     pub(crate) atomic: bool,
     /// The key by which a strategic merge finds elements.
     pub(crate) merge_key: Option<String>,
-    /// Elements of the list are merged rather than replaced, in a strategic merge.
+    /// A strategic merge merges the elements of the list instead of replacing it.
     pub(crate) merges: bool,
-    /// The list type: it tells elements apart in an apply.
+    /// The list type, which defines the identity of elements in an apply.
     pub(crate) list: ListType,
-    /// Zero, `false` and "" are the same as not being set.
+    /// Zero, `false` and "" are the same as unset.
     pub(crate) vanishes_when_zero: bool,
-    /// Printed as `null` while it is not set.
+    /// Printed as `null` while it is unset.
     printed_when_unset: bool,
 }
 
-/// The list type: it tells elements apart in a server-side apply.
+/// The list type, which defines the identity of elements in a server-side apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) enum ListType {
     #[default]
@@ -70,10 +69,9 @@ pub(crate) enum ListType {
     Map(Vec<String>),
 }
 
-/// The kind of value.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Shape {
-    /// Nothing is known: anything goes, and nothing is pruned.
+    /// No schema: anything is allowed, and nothing is pruned.
     #[default]
     Any,
     Object {
@@ -97,7 +95,7 @@ pub(crate) enum Shape {
     Reference(Reference),
 }
 
-/// A definition by its name, looked up once: objects are decoded through these all the time.
+/// A definition by its name, looked up once: decoding uses these all the time.
 #[derive(Clone)]
 pub(crate) struct Reference {
     name: String,
@@ -126,7 +124,6 @@ impl fmt::Debug for Reference {
 }
 
 impl Schema {
-    /// The schema of a built-in definition.
     pub(crate) fn built_in(name: &str) -> Arc<Self> {
         BUILT_IN.get(name).cloned().unwrap_or_default()
     }
@@ -243,7 +240,7 @@ impl Schema {
         }
     }
 
-    /// A schema that knows nothing: objects are maps, and lists are replaced.
+    /// An empty schema: objects are maps, and lists are replaced.
     pub(crate) const fn untyped() -> Self {
         Self {
             name: None,
@@ -258,12 +255,11 @@ impl Schema {
         }
     }
 
-    /// The list type.
     pub(crate) fn list_type(&self) -> &ListType {
         &self.list
     }
 
-    /// True if the map below is replaced as a whole by an apply.
+    /// True if an apply replaces the map as a whole.
     pub(crate) fn is_atomic(&self) -> bool {
         self.atomic || self.resolve().atomic
     }
@@ -295,8 +291,8 @@ const RAW: [&str; 3] = [
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
 ];
 
-/// Brings an object of a built-in kind into the form in which the real server stores and prints it: unknown fields
-/// are dropped, empty ones vanish, those that are always printed appear, and quantities take their canonical form.
+/// Brings an object of a built-in kind into the form in which the real server stores and prints it: unknown fields are
+/// dropped, empty ones are removed, those that are always printed are added, and quantities become canonical.
 ///
 /// # Errors
 /// If a value has the wrong type, in the words of Go's JSON decoder.
@@ -305,7 +301,7 @@ pub(crate) fn decode(schema: &Schema, mut value: Value) -> Result<Value, String>
     Ok(value)
 }
 
-/// The same in place. What is wrong stays as it is, and so does what comes after it.
+/// The same in place. On an error, the wrong value and everything after it stay unchanged.
 pub(crate) fn settle(schema: &Schema, value: &mut Value) -> Result<(), String> {
     decoded(schema, value, &mut Vec::new())
 }
@@ -339,7 +335,7 @@ impl<'d> Decoder<'d> {
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "bool",
-            // Only a number that is none of the wanted kind is shown.
+            // Only a number of the wrong kind is shown.
             Value::Number(number) if wanted.starts_with("int") => &format!("number {number}"),
             Value::Number(_) => "number",
             Value::String(_) => "string",
@@ -495,7 +491,7 @@ impl<'d> Decoder<'d> {
     }
 }
 
-/// The integer that a number with a point or an exponent is.
+/// The integer value of a number with a point or an exponent.
 fn whole(number: &serde_json::Number) -> Option<i64> {
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
     let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < BEYOND)?;

@@ -1,11 +1,11 @@
-//! Which objects of a resource a request is about.
+//! The objects of a resource that a request selects.
 
 use crate::object::Stored;
 use crate::request::{Query, Target};
 use crate::selectors::{Fields, Labels};
 use crate::status::Refusal;
 
-/// Which objects a list, a watch or a deletion is about.
+/// The objects that a list, a watch or a deletion selects.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection {
     pub(crate) prefix: String,
@@ -32,7 +32,7 @@ impl Selection {
         self.labels.matches(&value) && self.fields.matches(&value)
     }
 
-    /// True if the object with this key is in the place that was asked for.
+    /// True if the object with this key is in the requested namespace.
     pub(crate) fn covers(&self, key: &str) -> bool {
         key.starts_with(&self.prefix)
     }

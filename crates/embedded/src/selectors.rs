@@ -1,4 +1,4 @@
-//! Label and field selectors: what a list or a watch is about.
+//! Label and field selectors of lists and watches.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ enum Operator {
 }
 
 impl Labels {
-    /// Reads `a=b,c in (d,e),!f`.
+    /// Parses `a=b,c in (d,e),!f`.
     pub(crate) fn parse(text: &str) -> Result<Self, Refusal> {
         let mut rest = text.trim();
         let mut requirements = Vec::new();
@@ -79,7 +79,6 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// True if an object has labels like these.
     pub(crate) fn matches(&self, value: &Value) -> bool {
         let labels = object::at(value, "/metadata/labels");
         self.0.iter().all(|requirement| {
@@ -205,7 +204,7 @@ fn check_key(key: &str) -> Result<(), String> {
         return Err(format!("found '{key}', expected: !, identifier, or 'end of string'"));
     }
     match metadata::label_key_problem(key) {
-        // The real server does not know the place of a key either.
+        // The real server does not know the path of a key either.
         Some(why) => Err(format!("unable to parse requirement: <nil>: Invalid value: {key:?}: {why}")),
         None => Ok(()),
     }
@@ -218,14 +217,14 @@ pub(crate) struct Fields(Vec<Term>);
 #[derive(Debug, Clone)]
 struct Term {
     pointer: String,
-    /// The value that counts for an object without the field.
+    /// The value of an object without the field.
     absent: &'static str,
     value: String,
     equal: bool,
 }
 
 impl Fields {
-    /// Reads `spec.nodeName=a,status.phase!=Failed`, for a resource that has such fields.
+    /// Parses `spec.nodeName=a,status.phase!=Failed`, for a resource with such fields.
     pub(crate) fn parse(text: &str, resource: &Resource) -> Result<Self, Refusal> {
         let mut terms = Vec::new();
         for part in split_terms(text) {
@@ -280,7 +279,7 @@ fn unknown_field(resource: &Resource, label: &str) -> Refusal {
     })
 }
 
-/// A label selector as a query has it: `a=b,c in (d,e)`, by the keys.
+/// A label selector in query form: `a=b,c in (d,e)`, sorted by key.
 pub(crate) fn shown(selector: &Value) -> String {
     let equal = selector
         .get("matchLabels")

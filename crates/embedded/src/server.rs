@@ -1,5 +1,5 @@
-//! The server on a socket, for `kubectl` and for other people's controllers: TLS, one bearer token, and the kubeconfig
-//! that knows both.
+//! The server on a socket, for `kubectl` and for other controllers: TLS, one bearer token, and the kubeconfig that
+//! contains both.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,29 +26,23 @@ use crate::cluster;
 use crate::response::Reply;
 use crate::status::Refusal;
 
-/// An error of whatever kind, as services have it.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The address is taken, or not ours.
     #[error("cannot listen on {address}: {source}")]
     Address {
-        /// Where it was to listen.
         address: SocketAddr,
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// No certificate could be made.
     #[error("no certificate for the embedded server: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// The certificate was made, and TLS refuses it.
     #[error("TLS refuses the embedded server's certificate: {0}")]
     Tls(#[from] tokio_rustls::rustls::Error),
 }
 
-/// A cluster that listens. It stops when this is dropped.
+/// A listening cluster. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -57,11 +51,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a cluster, or a cluster behind faults, on an address; port 0 chooses a free one. Whoever has the
-    /// [`kubeconfig`](Self::kubeconfig) may do everything, and nobody else anything.
+    /// Serves a cluster, or a cluster behind faults, on an address; port 0 chooses a free one. Only clients with the
+    /// [`kubeconfig`](Self::kubeconfig) have access, and they may do everything.
     ///
     /// # Errors
-    /// If the address cannot be had, or no certificate can be made.
+    /// If the address is not available, or no certificate can be created.
     pub async fn start<S, B>(service: S, address: SocketAddr) -> Result<Self, ServerError>
     where
         S: Service<http::Request<Incoming>, Response = http::Response<B>> + Clone + Send + 'static,
@@ -79,14 +73,14 @@ impl Server {
         let accepting = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                // Connections that have ended are let go of as others come.
+                // Finished connections are reaped as others come.
                 while connections.try_join_next().is_some() {}
                 let Ok((stream, _)) = listener.accept().await else { continue };
-                // Otherwise an event of a watch waits until the one before it is acknowledged, up to 40 ms.
+                // Otherwise an event of a watch waits until the previous one is acknowledged, up to 40 ms.
                 let _ = stream.set_nodelay(true);
                 let (tls, token, service) = (tls.clone(), Arc::clone(&token), service.clone());
                 connections.spawn(async move {
-                    // A client that breaks off is its own affair.
+                    // A failed handshake concerns only that client.
                     let Ok(stream) = tls.accept(stream).await else { return };
                     let answer =
                         service_fn(move |request| answer(service.clone(), Arc::clone(&token), request));
@@ -103,12 +97,11 @@ impl Server {
         })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig for other processes, complete in itself. (JSON is YAML.)
+    /// A self-contained kubeconfig for other processes. (JSON is YAML.)
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
@@ -172,8 +165,8 @@ impl Credentials {
     }
 }
 
-/// A token that cannot be guessed: the operating system's randomness, by way of a key that is made for nothing else.
-/// (The seeded randomness of a cluster would be the same in every run.)
+/// A token that cannot be guessed: it uses the operating system's randomness, by way of a key that is generated only
+/// for this. (The seeded randomness of a cluster would be the same in every run.)
 fn secret() -> Result<String, rcgen::Error> {
     let key = KeyPair::generate()?;
     let bytes = key.serialize_der();

@@ -1,4 +1,4 @@
-//! A value that many wait on, woken in the order in which they began to wait.
+//! A value that many tasks wait on, woken in the order in which they began to wait.
 //!
 //! Tokio's watch channel wakes them in a random order: then one seed would not give one history.
 
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The value, and who waits for it to change. Clones are the same.
+/// The value, and the tasks that wait for a change. Clones are the same signal.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Signal<T>(Arc<Shared<T>>);
 
@@ -39,16 +39,16 @@ impl<T: Copy> Signal<T> {
         self.0.changed.notify_waiters();
     }
 
-    /// Somebody who has seen all changes so far.
+    /// A listener that has seen all changes so far.
     pub(crate) fn listen(&self) -> Listener<T> {
         let seen = self.state().version;
         Listener { signal: self.clone(), seen }
     }
 
-    /// Waits until the value is as wanted.
+    /// Waits until the value satisfies a condition.
     pub(crate) async fn wait_for(&self, wanted: impl Fn(T) -> bool) {
         loop {
-            // Changes from here on are not missed.
+            // Register before checking, so that no change is missed.
             let changed = self.0.changed.notified();
             if wanted(self.state().value) {
                 return;
@@ -63,12 +63,12 @@ impl<T: Copy> Signal<T> {
 }
 
 impl<T: Copy> Listener<T> {
-    /// Takes all changes so far as seen.
+    /// Marks all changes so far as seen.
     pub(crate) fn catch_up(&mut self) {
         self.seen = self.signal.state().version;
     }
 
-    /// Waits for a change that was not seen, and takes it as seen.
+    /// Waits for an unseen change, and marks it as seen.
     pub(crate) async fn changed(&mut self) {
         loop {
             let changed = self.signal.0.changed.notified();

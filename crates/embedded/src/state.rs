@@ -15,18 +15,18 @@ use crate::wire;
 
 /// A Kubernetes API: all objects, and the rules for changing them.
 ///
-/// It does no I/O and reads no clock. [`handle`](Self::handle) answers a request; a watch is a
-/// [`Watch`](crate::Watch) that is asked for its news with [`news`](Self::news) whenever something may have changed.
+/// It does no I/O and reads no clock. [`handle`](Self::handle) answers a request; a [`Watch`](crate::Watch) returns its
+/// new events through [`news`](Self::news) whenever something may have changed.
 #[derive(Debug, Clone)]
 pub struct Core {
     pub(crate) table: Table,
     pub(crate) store: Store,
-    /// The last address that a service was given.
+    /// The last address that a Service was assigned.
     pub(crate) service_addresses: u16,
 }
 
 impl Core {
-    /// Reads the body as an object of the resource.
+    /// Decodes the body as an object of the resource.
     pub(crate) fn decode(&self, resource: &Resource, request: &Request) -> Result<Value, Refusal> {
         let kind = request::media_type(&request.content_type);
         let known = ["application/json", "application/yaml", ""].contains(&kind)
@@ -49,7 +49,7 @@ impl Core {
             .ok_or_else(|| Refusal::not_found(&target.resource, &target.name))
     }
 
-    /// The object as its kind is defined now.
+    /// The object in the form of its kind's current definition.
     pub(crate) fn present(&self, resource: &Resource, namespace: &str, name: &str) -> Option<Arc<Stored>> {
         let stored = self.find(resource, namespace, name)?;
         Some(custom::as_read(resource, stored).unwrap_or_else(|| Arc::clone(stored)))
@@ -64,12 +64,11 @@ impl Core {
     }
 }
 
-/// Where namespaces are kept.
 pub(crate) fn namespaces() -> ResourceKey {
     (String::new(), "namespaces".to_owned())
 }
 
-/// Refuses a custom object that does not say what it is.
+/// Refuses a custom object without apiVersion or kind.
 fn untyped(resource: &Resource, body: &[u8]) -> Refusal {
     const SHOWN: usize = 30;
     let whole = String::from_utf8_lossy(body);
@@ -135,7 +134,7 @@ pub(crate) fn check_type(resource: &Resource, value: &Value) -> Result<(), Refus
     Ok(())
 }
 
-/// Brings an object into the form in which it is stored: known fields only, without its type.
+/// Brings an object into its stored form: known fields only, without its type.
 pub(crate) fn normalise(
     resource: &Resource,
     value: Value,

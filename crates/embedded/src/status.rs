@@ -1,4 +1,4 @@
-//! Refusals: the `Status` objects that an API server answers with, in its own words.
+//! Refusals: the `Status` objects that an API server answers with, with its messages.
 
 use std::borrow::Cow;
 
@@ -34,7 +34,7 @@ impl Cause {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {value}: {why}"))
     }
 
-    /// A refusal of a whole that is not shown.
+    /// A refusal of a whole value that is not shown.
     pub(crate) fn invalid_whole(field: impl Into<String>, why: &str) -> Self {
         Self::new(field, "FieldValueInvalid", format!("Invalid value: {why}"))
     }
@@ -87,7 +87,6 @@ pub(crate) fn go_value(value: &Value) -> String {
     }
 }
 
-/// The refusal of an API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(Box<Body>);
 
@@ -98,7 +97,7 @@ struct Body {
     message: String,
     details: Option<Value>,
     retry_after: Option<u32>,
-    /// Where a list that expired may go on.
+    /// Where an expired list may continue.
     next_page: Option<String>,
 }
 
@@ -119,7 +118,7 @@ impl Refusal {
         self
     }
 
-    /// Says `pods/binding` where it said `pods`.
+    /// Says `pods/binding` instead of `pods`.
     pub(crate) fn renamed(mut self, resource: &str) -> Self {
         let plural = resource.split('/').next().unwrap_or(resource);
         self.0.message = self.0.message.replacen(plural, resource, 1);
@@ -134,12 +133,12 @@ impl Refusal {
         self.about(resource, name)
     }
 
-    /// A failure that has no reason of its own.
+    /// An internal error without a reason.
     pub(crate) fn internal_plain(message: &str) -> Self {
         Self::new(500, "", message)
     }
 
-    /// Says that there are no details, as some answers do.
+    /// Omits the details, as some answers do.
     pub(crate) fn without_details(self) -> Self {
         self.with_details(json!({}))
     }
@@ -266,7 +265,7 @@ impl Refusal {
         Self::new(410, "Expired", message)
     }
 
-    /// Offers a token with which a list can go on.
+    /// Adds a token with which a list can continue.
     pub(crate) fn with_continue(mut self, token: &str) -> Self {
         self.0.next_page = Some(token.to_owned());
         self
@@ -281,13 +280,13 @@ impl Refusal {
             .with_details(json!({ "causes": [{ "message": message.to_string() }] }))
     }
 
-    /// A request whose time is over.
+    /// A request that timed out.
     pub(crate) fn too_slow() -> Self {
         const WHY: &str = "request did not complete within requested timeout - context deadline exceeded";
         Self::new(504, "Timeout", format!("Timeout: {WHY}")).without_details()
     }
 
-    /// The refusal of an admission webhook, with the `Status` that it gives for a reason.
+    /// The refusal of an admission webhook, with the `Status` that it returned.
     pub(crate) fn by_webhook(name: &str, status: &Value) -> Self {
         let (stated, reason) = (text(status, "message"), text(status, "reason"));
         let why = match (stated, reason) {
@@ -295,7 +294,7 @@ impl Refusal {
             ("", reason) => format!(": {reason}"),
             (message, _) => format!(": {message}"),
         };
-        // A refusal is no success, whatever the webhook says.
+        // A refusal is never a success, whatever code the webhook returns.
         let code = status.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
         let code = code.filter(|code| *code >= 400).unwrap_or(400);
         let message = format!("admission webhook {name:?} denied the request{why}");
@@ -306,17 +305,15 @@ impl Refusal {
         }
     }
 
-    /// The HTTP status code.
     pub fn code(&self) -> u16 {
         self.0.code
     }
 
-    /// The machine-readable reason, such as `NotFound`.
+    /// The machine-readable reason, for example `NotFound`.
     pub fn reason(&self) -> &str {
         &self.0.reason
     }
 
-    /// The message.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -326,7 +323,6 @@ impl Refusal {
         self.0.retry_after
     }
 
-    /// The `Status` object.
     pub fn to_value(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -358,7 +354,7 @@ pub(crate) fn with_group(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// The answer to a delete that left nothing behind.
+/// The answer to a delete that removed the object.
 pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut about = details(&resource.group, &resource.plural, name);
     if !uid.is_empty() {

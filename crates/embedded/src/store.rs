@@ -1,4 +1,4 @@
-//! The store: one revision for all, one shelf per resource, and a log of changes.
+//! The store: one revision counter for all resources, one map per resource, and a log of changes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -9,18 +9,17 @@ use serde_json::json;
 use crate::object::{self, Stored};
 use crate::table::ResourceKey;
 
-/// This many events of one resource are remembered. A watch that asks for older ones must list again.
+/// This many events of one resource are kept. A watch from an older revision must relist.
 pub(crate) const REMEMBERED_EVENTS: usize = 10_000;
 
-/// The values of this many last writes are kept beside their texts: watchers and the next writes ask for them.
+/// The values of this many last writes are kept beside their texts: watches and the next writes need them.
 const FRESH: usize = 256;
 
-/// A change of one object. The former state is kept, since whether a watcher sees a change, an arrival or a departure
-/// depends on both.
+/// A change of one object. The former state is kept, since both states determine whether a watcher sees ADDED, MODIFIED
+/// or DELETED.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) revision: u64,
-    /// The key of the object.
     pub(crate) key: Arc<str>,
     pub(crate) before: Option<Arc<Stored>>,
     /// The new state; for a removal the last state, at the revision of the removal.
@@ -32,7 +31,7 @@ pub(crate) struct Event {
 struct Shelf {
     objects: BTreeMap<Arc<str>, Arc<Stored>>,
     log: VecDeque<Event>,
-    /// Events at or before this revision are forgotten.
+    /// Events at or before this revision are dropped.
     forgotten: u64,
 }
 
@@ -42,19 +41,19 @@ pub(crate) struct Compacted {
     pub(crate) oldest: u64,
 }
 
-/// All objects, and their recent past.
+/// All objects, and their recent history.
 #[derive(Debug, Clone)]
 pub(crate) struct Store {
     revision: u64,
     shelves: BTreeMap<ResourceKey, Shelf>,
     remembered: usize,
-    /// The resources that were written since their watchers were last told.
+    /// The resources that were written since their watchers were last woken.
     changed: BTreeSet<ResourceKey>,
     /// The last writes, oldest first.
     fresh: VecDeque<Arc<Stored>>,
 }
 
-/// `namespace/name`, which sorts as the keys in etcd do; just the name for what belongs to the whole cluster.
+/// `namespace/name`, which sorts like the keys in etcd; just the name for cluster-scoped objects.
 pub(crate) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
@@ -70,7 +69,7 @@ impl Store {
         }
     }
 
-    /// The resources that were written since this was last asked.
+    /// The resources that were written since the last call.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<ResourceKey> {
         std::mem::take(&mut self.changed)
     }
@@ -95,7 +94,7 @@ impl Store {
         })
     }
 
-    /// The objects as they were at a revision that the log still reaches.
+    /// The objects at a revision that the log still covers.
     pub(crate) fn snapshot(
         &self,
         resource: &ResourceKey,
@@ -140,7 +139,7 @@ impl Store {
         }))
     }
 
-    /// Stores an object under a new revision, which is written into it.
+    /// Stores an object under a new revision, which becomes its resourceVersion.
     pub(crate) fn put(
         &mut self,
         resource: &ResourceKey,
@@ -169,7 +168,7 @@ impl Store {
         after
     }
 
-    /// Removes an object. Its last state, at the revision of the removal, is what watchers see and what is returned.
+    /// Removes an object. Watchers see, and the caller gets, its last state at the revision of the removal.
     pub(crate) fn remove(&mut self, resource: &ResourceKey, key: &str) -> Option<Arc<Stored>> {
         let shelf = self.shelves.get_mut(resource)?;
         let (key, before) = shelf.objects.remove_entry(key)?;
@@ -189,7 +188,7 @@ impl Store {
         Some(after)
     }
 
-    /// Remembers who is to be told of a write, and keeps its value for them.
+    /// Marks a resource as changed, and keeps the written value for its watchers.
     fn note(&mut self, resource: &ResourceKey, written: &Arc<Stored>) {
         if !self.changed.contains(resource) {
             self.changed.insert(resource.clone());
@@ -202,7 +201,7 @@ impl Store {
         }
     }
 
-    /// Forgets all events up to now, as a compaction of etcd does.
+    /// Drops all events up to now, as a compaction of etcd does.
     pub(crate) fn compact(&mut self) {
         for (resource, shelf) in &mut self.shelves {
             shelf.log.clear();

@@ -1,9 +1,9 @@
-//! The structures behind the built-in kinds: which number a field has on the wire, and whether it can be told from a
-//! field that is not set.
+//! The structures behind the built-in kinds: the protobuf number of each field, and whether its zero value differs from
+//! an unset field.
 //!
-//! `data/structs.txt` lists them: the name of a structure, then its fields, each with its number, its name in JSON
-//! (`+` for one whose fields are those of the structure around it), its type, and `!` if it is printed even when it
-//! is empty. A type with `*` is a pointer.
+//! `data/structs.txt` lists them: the name of a structure, then its fields, each with its number, its name in JSON (`+`
+//! for one whose fields are inlined into the enclosing structure), its type, and `!` if it is printed even when it is
+//! empty. A type with `*` is a pointer.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -11,7 +11,6 @@ use std::sync::LazyLock;
 static STRUCTURES: LazyLock<BTreeMap<&'static str, Vec<Field>>> =
     LazyLock::new(|| parse(include_str!("../data/structs.txt")));
 
-/// A field of a structure.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
     pub(crate) number: u64,
@@ -23,7 +22,6 @@ pub(crate) struct Field {
     pointer: bool,
 }
 
-/// The type of a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {
     Text,
@@ -67,14 +65,14 @@ impl Kind {
 }
 
 impl Field {
-    /// True if zero, `false` or "" is the same as not being set.
+    /// True if zero, `false` or "" is the same as unset.
     pub(crate) fn vanishes_when_zero(&self) -> bool {
         !self.pointer
             && !self.always
             && matches!(self.kind, Kind::Text | Kind::Integer | Kind::Boolean | Kind::Double)
     }
 
-    /// True if it is printed as `null` while it is not set. A time within a structure is, apart from one.
+    /// True if it is printed as `null` while it is unset. All times within a structure are, apart from one.
     pub(crate) fn is_printed_when_unset(&self) -> bool {
         match self.kind {
             Kind::Time | Kind::MicroTime => !self.pointer && self.name != "creationTimestamp",
@@ -83,7 +81,7 @@ impl Field {
         }
     }
 
-    /// True if its fields are those of the structure around it.
+    /// True if its fields are inlined into the enclosing structure.
     pub(crate) fn is_inline(&self) -> bool {
         self.name == "+"
     }
@@ -111,12 +109,11 @@ fn parse(text: &'static str) -> BTreeMap<&'static str, Vec<Field>> {
     structures
 }
 
-/// The fields of a structure.
 pub(crate) fn fields(structure: &str) -> &'static [Field] {
     STRUCTURES.get(structure).map_or(&[], Vec::as_slice)
 }
 
-/// The field of a definition, which may be that of a structure within.
+/// The field of a definition, or of a structure that is inlined into it.
 pub(crate) fn field(definition: &str, name: &str) -> Option<&'static Field> {
     let dots = definition.rmatch_indices('.').nth(2);
     let structure = dots.map_or(definition, |(index, _)| &definition[index + 1..]);

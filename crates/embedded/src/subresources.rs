@@ -1,4 +1,4 @@
-//! Paths below an object: status, scale, binding, eviction and a namespace's finalizers.
+//! Subresources: status, scale, binding, eviction and a namespace's finalizers.
 
 use std::sync::Arc;
 
@@ -20,10 +20,9 @@ use crate::status::{Cause, Refusal};
 use crate::table::{Resource, Subresource};
 use crate::{metadata, patching, write};
 
-/// A budget that remembers more evictions than this has a controller that does not keep up.
+/// If a budget has more recorded evictions than this, its controller does not keep up.
 const REMEMBERED_DISRUPTIONS: usize = 2000;
 
-/// Answers a request below an object.
 pub(crate) fn answer(
     core: &mut Core,
     request: &Request,
@@ -36,7 +35,7 @@ pub(crate) fn answer(
     let subresource =
         resource.subresources.iter().copied().find(|known| known.path() == target.subresource).ok_or_else(
             || match &resource.custom {
-                // A custom resource's path is known, whatever is below it.
+                // For a custom resource, the error names the object, whatever subresource is requested.
                 Some(_) => Refusal::not_found(resource, &target.name),
                 None => Refusal::no_such_path(),
             },
@@ -104,7 +103,7 @@ pub(crate) fn answer(
     }
 }
 
-/// Where a resource keeps what its scale shows: the wanted replicas, the present ones, and the selector.
+/// The paths of the values in a scale: the wanted replicas, the present ones, and the selector.
 fn scale_paths(resource: &Resource) -> (String, String, Option<String>) {
     let pointer = |path: &str| path.replace('.', "/");
     match resource.custom.as_ref().and_then(|custom| custom.scale.as_ref()) {
@@ -142,7 +141,7 @@ fn scale_of(resource: &Resource, value: &Value) -> Value {
     let selector = selector.and_then(|pointer| value.pointer(&pointer).cloned());
     match selector {
         Some(Value::String(text)) => scale["status"]["selector"] = json!(text),
-        // The selector of a ReplicationController is nothing but labels.
+        // The selector of a ReplicationController is a plain map of labels.
         Some(labels) if resource.is("", "ReplicationController") => {
             scale["status"]["selector"] = json!(selectors::shown(&json!({ "matchLabels": labels })));
         }
@@ -194,7 +193,7 @@ fn scale(
     let options = write::Options::read(request, query)?;
     let after = review(core, target, after, Some(before), &options, environment)?;
     let replicas = after.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(0);
-    // A custom resource is checked by its own rules.
+    // A custom resource is validated by its own rules.
     if replicas < 0 && resource.custom.is_none() {
         let cause = Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
         return Err(Refusal::invalid("autoscaling", "Scale", &target.name, &[cause]));
@@ -213,7 +212,7 @@ fn scale(
     Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&scale))))
 }
 
-/// Asks webhooks about an object that is sent but not kept, or about its change. Returns it as they left it.
+/// Calls webhooks for an object that is sent but not stored, or for its change. Returns it as they left it.
 fn review(
     core: &Core,
     target: &Target,
@@ -246,7 +245,7 @@ fn definition_of(group: &str, kind: &str) -> Arc<Schema> {
     Schema::built_in(&format!("io.k8s.api.{group}.v1.{kind}"))
 }
 
-/// Reads the body as a kind that is sent but not kept.
+/// Decodes the body as a kind that is sent but not stored.
 fn decode(request: &Request, group: &str, kind: &str) -> Result<Value, Refusal> {
     let value = request.value()?;
     let stated = object::text(&value, "/kind").to_owned();
@@ -263,7 +262,7 @@ fn decode(request: &Request, group: &str, kind: &str) -> Result<Value, Refusal> 
     Ok(value)
 }
 
-/// Sets what is there by a path of fields, which may lead through nothing but objects.
+/// Sets the value at a path of fields. All values on the way must be objects.
 fn set_field(value: &mut Value, path: &[&str], field: Value) -> Result<(), Refusal> {
     let mut place = value;
     for (depth, key) in path.iter().enumerate() {
@@ -282,7 +281,7 @@ fn set_field(value: &mut Value, path: &[&str], field: Value) -> Result<(), Refus
     Ok(())
 }
 
-/// Answers `POST namespaces/NAME/bindings`, where the body names the pod, or nothing if that is not the question.
+/// Answers `POST namespaces/NAME/bindings`, where the body names the pod; `None` if the request is not one.
 pub(crate) fn bind_by_name(
     core: &mut Core,
     request: &Request,
@@ -303,7 +302,6 @@ pub(crate) fn bind_by_name(
     Some(named.and_then(|target| bind(core, request, query, &target, environment)))
 }
 
-/// Puts a pod on a node.
 fn bind(
     core: &mut Core,
     request: &Request,
@@ -380,9 +378,9 @@ fn evict(
     {
         charge(core, &budget, &pod, options.dry_run, environment)?;
     }
-    // A budget is charged even for a pod that turns out to be another.
+    // A budget is charged even if the pod's UID turns out to be another.
     options.check(&resource, &target.name, &pod)?;
-    // An eviction is a deletion that says why.
+    // An eviction is a deletion with a reason.
     if !options.dry_run {
         mark_disrupted(core, target, environment);
         options.resource_version = None;
@@ -393,7 +391,7 @@ fn evict(
     Ok(Response::Whole(Reply::new(StatusCode::CREATED, object::encode(&status))))
 }
 
-/// A pod that has ended, has not begun, or is going already, disrupts nothing.
+/// A pod that is terminal, pending or being deleted disrupts nothing.
 fn ignores_budgets(pod: &Value) -> bool {
     ["Succeeded", "Failed", "Pending"].contains(&object::text(pod, "/status/phase"))
         || object::is_terminating(pod)
@@ -422,7 +420,8 @@ fn budget_of(core: &Core, pod: &Value) -> Result<Option<Value>, Refusal> {
     }
 }
 
-/// A pod that is not ready may be evicted without being counted, if the budget says so or is met without it.
+/// A pod that is not ready may be evicted without being counted, if the budget's policy allows it or the budget is met
+/// without it.
 fn may_go_unhealthy(pod: &Value, budget: &Value) -> bool {
     let is_ready = object::list(pod, "/status/conditions").iter().any(|condition| {
         object::text(condition, "/type") == "Ready" && object::text(condition, "/status") == "True"
@@ -514,7 +513,7 @@ fn mark_disrupted(core: &mut Core, target: &Target, environment: &mut Environmen
     let _ = write::update(core, target, Part::Status, &current, new, &write::Options::default(), environment);
 }
 
-/// Puts a condition in the place of one of its type, or at the end.
+/// Replaces the condition of the same type, or appends it.
 fn set_condition(value: &mut Value, condition: Value) {
     let status = object::object_at(value, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));

@@ -9,7 +9,7 @@ use crate::kinds::{self, Kind};
 use crate::schema::Schema;
 use crate::status::with_group;
 
-/// Where objects of a resource are kept: its group and its plural. Versions of one resource share a place.
+/// Where objects of a resource are stored: its group and its plural. All versions of a resource share it.
 pub(crate) type ResourceKey = (String, String);
 
 /// One resource in one version.
@@ -24,23 +24,23 @@ pub(crate) struct Resource {
     pub(crate) short_names: Vec<String>,
     pub(crate) categories: Vec<String>,
     pub(crate) namespaced: bool,
-    /// Where its objects are kept, if not under its own group and plural.
+    /// Where its objects are stored, if not under its own group and plural.
     pub(crate) stored_as: ResourceKey,
     pub(crate) subresources: Vec<Subresource>,
-    /// The rule by which `metadata.generation` counts changes.
+    /// When `metadata.generation` increases.
     pub(crate) generation: Generation,
-    /// True if an update may leave out the resource version.
+    /// True if an update may leave out the resourceVersion.
     pub(crate) unconditional_update: bool,
-    /// True if an update of an object that is not there creates it.
+    /// True if an update of an object that does not exist creates it.
     pub(crate) create_on_update: bool,
-    /// True if a delete that leaves nothing behind answers with the object.
+    /// True if a delete that removes the object returns it.
     pub(crate) returns_deleted: bool,
     /// Field selectors beside `metadata.name` and `metadata.namespace`: the label, and the JSON pointer it reads.
     pub(crate) selectable: Vec<(String, String)>,
     /// Columns of a table, for custom resources.
     pub(crate) columns: Vec<Column>,
     pub(crate) schema: Arc<Schema>,
-    /// All that is known of a built-in kind.
+    /// The definition of a built-in kind.
     pub(crate) built_in: Option<&'static Kind>,
     /// The schema of a custom resource.
     pub(crate) custom: Option<Arc<Custom>>,
@@ -53,16 +53,16 @@ pub(crate) struct Custom {
     pub(crate) definition: String,
     pub(crate) schema: Value,
     pub(crate) scale: Option<Value>,
-    /// Objects that were written after this revision fit the schema as it is.
+    /// Objects that were written after this revision match the current schema.
     pub(crate) fits_after: u64,
 }
 
-/// When `metadata.generation` grows.
+/// When `metadata.generation` increases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// The resource does not exist.
+    /// Never: the kind has no generation.
     None,
-    /// When what is at one of these JSON pointers changes.
+    /// When the value at one of these JSON pointers changes.
     Of(&'static [&'static str]),
     /// When anything outside the metadata changes (and outside the status, where that is a subresource).
     Everything,
@@ -73,7 +73,6 @@ impl Generation {
     pub(crate) const SPEC: Self = Self::Of(&["/spec"]);
 }
 
-/// A part of an object with a path of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subresource {
     Status,
@@ -103,7 +102,6 @@ impl Subresource {
     }
 }
 
-/// A column of a custom resource's table.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -155,7 +153,7 @@ impl Resource {
         with_group(&self.plural, &self.group)
     }
 
-    /// Where the real server keeps an object in etcd, which some of its messages tell.
+    /// The key of an object in the real server's etcd, which some of its messages contain.
     pub(crate) fn registry_key(&self, namespace: &str, name: &str) -> String {
         let place = match self.built_in {
             Some(kind) if !self.is_definition() => kind.kept_at.unwrap_or(kind.plural).to_owned(),
@@ -208,7 +206,6 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The built-in kinds.
     pub(crate) fn built_in() -> Self {
         let mut table = Self { resources: BTreeMap::new() };
         for kind in kinds::all() {
@@ -222,7 +219,7 @@ impl Table {
         self.resources.insert(key, Arc::new(resource));
     }
 
-    /// Forgets all versions of the resource that a definition made.
+    /// Removes all versions of the resource that a definition created.
     pub(crate) fn remove_defined_by(&mut self, definition: &str) {
         self.resources.retain(|_, resource| {
             resource.custom.as_ref().is_none_or(|custom| custom.definition != definition)

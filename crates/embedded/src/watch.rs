@@ -1,4 +1,4 @@
-//! Watches: a place in the log, and what a watcher is told about what comes after it.
+//! Watches: a position in the log, and how later events are shown to the watcher.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,6 @@ use crate::table::{Resource, ResourceKey};
 /// The annotation on the bookmark that ends the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// A watch that a client has begun.
 #[derive(Debug)]
 pub struct Watch {
     resource: Arc<Resource>,
@@ -26,9 +25,9 @@ pub struct Watch {
     form: Representation,
     bookmarks: bool,
     lasts: Duration,
-    /// Everything up to this revision has been told.
+    /// Everything up to this revision has been sent.
     told: u64,
-    /// Lines that are told before anything from the log.
+    /// Lines that are sent before anything from the log.
     waiting: Vec<Bytes>,
     ended: bool,
     /// Column definitions are sent with the first row of a table only.
@@ -56,7 +55,7 @@ impl Watch {
         }
     }
 
-    /// Whose changes it tells.
+    /// The group and plural that it watches.
     pub fn resource(&self) -> (String, String) {
         let key: &ResourceKey = self.resource.key();
         key.clone()
@@ -67,12 +66,11 @@ impl Watch {
         self.lasts
     }
 
-    /// True if nothing more will come.
     pub fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// True if the client wants to hear of progress where nothing happens.
+    /// True if the client wants bookmarks.
     pub fn wants_bookmarks(&self) -> bool {
         self.bookmarks
     }
@@ -191,7 +189,7 @@ impl Watch {
             (false, false) => return None,
         };
         if kind == "DELETED" && !event.removed {
-            // The watcher knows the object as it was when it still matched; only the revision is new.
+            // The watcher gets the last state that matched; only the revision is new.
             let mut last = Arc::unwrap_or_clone(event.before.as_ref()?.value());
             object::set_metadata(&mut last, "resourceVersion", json!(event.revision.to_string()));
             return Some(self.line(kind, &Stored::new(last), time));
@@ -210,7 +208,7 @@ mod tests {
     use crate::response::Response;
     use crate::state::Core;
 
-    /// A writer may be quicker than the bookmark of a watch that has not heard of it.
+    /// A write may precede the bookmark of a watch that has not sent its event yet.
     #[test]
     fn a_bookmark_does_not_swallow_what_was_not_told() {
         let mut rng = fastrand::Rng::with_seed(0);

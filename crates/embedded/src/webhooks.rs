@@ -1,6 +1,6 @@
-//! The line to admission webhooks: over TLS, or to a handler in this process.
+//! Calls admission webhooks: over TLS, or through a handler in this process.
 //!
-//! A handler is how a webhook is played under a paused clock, where a real connection would only time out.
+//! A handler makes webhooks work under a paused clock, where a real connection would only time out.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -23,15 +23,12 @@ use crate::hearing::{Answer, Call};
 
 /// A call that a handler in this process answers: the `AdmissionReview` is its body.
 pub type WebhookRequest = http::Request<Bytes>;
-/// The answer of a handler.
 pub type WebhookAnswer = http::Response<Bytes>;
 
 type Handler = Arc<dyn Fn(WebhookRequest) -> BoxFuture<'static, WebhookAnswer> + Send + Sync>;
 
-/// The port of a URL that names none.
 const HTTPS: u16 = 443;
 
-/// Who answers the calls of a cluster.
 #[derive(Default)]
 pub(crate) struct Webhooks {
     /// By host and port.
@@ -45,7 +42,7 @@ impl std::fmt::Debug for Webhooks {
 }
 
 impl Webhooks {
-    /// Lets a handler answer all calls to a host.
+    /// Registers a handler for all calls to a host.
     pub(crate) fn put<F, A>(&self, host: &str, handler: F)
     where
         F: Fn(WebhookRequest) -> A + Send + Sync + 'static,
@@ -60,7 +57,7 @@ impl Webhooks {
         self.handlers.lock().unwrap_or_else(PoisonError::into_inner).insert(host, handler);
     }
 
-    /// Makes a call, in the time that it has.
+    /// Makes a call, within its timeout.
     pub(crate) async fn call(&self, call: &Call) -> Answer {
         let answering = tokio::time::timeout(call.timeout, self.exchange(call));
         let outcome = answering.await.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()));
@@ -121,7 +118,7 @@ async fn over_tls(
         let body = body.collect().await.map_err(|why| why.to_string())?.to_bytes();
         Ok(http::Response::from_parts(head, body))
     };
-    // The connection is driven only as long as the answer takes.
+    // The connection is driven only until the answer is complete.
     let mut connection: Pin<_> = std::pin::pin!(connection);
     tokio::select! {
         biased;
@@ -157,7 +154,7 @@ fn distrust(why: &std::io::Error) -> String {
     }
 }
 
-/// The words of Go's client for an answer that is no success.
+/// The message of Go's client for an unsuccessful answer.
 fn unsuccessful(answer: &WebhookAnswer) -> String {
     let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("text/plain");
     let said = if kind.starts_with("text/") {

@@ -8,16 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::structs::{self, Field, Kind};
 
-/// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// The prefix of every message.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Nothing that is sent is nested deeper than this.
+/// No message is nested deeper than this.
 const DEEPEST: usize = 64;
 
-/// Why bytes are no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
@@ -34,10 +31,10 @@ pub(crate) enum Unreadable {
     Content(String),
 }
 
-/// Reads an object.
+/// Decodes an object.
 ///
 /// # Errors
-/// If the bytes are no message, or are of a kind that is not known.
+/// If the bytes are no message, or are of an unknown kind.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Unreadable> {
     let message = bytes.strip_prefix(MAGIC).ok_or(Unreadable::Magic)?;
     let (mut api_version, mut kind, mut raw): (String, String, &[u8]) = (String::new(), String::new(), &[]);
@@ -68,7 +65,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Value, Unreadable> {
     Ok(Value::Object(object))
 }
 
-/// `apps/v1` and `Deployment` are `apps.v1.Deployment`. Options have the group of what they are about.
+/// `apps/v1` and `Deployment` become `apps.v1.Deployment`. Options have the group of their resource.
 fn structure(api_version: &str, kind: &str) -> String {
     if kind == "DeleteOptions" {
         return format!("meta.v1.{kind}");
@@ -89,7 +86,7 @@ enum Content<'b> {
     Bytes(&'b [u8]),
 }
 
-/// The fields of a message, as they come.
+/// The fields of a message, in order.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {
@@ -148,7 +145,7 @@ impl<'b> Iterator for Fields<'b> {
     }
 }
 
-/// Reads the fields of a message into an object. Fields that are not known are left out, as the real server does it.
+/// Decodes the fields of a message into an object. Unknown fields are skipped, as on the real server.
 fn read(
     known: &[Field],
     bytes: &[u8],
@@ -198,7 +195,7 @@ fn read(
     Ok(())
 }
 
-/// A key of a map and what belongs to it.
+/// A key of a map and its value.
 fn entry(values: &Kind, bytes: &[u8], depth: usize) -> Result<(String, Value), Unreadable> {
     let mut key = String::new();
     let mut found = None;
@@ -260,7 +257,7 @@ fn first(kind: &Kind, bytes: &[u8], number: u64, depth: usize) -> Result<Value, 
     }))
 }
 
-/// Seconds and nanoseconds; nothing is no time.
+/// Seconds and nanoseconds; an empty message is no time.
 fn time(kind: &Kind, bytes: &[u8]) -> Result<Value, Unreadable> {
     if bytes.is_empty() {
         return Ok(Value::Null);
@@ -279,7 +276,6 @@ fn time(kind: &Kind, bytes: &[u8]) -> Result<Value, Unreadable> {
 mod tests {
     use super::*;
 
-    /// A field of bytes.
     fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
         let length = u8::try_from(content.len()).unwrap();
         [&[number << 3 | 2, length], content].concat()

@@ -21,15 +21,13 @@ use crate::{custom, definitions, duplicates, events, managers, metadata, schema}
 /// A generated name is tried this many times before the client gets an error.
 const NAME_ATTEMPTS: usize = 8;
 
-/// The options of a write.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
     pub(crate) dry_run: bool,
-    /// The field manager.
     pub(crate) manager: String,
-    /// The write is an apply, which keeps that record itself.
+    /// The write is an apply, which maintains `managedFields` itself.
     pub(crate) applies: bool,
-    /// The options as webhooks are shown them. The server's own writes have none, and nobody is asked about them.
+    /// The options as webhooks see them. `None` for the server's own writes, which webhooks do not review.
     pub(crate) shown: Option<Value>,
 }
 
@@ -61,7 +59,7 @@ impl Options {
         Ok(Self { dry_run, manager: manager.to_owned(), applies: false, shown: Some(shown) })
     }
 
-    /// The same write, about which nobody is asked any more.
+    /// The same write, without further webhook calls.
     pub(crate) fn reviewed(&self) -> Self {
         Self { shown: None, ..self.clone() }
     }
@@ -94,7 +92,7 @@ fn wrong_options(request: &Request, query: &Query) -> Vec<Cause> {
     causes
 }
 
-/// Drops or refuses unknown fields, whichever the client asked for, and brings the object into its stored form.
+/// Drops or refuses unknown fields, as the client asked for, and brings the object into its stored form.
 pub(crate) fn admit_fields(
     resource: &Resource,
     value: Value,
@@ -104,7 +102,7 @@ pub(crate) fn admit_fields(
 ) -> Result<Value, Refusal> {
     let strictness = query.text("fieldValidation");
     let is_json = ["", "application/json"].contains(&media_type(&request.content_type));
-    // A second look at the text, for those who ask for one.
+    // Duplicate keys need another pass over the text, so only clients that ask for it pay for that.
     let repeated = if is_json && request.method != Method::PATCH && ["Strict", "Warn"].contains(&strictness) {
         duplicates::find(&request.body)
     } else {
@@ -137,7 +135,6 @@ pub(crate) fn admit_fields(
     Ok(value)
 }
 
-/// Stores a new object.
 pub(crate) fn create(
     core: &mut Core,
     resource: &Arc<Resource>,
@@ -211,7 +208,7 @@ fn mutate_new(
     Ok(())
 }
 
-/// An object as a webhook is shown it: what the client left out is filled in.
+/// An object as a webhook sees it: with all defaults.
 fn with_defaults(resource: &Resource, mut value: Value) -> Value {
     if let Some(custom) = &resource.custom {
         custom::default(custom, &mut value);
@@ -291,12 +288,12 @@ fn create_once(
     Ok(stored)
 }
 
-/// Runs an object through the schema again, so that what the server added has the printed form as well.
+/// Runs an object through the schema again, so that fields that the server added have the printed form as well.
 fn settle(resource: &Resource, mut value: Value) -> Value {
     if resource.group == "events.k8s.io" {
         return value;
     }
-    // What the server added is of the right type.
+    // Fields that the server added have the right type.
     let _ = schema::settle(&resource.schema, &mut value);
     if let Some(members) = value.as_object_mut() {
         members.remove("apiVersion");
@@ -359,7 +356,7 @@ fn priority_classes() -> ResourceKey {
     ("scheduling.k8s.io".to_owned(), "priorityclasses".to_owned())
 }
 
-/// The class of pods that name none.
+/// The priority class of pods that name none.
 fn default_priority(core: &Core) -> Option<Arc<Value>> {
     core.store
         .scan(&priority_classes(), "")
@@ -367,7 +364,7 @@ fn default_priority(core: &Core) -> Option<Arc<Value>> {
         .find(|class| class.get("globalDefault") == Some(&json!(true)))
 }
 
-/// Refuses a second class that is the default.
+/// Refuses a second default class.
 fn check_default_priority(core: &Core, resource: &Resource, class: &Value) -> Result<(), Refusal> {
     let name = object::name(class);
     match default_priority(core).as_deref().map(object::name) {
@@ -413,7 +410,7 @@ pub(crate) fn refuse(resource: &Resource, name: &str, causes: &[Cause]) -> Resul
     }
 }
 
-/// Replaces an object by what the client sent.
+/// Replaces an object with the one that the client sent.
 pub(crate) fn replace(
     core: &mut Core,
     target: &Target,
@@ -441,7 +438,7 @@ pub(crate) fn replace(
     Ok((StatusCode::OK, stored))
 }
 
-/// A replacement that names another UID is about an object that is gone.
+/// A replacement with another UID refers to an object that is gone.
 pub(crate) fn check_uid(
     resource: &Resource,
     name: &str,
@@ -472,7 +469,7 @@ pub(crate) fn update(
     let resource = &target.resource;
     let name = target.name.as_str();
     let old = &*current.value();
-    // The subject of a review is made only if there is one: it is a copy of both objects.
+    // The subject of a review is built only if there is one: it copies both objects.
     let is_reviewed = options.shown.is_some() && admission::has_hooks(core);
     let subject_with = |object: Value| Subject {
         resource,

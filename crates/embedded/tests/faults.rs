@@ -1,4 +1,4 @@
-//! Every fault does to a client what it says.
+//! Checks that every fault affects a client as documented.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -104,14 +104,14 @@ async fn stale_answers_are_for_those_who_take_them() {
     assert_eq!(object.data, None, "a single read is as old");
     assert!(api.get("a").await.unwrap().data.is_some());
 
-    // An old state is followed by all changes since, in order.
+    // A stale state is followed by all changes since, in order.
     let mut watch = api.watch(&WatchParams::default().timeout(10), "0").await.unwrap().boxed();
     let mut seen = Vec::new();
     while let Some(Ok(event)) = watch.next().await {
         match event {
             WatchEvent::Added(object) => seen.push(format!("+{}", object.metadata.name.unwrap())),
             WatchEvent::Modified(object) => seen.push(format!("~{}", object.metadata.name.unwrap())),
-            // The last word of a watch that ends.
+            // The last event of a watch that ends.
             WatchEvent::Bookmark(_) => {}
             other => panic!("{other:?}"),
         }
@@ -239,12 +239,12 @@ async fn a_restored_backup_is_what_was_then_and_counts_on_from_there() {
     assert!(open.next().await.is_none(), "watches end with their server");
     assert_eq!(cluster.revision(), then);
     assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), 1);
-    // From a revision that is not reached yet there is nothing to tell, not even where the server is.
+    // From a revision in the future there is nothing to send, not even a bookmark.
     let params = WatchParams::default().timeout(50);
     let mut ahead = api.watch(&params, &reached).await.unwrap().boxed();
     api.create(&PostParams::default(), &config("new")).await.unwrap();
     assert!(ahead.next().await.is_none());
-    // Nobody knows what was before.
+    // The history before is gone.
     let before = (then - 1).to_string();
     let told = api.watch(&params, &before).await.unwrap().boxed().next().await.unwrap();
     assert!(matches!(told, Ok(WatchEvent::Error(status)) if status.code == 410));

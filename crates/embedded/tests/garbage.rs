@@ -1,4 +1,4 @@
-//! The garbage collector and the end of namespaces, as loops on the embedded API, in virtual time.
+//! The garbage collector and the deletion of namespaces, as loops on the embedded API, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -19,7 +19,7 @@ use salvor_embedded::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// A cluster with some loops, and what may go wrong between these and the API.
+/// A cluster with some loops, and faults between the loops and the API.
 struct Stage {
     cluster: Cluster,
     faults: Faults,
@@ -53,7 +53,7 @@ impl Stage {
         self.configs().list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
     }
 
-    /// A ConfigMap with these owners, which it blocks.
+    /// A ConfigMap with these owners, whose deletion it blocks.
     async fn config(&self, name: &str, owners: &[&ConfigMap]) -> ConfigMap {
         let owners: Vec<Value> = owners.iter().map(|owner| reference(owner)).collect();
         let object = from(json!({ "metadata": { "name": name, "ownerReferences": owners } }));
@@ -77,7 +77,7 @@ fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Waits in virtual time, which costs nothing; how long it took.
+/// Waits in virtual time, which costs nothing. Returns how long it took.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) -> Duration {
     let began = Instant::now();
     while !is_so().await {
@@ -189,7 +189,7 @@ async fn custom_resources_own_and_are_owned_as_soon_as_they_are_defined() {
         owners.iter().map(|owner| owner.name.as_str()).eq(["other"])
     })
     .await;
-    // With the definition go its instances, and with these their dependents.
+    // The deletion of the definition removes its instances, and that removes their dependents.
     let definitions: Api<DynamicObject> = Api::all_with(stage.cluster.client(), &crds);
     definitions.delete("gadgets.example.com", &DeleteParams::default()).await.unwrap();
     until("nothing is left", || async { stage.names().await.is_empty() }).await;
@@ -198,7 +198,7 @@ async fn custom_resources_own_and_are_owned_as_soon_as_they_are_defined() {
 #[tokio::test(start_paused = true)]
 async fn a_collector_that_does_not_see_a_kind_lets_nobody_go() {
     let stage = Stage::with(&[]);
-    // Secrets cannot be listed, so nobody knows what the owner's dependents are.
+    // Secrets cannot be listed, so the dependents of the owner are unknown.
     stage.faults.add(Fault::new(Effect::Unavailable).path("/secrets"));
     let loops = Stage::start(&stage.cluster, &stage.faults, &BOTH);
     stage.config("owner", &[]).await;
@@ -361,8 +361,8 @@ impl Truth {
     }
 }
 
-/// Random families, deleted in random ways while requests fail and watches lag: nobody goes who has an owner, and when
-/// all is well again, nobody is left who has lost all.
+/// Random families, deleted in random ways while requests fail and watches lag: no object with an owner is deleted, and
+/// after all faults no object is left that has lost all its owners.
 async fn a_random_family(seed: u64) -> (String, Truth) {
     let mut rng = fastrand::Rng::with_seed(seed);
     let mut stage = Stage::of(seed, &BOTH);
@@ -379,7 +379,7 @@ async fn a_random_family(seed: u64) -> (String, Truth) {
             0..=5 => {
                 let mut owners: Vec<&ConfigMap> = Vec::new();
                 for _ in 0..rng.usize(..3) {
-                    // Now and then one that has gone already.
+                    // Now and then an owner that is gone already.
                     if let Some(owner) = rng.choice(&known) {
                         owners.push(owner);
                     }
@@ -393,7 +393,7 @@ async fn a_random_family(seed: u64) -> (String, Truth) {
                     [PropagationPolicy::Background, PropagationPolicy::Foreground, PropagationPolicy::Orphan]
                         [rng.usize(..3)]
                     .clone();
-                // The collector orphans only those that it has heard of.
+                // The collector orphans only dependents that it has seen.
                 if matches!(policy, PropagationPolicy::Orphan) {
                     stage.faults.clear();
                     sleep(Duration::from_secs(60)).await;
@@ -442,7 +442,7 @@ async fn a_random_family(seed: u64) -> (String, Truth) {
     (left, truth)
 }
 
-/// `FAMILIES=count` plays so many.
+/// `FAMILIES=count` plays that many.
 #[test]
 fn no_family_loses_anybody_it_keeps_and_keeps_nobody_it_lost() {
     let play = |seed| {

@@ -1,5 +1,5 @@
-//! Whatever clients do, in whatever order: revisions grow, a replayed watch equals a list, finalizers hold, and no
-//! update is lost.
+//! Whatever clients do, in whatever order: revisions grow, a replayed watch equals a list, finalizers block removal,
+//! and no update is lost.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -11,7 +11,7 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use salvor_embedded::{Core, Environment, Request, Response};
 use serde_json::{Value, json};
 
-/// One thing that a client does to one of a few objects.
+/// One action of a client on one of a few objects.
 #[derive(Debug, Clone)]
 enum Step {
     Create {
@@ -30,7 +30,7 @@ enum Step {
         name: u8,
         web: bool,
     },
-    /// Adds one to a number, by what was read now or by what was read when the object was made.
+    /// Increments a number, based on a read now or on a read when the object was created.
     Count {
         name: u8,
         from_memory: bool,
@@ -102,7 +102,7 @@ impl World {
         for line in self.core.news(&mut watch, self.now) {
             let event: Value = serde_json::from_slice(&line).unwrap();
             let object = &event["object"];
-            // A state comes in the order of names.
+            // Initial events come in the order of names.
             let is_state = query.contains("sendInitialEvents");
             assert!(is_state || revision(object) > last, "revisions of a watch grow: {object}");
             last = revision(object);
@@ -164,7 +164,7 @@ proptest! {
                     let body = json!({ "metadata": { "resourceVersion": seen.to_string() }, "data": { "k": value.to_string() } });
                     let answer = world.send(Method::PATCH, &format!("configmaps/c{name}"), merge, &body);
                     if let Some(object) = present.get(&format!("c{name}")) {
-                        // No lost update: who has not seen the newest state does not write.
+                        // No lost update: a client that has not seen the newest state cannot write.
                         prop_assert_eq!(answer.0 == 200, revision(object) == seen, "{:?}", answer.1);
                     }
                     answer

@@ -1,5 +1,5 @@
-//! Every kind that is served is served as the real server serves it: in the discovery documents, as a table, and through
-//! the life of one object. A kind without a sample fails here, so that none can be added and forgotten.
+//! Every kind is served as on the real server: in the discovery documents, as a table, and through the life of one
+//! object. A kind without a sample fails here, so that none can be added and forgotten.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 #![allow(dead_code, reason = "the support of transcripts has more than is needed here")]
@@ -21,7 +21,7 @@ use support::compare;
 use support::player::{Player, Side};
 use support::transcript::{Step, Transcript};
 
-/// Which Kubernetes the embedded server is like, in every detail.
+/// The Kubernetes minor that the embedded server imitates.
 const EMBEDDED_MINOR: &str = "1.37";
 
 /// Documents and resources that the real server serves and this one does not, with the reason.
@@ -46,7 +46,7 @@ async fn get(client: &kube::Client, path: &str, accept: &str) -> Value {
     client.request(request).await.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The resources of a document by name, without what says how they are stored.
+/// The resources of a document by name, without storage details.
 async fn resources(client: &kube::Client, document: &str) -> BTreeMap<String, Value> {
     let mut list = get(client, document, "application/json").await;
     let entries = list["resources"].as_array_mut().unwrap().drain(..);
@@ -108,7 +108,7 @@ async fn discovery_says_what_the_real_server_says() {
     newer_discovery_says_the_same(&ours, &theirs).await;
 }
 
-/// The documents that newer clients read, all in one.
+/// The aggregated discovery documents, which newer clients read.
 async fn newer_discovery_says_the_same(ours: &kube::Client, theirs: &kube::Client) {
     const ACCEPT: &str =
         "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
@@ -127,7 +127,7 @@ async fn newer_discovery_says_the_same(ours: &kube::Client, theirs: &kube::Clien
                 let their_version = find(&their_group["versions"], "version", &version["version"]);
                 for resource in version["resources"].as_array().unwrap() {
                     let mut their = find(&their_version["resources"], "resource", &resource["resource"]);
-                    // Those that are not served were told above.
+                    // Those that are not served were checked above.
                     if let Some(list) = their.get_mut("subresources").and_then(Value::as_array_mut) {
                         list.retain(|part| {
                             find(&resource["subresources"], "subresource", &part["subresource"])
@@ -158,12 +158,12 @@ fn step(request: String, body: Option<Value>, kind: Option<&str>, table: bool, i
         only: Vec::new(),
         events: None,
         until: BTreeMap::new(),
-        // Only the first answers must be a success; whatever the real one says to the others is right.
+        // Only the first answers must be a success; for the others the real server is the reference.
         expect: 0,
     }
 }
 
-/// The life of one object, and some questions about its kind.
+/// The life of one object, and some reads of its kind.
 fn life(kind: &Served, sample: &Sample) -> Transcript {
     let place = if kind.namespaced { "/namespaces/{ns}" } else { "" };
     let all = format!("{}{place}/{}", kind.below(), kind.plural);
@@ -172,7 +172,7 @@ fn life(kind: &Served, sample: &Sample) -> Transcript {
     let only = format!("{all}?fieldSelector=metadata.name={name}");
     let table = |request: String| step(request, None, None, true, &sample.ignore);
     let plain = |request: String, body: Option<Value>, kind| step(request, body, kind, false, &sample.ignore);
-    // A client has no say in the status of what it creates, or has one.
+    // A client can or cannot set the status of an object that it creates.
     let mut object = sample.object.clone();
     if let (Some(status), None) = (&sample.status, object.get("status")) {
         object["status"] = status.clone();

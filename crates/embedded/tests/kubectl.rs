@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use salvor_embedded::{Cluster, Server, Settings};
 use salvor_testkit::{ControlPlane, Kubectl};
 
-/// Which Kubernetes the embedded server is like, in every detail.
+/// The Kubernetes minor that the embedded server imitates.
 const EMBEDDED_MINOR: &str = "1.37";
 
 #[expect(clippy::disallowed_methods, reason = "kubectl compares times with its own clock")]
@@ -50,7 +50,7 @@ metadata: { name: front }
 spec: { minAvailable: 1, selector: { matchLabels: { app: front } } }
 "#;
 
-/// Something that happened. (Its times are fixed, so that both show the same.)
+/// An event. (Its times are fixed, so that both show the same.)
 const EVENT: &str = r#"
 apiVersion: v1
 kind: Event
@@ -73,7 +73,7 @@ metadata: { name: guard }
 spec: { minAvailable: 1, selector: { matchLabels: { app: web } } }
 "#;
 
-/// `kubectl explain` about fields; the help texts are not imitated.
+/// `kubectl explain` for fields; the help texts are not imitated.
 const EXPLAINED: &[&str] = &[
     "explain pods",
     "explain pod.spec.containers",

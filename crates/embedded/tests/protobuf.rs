@@ -1,4 +1,4 @@
-//! Protobuf of the real server is read here as the same object that it writes in JSON.
+//! Protobuf of the real server is decoded here to the same object that it writes in JSON.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -22,7 +22,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 async fn one_of_each() -> Vec<(String, Value)> {
     let samples = samples::all();
     let mut all = Vec::new();
-    // Definitions are not read from protobuf.
+    // CustomResourceDefinitions are not decoded from protobuf.
     for kind in served::all().await.iter().filter(|kind| kind.kind != "CustomResourceDefinition") {
         let is_it = |sample: &&samples::Sample| sample.kind == kind.kind && sample.group == kind.group;
         let sample = samples.iter().find(is_it).unwrap_or_else(|| panic!("no sample of {kind:?}"));
@@ -37,7 +37,7 @@ async fn one_of_each() -> Vec<(String, Value)> {
     all
 }
 
-/// Objects with as many fields as fit, by the path of their collection.
+/// Objects with as many fields as possible, by the path of their collection.
 fn rich() -> Vec<(&'static str, Value)> {
     let template = json!({
         "metadata": { "labels": { "app": "x" }, "annotations": { "a": "b" } },
@@ -123,7 +123,7 @@ fn rich() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Creates for show, and reads the answer to the end.
+/// Creates with dry run, and reads the whole answer.
 async fn rehearse(client: &kube::Client, path: &str, object: &Value, accept: &str) -> (u16, Bytes) {
     let request = http::Request::post(format!("{path}?dryRun=All"))
         .header("content-type", "application/json")
@@ -143,7 +143,7 @@ async fn create(cluster: &Cluster, path: &str, kind: &str, body: Bytes) -> Value
     serde_json::from_slice(&bytes).unwrap()
 }
 
-/// The fields that differ between two creations of one object.
+/// Removes the fields that differ between two creations of one object.
 fn without_identity(mut object: Value) -> String {
     let metadata = object["metadata"].as_object_mut().unwrap();
     let uid = metadata.remove("uid").map_or_else(String::new, |uid| uid.as_str().unwrap_or("").to_owned());

@@ -1,4 +1,4 @@
-//! The embedded definitions are those of the real server. `SALVOR_UPDATE=1` writes them anew.
+//! The embedded definitions are those of the real server. `SALVOR_UPDATE=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use salvor_testkit::ControlPlane;
 use serde_json::{Map, Value, json};
 
-/// Which Kubernetes the embedded server is like, in every detail.
+/// The Kubernetes minor that the embedded server imitates.
 const EMBEDDED_MINOR: &str = "1.37";
 
 #[path = "support/served.rs"]
 mod served;
 
-/// Definitions that are needed beside those of the kinds that are served; what they refer to is needed as well.
+/// Definitions that are needed besides those of the served kinds; the definitions that they refer to are needed as
+/// well.
 const OTHERS: [&str; 4] = [
     "io.k8s.api.autoscaling.v1.Scale",
     "io.k8s.api.core.v1.Binding",
@@ -83,7 +84,7 @@ async fn definitions_are_those_of_the_real_server() {
             continue;
         }
         let mut definition = slim(&published[&name], false);
-        // A kind of options belongs to every group, which says nothing here.
+        // A kind of options belongs to every group, which is irrelevant here.
         let kinds = definition["x-kubernetes-group-version-kind"].as_array().map_or(0, Vec::len);
         if kinds != 1 {
             definition.as_object_mut().unwrap().remove("x-kubernetes-group-version-kind");

@@ -1,5 +1,5 @@
-//! The embedded structures are those of the Go sources from which the real server is built. `SALVOR_UPDATE=1` writes
-//! them anew. The sources are in Go's module cache once the control plane was built here; elsewhere nothing is compared.
+//! The embedded structures are those of the Go sources of the real server. `SALVOR_UPDATE=1` rewrites them. The sources
+//! are in Go's module cache once the control plane was built here; without them nothing is compared.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[path = "support/served.rs"]
 mod served;
 
-/// Bodies that clients send beside objects.
+/// Bodies that clients send besides objects.
 const OTHERS: [&str; 12] = [
     "authentication.v1.SelfSubjectReview",
     "authentication.v1.TokenRequest",
@@ -25,7 +25,7 @@ const OTHERS: [&str; 12] = [
     "policy.v1.Eviction",
 ];
 
-/// A type in Go. Other types stand in it with their packages: `*core.v1:PodSpec`.
+/// A type in Go. It refers to other types with their packages: `*core.v1:PodSpec`.
 #[derive(Debug, Clone)]
 enum Type {
     /// Fields by their numbers: name, type, and whether it is always printed.
@@ -40,7 +40,7 @@ struct Sources {
 }
 
 impl Sources {
-    /// The sources of the pinned Kubernetes, if they are here.
+    /// The sources of the pinned Kubernetes, if they are present.
     fn find() -> Option<Self> {
         let pins = concat!(env!("CARGO_MANIFEST_DIR"), "/../../control-plane/kubernetes-1.37/go.mod");
         let pins = std::fs::read_to_string(pins).unwrap();
@@ -53,7 +53,7 @@ impl Sources {
         is_here.then(|| Self { modules, version, packages: BTreeMap::new() })
     }
 
-    /// The types of a package such as `core.v1`.
+    /// The types of a package, for example `core.v1`.
     fn package(&mut self, name: &str) -> &BTreeMap<String, Type> {
         if !self.packages.contains_key(name) {
             let (package, version) = name.split_once('.').unwrap();
@@ -103,7 +103,7 @@ impl Sources {
                 None => panic!("no type {name} in {package}"),
             },
         };
-        // A structure that is not set is one that is not there, pointer or not.
+        // An unset structure is the same as a missing one, pointer or not.
         let tells = ["string", "int", "bool", "double", "time", "microtime"];
         if is_pointer && tells.contains(&listed) { format!("*{listed}") } else { listed.to_owned() }
     }
@@ -119,7 +119,6 @@ fn short(path: &str) -> String {
     last.to_owned()
 }
 
-/// Reads the types of a file.
 fn parse(text: &str, package: &str, types: &mut BTreeMap<String, Type>) {
     let mut imports = BTreeMap::new();
     /// The known fields of a structure, by number.
@@ -172,7 +171,7 @@ fn import(line: &str) -> Option<(&str, &str)> {
     is_import.then(|| (alias.trim(), path))
 }
 
-/// The type with its package instead of the file's name for it: `core.v1:Pod`.
+/// The type with its package instead of the file's alias for it: `core.v1:Pod`.
 fn qualified(text: &str, package: &str, imports: &BTreeMap<String, String>) -> String {
     let (pointer, text) = text.strip_prefix('*').map_or(("", text), |text| ("*", text));
     if text == "[]byte" {
@@ -190,7 +189,7 @@ fn qualified(text: &str, package: &str, imports: &BTreeMap<String, String>) -> S
     }
 }
 
-/// The structures that a type is made of.
+/// The structures that a type consists of.
 fn structures(listed: &str) -> Option<&str> {
     let name = listed.trim_start_matches("[]").trim_start_matches("map ").trim_start_matches("[]");
     name.contains('.').then_some(name)
@@ -205,7 +204,7 @@ async fn structures_are_those_of_the_sources() {
     for kind in served::all().await {
         let package = match kind.group.as_str() {
             "" => "core",
-            // Definitions are not read from protobuf.
+            // CustomResourceDefinitions are not decoded from protobuf.
             "apiextensions.k8s.io" => continue,
             group => group.split('.').next().unwrap(),
         };
@@ -222,7 +221,7 @@ async fn structures_are_those_of_the_sources() {
         };
         let mut list = format!("{structure}\n");
         for (number, (name, written, is_always)) in fields {
-            // Its texts are a message of their own, and only the server sets it.
+            // Its texts are a separate message, and only the server sets it.
             if written.ends_with(":ExtraValue") {
                 continue;
             }

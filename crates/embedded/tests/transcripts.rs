@@ -1,5 +1,6 @@
-//! Transcripts: the same requests are sent to the embedded API and to the real kube-apiserver, and must be answered
-//! alike. `tests/transcripts/*.yaml` are the requests; [`support::differences`] lists the differences that are accepted.
+//! Transcripts: the same requests are sent to the embedded API and to the real kube-apiserver, and must get the same
+//! answers. `tests/transcripts/*.yaml` are the requests; [`support::differences`] lists the differences that are
+//! accepted.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -15,7 +16,7 @@ use support::player::{Player, Side};
 use support::transcript::{File, Transcript};
 use support::webhook::Webhook;
 
-/// Which Kubernetes the embedded server is like, in every detail.
+/// The Kubernetes minor that the embedded server imitates.
 const EMBEDDED_MINOR: &str = "1.37";
 
 /// The number of random sequences of an ordinary run.
@@ -29,7 +30,7 @@ async fn both_servers_answer_alike() {
     if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
         return eprintln!("the embedded server is a {EMBEDDED_MINOR}: not compared with another minor");
     }
-    // Without controllers, nothing changes behind a transcript's back.
+    // Without controllers, nothing changes unexpectedly during a transcript.
     let real = ControlPlane::builder().start().await.unwrap();
     compare("tests/transcripts", &real, &[]).await;
 }
@@ -47,7 +48,7 @@ fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
 }
 
-/// `GENERATED=count` plays so many sequences, `GENERATED_SEED=number` begins with another one.
+/// `GENERATED=count` plays that many sequences, `GENERATED_SEED=number` begins with another one.
 #[tokio::test]
 async fn random_requests_are_answered_alike() {
     if salvor_testkit::kubernetes_minor() != EMBEDDED_MINOR {
@@ -63,7 +64,7 @@ async fn random_requests_are_answered_alike() {
         if different.is_none() {
             continue;
         }
-        // A difference that is one stays; a server that was too busy for once is none.
+        // A real difference persists; one caused by a busy server does not.
         let (steps, differences) = court.shrink(steps).await;
         if differences.is_empty() {
             continue;
@@ -77,8 +78,8 @@ async fn random_requests_are_answered_alike() {
     assert!(reports.is_empty(), "the embedded API differs from the real one:\n{}", reports.join("\n"));
 }
 
-/// Plays the transcripts of a folder on both sides; ours runs these loops. `TRANSCRIPT=text` chooses those whose title
-/// has that text.
+/// Plays the transcripts of a folder on both sides; ours runs these loops. `TRANSCRIPT=text` selects those whose title
+/// contains that text.
 async fn compare(folder: &str, real: &ControlPlane, loops: &[Loop]) {
     let only = std::env::var("TRANSCRIPT").ok().filter(|only| !only.is_empty());
     let files = File::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
@@ -100,7 +101,7 @@ async fn compare(folder: &str, real: &ControlPlane, loops: &[Loop]) {
         };
         let (mut differs, mut accepted) = play(format!("t{index}")).await;
         if !differs.is_empty() {
-            // A difference that is one stays; a server that was too busy for once is none.
+            // A real difference persists; one caused by a busy server does not.
             eprintln!("played again: {differs}");
             (differs, accepted) = play(format!("t{index}-again")).await;
         }
@@ -138,7 +139,7 @@ async fn play_on_both(
     running.stop().await;
     for (step, (ours, theirs)) in ours.iter().zip(&theirs).enumerate() {
         let request = &transcript.steps[step].request;
-        // A transcript must not pass because both fail alike.
+        // A transcript must not pass because both sides fail.
         let expected = transcript.steps[step].expect;
         if theirs.status != expected {
             let (status, body) = (theirs.status, &theirs.body);

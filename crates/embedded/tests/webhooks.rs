@@ -33,7 +33,7 @@ fn review(request: &WebhookRequest) -> Value {
     serde_json::from_slice(request.body()).unwrap()
 }
 
-/// Allows what is asked, with a patch.
+/// Allows the request, with a patch.
 fn allow(review: &Value, patch: &Value) -> WebhookAnswer {
     let mut response = json!({ "uid": review["request"]["uid"], "allowed": true });
     if !patch.is_null() {
@@ -82,7 +82,8 @@ async fn a_webhook_that_never_answers_takes_its_time_and_no_more() {
     assert!(api.get_opt("a").await.unwrap().is_none());
 }
 
-/// While a webhook thinks, others write: to other objects without waiting, and to this one so that it is asked again.
+/// While a webhook is running, other clients write: to other objects without waiting, and to this one so that the
+/// webhook is called again.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_changes_under_a_review_is_reviewed_again() {
     let cluster = Cluster::new(Settings::default());
@@ -112,7 +113,7 @@ async fn an_object_that_changes_under_a_review_is_reviewed_again() {
     assert_eq!((data["who"].as_str(), data["inner"].as_str()), ("outer", "yes"), "neither write is lost");
 }
 
-/// A whole update names the revision that it replaces, and is refused if that is not the present one any more.
+/// An update names the resourceVersion that it replaces, and is refused if that is no longer the present one.
 #[tokio::test(start_paused = true)]
 async fn an_update_that_is_overtaken_during_its_review_conflicts() {
     let cluster = Cluster::new(Settings::default());
@@ -137,7 +138,7 @@ async fn an_update_that_is_overtaken_during_its_review_conflicts() {
     assert_eq!(api.get("a").await.unwrap().data.unwrap()["who"], "quick");
 }
 
-/// Two requests that wait at the same time get UIDs of their own, and the same ones in every run.
+/// Two requests that wait at the same time get different UIDs, and the same ones in every run.
 #[tokio::test(start_paused = true)]
 async fn reviews_do_not_disturb_the_seed() {
     let play = async || {

@@ -1,4 +1,4 @@
-//! Match conditions: rules in CEL that say which requests a webhook sees.
+//! Match conditions: CEL rules that decide which requests a webhook reviews.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use super::subject::Subject;
 use crate::table::Resource;
 use crate::user;
 
-/// Stands for a condition that says no, and not for one that cannot be evaluated.
+/// Marks a condition that is false, as opposed to one that cannot be evaluated.
 const NO: &str = "no";
 
-/// Whether all conditions hold. One that says no decides alone; otherwise one that cannot be evaluated is an error, or
-/// keeps a webhook that fails open from being asked.
+/// Whether all conditions hold. A false one decides alone; otherwise one that cannot be evaluated is an error, or skips
+/// a webhook that fails open.
 pub(super) fn hold(
     conditions: &[String],
     seen_as: &Arc<Resource>,

@@ -1,4 +1,4 @@
-//! Webhooks as their configurations describe them, and which requests they see.
+//! Webhooks as their configurations describe them, and the requests that they match.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,10 @@ use crate::status::Refusal;
 use crate::store;
 use crate::table::{Resource, ResourceKey};
 
-/// The port of a webhook that names none.
 const HTTPS: u64 = 443;
 
-/// The time that a webhook has if its configuration says nothing.
 const TIMEOUT_SECONDS: u64 = 10;
 
-/// The two kinds of webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Mutating,
@@ -49,7 +46,6 @@ pub(super) struct Hook {
     entry: Value,
 }
 
-/// True if there is any configuration.
 pub(super) fn are_there(core: &Core, flow: Flow) -> bool {
     core.store.scan(&flow.configurations(), "").next().is_some()
 }
@@ -68,7 +64,7 @@ impl Hook {
         object::text(&self.entry, "/name")
     }
 
-    /// True if the request goes on if the webhook cannot be asked.
+    /// True if the request continues when the webhook cannot be called.
     pub(super) fn fails_open(&self) -> bool {
         object::text(&self.entry, "/failurePolicy") == "Ignore"
     }
@@ -77,8 +73,8 @@ impl Hook {
         object::text(&self.entry, "/reinvocationPolicy") == "IfNeeded"
     }
 
-    /// The version of the review that it is sent: the first that both know. (There is one, or the configuration would
-    /// have been refused.)
+    /// The version of the review that it receives: the first that both sides know. (There is one, or the configuration
+    /// would have been refused.)
     pub(super) fn review_version(&self) -> &'static str {
         let versions = object::list(&self.entry, "/admissionReviewVersions").iter();
         let known = versions
@@ -87,7 +83,7 @@ impl Hook {
         known.unwrap_or("v1")
     }
 
-    /// The resource as which the webhook sees a request, or nothing if it is not asked.
+    /// The resource as which the webhook sees a request; `None` if it is not called.
     pub(super) fn sees(&self, core: &Core, subject: &Subject<'_>) -> Result<Option<Arc<Resource>>, Refusal> {
         if !self.selects_object(subject) {
             return Ok(None);
@@ -121,7 +117,7 @@ impl Hook {
     fn selects_namespace(&self, core: &Core, subject: &Subject<'_>) -> Result<bool, Refusal> {
         let namespace = subject.namespace();
         let selector = self.selector("namespaceSelector");
-        // An object of the cluster is never exempt.
+        // A cluster-scoped object is never exempt.
         if selector.is_empty() || namespace.is_empty() {
             return Ok(true);
         }
@@ -150,7 +146,7 @@ impl Hook {
         })
     }
 
-    /// The call that asks a review.
+    /// The call that sends a review.
     pub(super) fn call(&self, core: &Core, review: Bytes) -> Call {
         let seconds = self.entry.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(TIMEOUT_SECONDS);
         let authorities =
@@ -165,7 +161,7 @@ impl Hook {
         }
     }
 
-    /// Where the webhook is, and why it cannot be reached over the network. Nothing here routes to a Service.
+    /// The address of the webhook, and why it cannot be reached over the network. There is no routing to Services here.
     fn address(&self, core: &Core) -> (String, Option<String>) {
         let Some(service) = object::at(&self.entry, "/clientConfig/service") else {
             return (object::text(&self.entry, "/clientConfig/url").to_owned(), None);
@@ -186,7 +182,7 @@ impl Hook {
     }
 }
 
-/// True if a rule names a resource and what is done to it.
+/// True if a rule matches a resource and the operation on it.
 fn names(rule: &Value, resource: &Resource, subject: &Subject<'_>) -> bool {
     let has =
         |key: &str, wanted: &str| object::list(rule, key).iter().any(|item| item == "*" || item == wanted);

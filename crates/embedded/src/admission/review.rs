@@ -1,4 +1,4 @@
-//! The `AdmissionReview`: what a webhook is asked, and how its answer is read.
+//! The `AdmissionReview`: the request to a webhook, and how its answer is read.
 
 use std::sync::Arc;
 
@@ -16,7 +16,6 @@ use crate::status::Refusal;
 use crate::table::Resource;
 use crate::user;
 
-/// A review to ask.
 #[derive(Debug)]
 pub(super) struct Review(Value);
 
@@ -25,7 +24,6 @@ impl Review {
         object::encode(&self.0)
     }
 
-    /// The object as the webhook sees it.
     pub(super) fn object(&self) -> Option<&Value> {
         self.0.pointer("/request/object").filter(|object| !object.is_null())
     }
@@ -39,7 +37,6 @@ impl Review {
     }
 }
 
-/// The review that asks a webhook about a subject.
 pub(super) fn of(
     hook: &Hook,
     seen_as: &Arc<Resource>,
@@ -83,10 +80,9 @@ pub(super) fn of(
     }))
 }
 
-/// A webhook's answer.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// The request goes on, with a JSON patch if there is one.
+    /// The request continues, with a JSON patch if there is one.
     Allowed {
         patch: Option<Value>,
         warnings: Vec<String>,
@@ -95,11 +91,10 @@ pub(super) enum Verdict {
         refusal: Refusal,
         warnings: Vec<String>,
     },
-    /// There is no answer, or none that can be read.
+    /// There is no answer, or it cannot be parsed.
     Failed(String),
 }
 
-/// Reads the answer to a review.
 pub(super) fn read(hook: &Hook, asked: &Review, answer: Answer) -> Verdict {
     let body = match answer {
         Ok(body) => body,
@@ -119,7 +114,7 @@ fn invalid(why: &str) -> String {
     format!("received invalid webhook response: {why}")
 }
 
-/// Checks that an answer is one to this review.
+/// Checks that an answer belongs to this review.
 fn checked(hook: &Hook, asked: &Review, review: &Value) -> Result<Verdict, String> {
     let Some(response) = review.get("response").filter(|response| response.is_object()) else {
         return Err(invalid("webhook response was absent"));
@@ -147,7 +142,7 @@ fn checked(hook: &Hook, asked: &Review, review: &Value) -> Result<Verdict, Strin
     Ok(Verdict::Allowed { patch, warnings })
 }
 
-/// The patch of an answer. Only a mutating webhook may send one, and must say of which type it is.
+/// The patch of an answer. Only a mutating webhook may send one, and must declare its type.
 fn patch(flow: Flow, response: &Value, is_first_version: bool) -> Result<Option<Value>, String> {
     let text = object::text(response, "/patch");
     let kind = response.get("patchType").filter(|kind| !kind.is_null()).and_then(Value::as_str);

@@ -10,7 +10,6 @@ use crate::table::Resource;
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 
-/// The operation on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Create,
@@ -37,7 +36,6 @@ impl Operation {
     }
 }
 
-/// The subject of a webhook call.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject<'s> {
     pub(crate) resource: &'s Arc<Resource>,
@@ -57,7 +55,7 @@ pub(crate) struct Subject<'s> {
 pub(crate) enum Body {
     /// Objects of the resource, in their stored form.
     Stored { object: Option<Value>, old: Option<Value> },
-    /// Objects of another kind, with their type: what a `Scale`, a `Binding` or an `Eviction` says.
+    /// Objects of another kind, with their type: a `Scale`, a `Binding` or an `Eviction`.
     Typed { object: Value, old: Option<Value> },
 }
 
@@ -77,12 +75,12 @@ impl Body {
 }
 
 impl Subject<'_> {
-    /// The namespace of the request: a Namespace is in itself.
+    /// The namespace of the request. A Namespace counts as being in itself.
     pub(super) fn namespace(&self) -> &str {
         if self.resource.is_namespace() { &self.name } else { self.namespace }
     }
 
-    /// Webhooks and policies are not asked about webhooks and policies: nobody could take a broken one away.
+    /// Webhooks and policies do not review webhooks and policies: a broken one could not be removed.
     pub(super) fn is_exempt(&self) -> bool {
         self.resource.group == GROUP
     }

@@ -1,4 +1,4 @@
-//! Checks of an object of a custom resource against its schema, in the words of the real server.
+//! Checks an object of a custom resource against its schema, with the messages of the real server.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use crate::status::Cause;
 
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 
-/// Errors that keep the rules from being looked at.
+/// Errors that prevent the evaluation of CEL rules.
 const BLOCKING: [&str; 5] = [
     "FieldValueNotSupported",
     "FieldValueRequired",
@@ -17,7 +17,7 @@ const BLOCKING: [&str; 5] = [
     "FieldValueTypeInvalid",
 ];
 
-/// Checks an object, and what has changed since `old`: what was wrong before may stay so.
+/// Checks an object, and its changes since `old`: a value that was wrong before may stay so.
 pub(crate) fn check(schema: &Value, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let mut causes = Vec::new();
     check_value(schema, value, old, "", &mut causes);
@@ -103,7 +103,7 @@ fn check_value(schema: &Value, value: &Value, old: Option<&Value>, path: &str, c
     }
 }
 
-/// `anyOf`, `oneOf`, `allOf` and `not`, each with what speaks against the first alternative.
+/// `anyOf`, `oneOf`, `allOf` and `not`, each with the problems of the first alternative.
 fn check_alternatives(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     let list = |key: &str| schema.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let against = |schema: &Value| {
@@ -203,7 +203,7 @@ fn check_list(schema: &Value, elements: &[Value], old: Option<&Value>, path: &st
     let keys = object::strings(schema, "/x-kubernetes-list-map-keys");
     let former = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     for (index, element) in elements.iter().enumerate() {
-        // Only elements that are told apart by a key can be followed from one state to the next.
+        // Only elements with a key can be matched between one state and the next.
         let before = former
             .iter()
             .find(|before| !keys.is_empty() && keys.iter().all(|key| before.get(key) == element.get(key)));
@@ -254,7 +254,7 @@ fn bounds(schema: &Value, count: usize, keys: (&str, &str), what: &str, path: &s
     }
 }
 
-/// Elements of sets and maps are told apart, wherever these are.
+/// Elements of sets and maps must be unique, at any depth.
 fn check_lists(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     match value {
         Value::Object(members) => {
@@ -281,7 +281,7 @@ fn check_lists(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause
             let identities: Vec<Option<Value>> = elements.iter().map(identity).collect();
             for (index, identity) in identities.iter().enumerate() {
                 let same = identities[..index].iter().filter(|known| *known == identity).count();
-                // A value that occurs three times is named once.
+                // A value that occurs three times is reported once.
                 if let (Some(identity), 1) = (identity, same) {
                     causes.push(Cause::duplicate(format!("{path}[{index}]"), identity));
                 }

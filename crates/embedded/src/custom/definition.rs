@@ -1,7 +1,7 @@
-//! Validation of a definition, in the real server's order and words.
+//! Validation of a definition, in the real server's order and with its messages.
 //!
-//! The real server looks at what all versions have in common as if it were written once, above them: a schema that
-//! they share is `spec.validation`, and columns that they share are `spec.additionalPrinterColumns`.
+//! The real server reports a value that all versions share as if it were written once, above them: a shared schema is
+//! `spec.validation`, and shared columns are `spec.additionalPrinterColumns`.
 
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ fn spec(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// True if all versions say the same about something.
+/// True if all versions have the same value for a key.
 fn is_shared(versions: &[Value], key: &str) -> bool {
     versions.windows(2).all(|pair| pair[0].get(key) == pair[1].get(key))
 }
@@ -124,7 +124,7 @@ fn is_stored(version: &Value) -> bool {
     version.get("storage") == Some(&json!(true))
 }
 
-/// Versions as the real server keeps them in memory, without what differs between them.
+/// Versions as the real server keeps them in memory, without the values that it moves above them.
 fn shown(versions: &[Value]) -> String {
     let versions: Vec<String> = versions
         .iter()
@@ -224,7 +224,7 @@ fn columns(version: &Value, at: &str) -> Vec<Cause> {
     causes
 }
 
-/// Objects may be stored in any version that ever was the stored one.
+/// Objects may be stored in any version that ever was the storage version.
 fn stored_versions(definition: &Value) -> Vec<Cause> {
     const FIELD: &str = "status.storedVersions";
     let stored = object::strings(definition, "/status/storedVersions");
@@ -283,7 +283,7 @@ fn approval(definition: &Value, old: Option<&Value>) -> Option<Cause> {
     let is_protected =
         ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
     let state = approval_of(definition);
-    // An old problem may stay.
+    // A problem that existed before may stay.
     if !is_protected || old.is_some_and(|old| approval_of(old) == state) {
         return None;
     }

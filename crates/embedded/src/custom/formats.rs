@@ -1,4 +1,4 @@
-//! The formats that a schema may ask of a text.
+//! The string formats that a schema may require.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::metadata::is_subdomain;
 
-/// True if a text has a format. Formats that are not known are no format.
+/// True if a text has a format. Unknown formats accept everything.
 pub(crate) fn fits(format: &str, text: &str) -> bool {
     match format.replace('-', "").as_str() {
         "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
@@ -33,7 +33,7 @@ pub(crate) fn fits(format: &str, text: &str) -> bool {
     }
 }
 
-/// The formats of texts that are checked, or that the real server checks.
+/// The formats that are checked here, or by the real server.
 const KNOWN: &[&str] = &[
     "bsonobjectid",
     "byte",
@@ -63,7 +63,7 @@ const KNOWN: &[&str] = &[
     "uuid5",
 ];
 
-/// The formats in a schema that nobody knows, and that are not checked therefore.
+/// The formats in a schema that are unknown and therefore not checked.
 pub(crate) fn unknown(schema: &Value) -> Vec<String> {
     let mut found = Vec::new();
     if let Some(format) = schema.get("format").and_then(Value::as_str) {
@@ -142,7 +142,7 @@ fn is_uri(text: &str) -> bool {
     (has_scheme || text.starts_with('/')) && !text.contains(char::is_whitespace)
 }
 
-/// As Go writes durations: numbers with units, one after the other.
+/// A Go duration: numbers with units, one after the other.
 fn is_duration(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let mut rest = text;

@@ -1,11 +1,10 @@
-//! Objects inside of objects (`x-kubernetes-embedded-resource`): each must say what it is.
+//! Objects inside of objects (`x-kubernetes-embedded-resource`): each must state its type.
 
 use serde_json::{Map, Value, json};
 
 use crate::metadata;
 use crate::status::Cause;
 
-/// Checks every object that a schema embeds.
 pub(crate) fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     match value {
         Value::Object(members) => {

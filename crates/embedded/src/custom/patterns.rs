@@ -1,8 +1,8 @@
-//! Regular expressions as Go reads them.
+//! Regular expressions with Go's syntax.
 
 use regex::Regex;
 
-/// Reads a pattern. Go takes a brace that begins no repetition for itself.
+/// Compiles a pattern. In Go, a brace that begins no repetition is a literal.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     Regex::new(pattern)
         .or_else(|error| Regex::new(&with_plain_braces(pattern)).map_err(|_| error.to_string()))
@@ -18,7 +18,7 @@ fn with_plain_braces(pattern: &str) -> String {
                 out.push(next);
                 let escaped = rest.next();
                 out.extend(escaped);
-                // The brace of a class of characters, `\p{Greek}`.
+                // The brace of a character class, `\p{Greek}`.
                 if matches!(escaped, Some('p' | 'P' | 'x')) && rest.as_str().starts_with('{') {
                     out.extend(rest.next());
                 }

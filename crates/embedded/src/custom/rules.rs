@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use crate::status::Cause;
 
-/// True if a schema has rules anywhere.
 pub(crate) fn has_rules(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => {

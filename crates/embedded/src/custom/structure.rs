@@ -9,7 +9,7 @@ use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
-/// The keywords that a schema may use below `anyOf` and the like: about values, not about their shape.
+/// The keywords that a schema may not use below `anyOf` and the like, because they define the shape of values.
 const SHAPE_BELOW_ALTERNATIVES: [(&str, &str); 13] = [
     ("type", "must be empty to be structural"),
     ("additionalProperties", "must be undefined to be structural"),
@@ -26,7 +26,7 @@ const SHAPE_BELOW_ALTERNATIVES: [(&str, &str); 13] = [
     ("x-kubernetes-validations", "must be empty to be structural"),
 ];
 
-/// Where in a schema a part of it stands.
+/// Where in a schema a part of it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Level {
     Root,
@@ -34,7 +34,6 @@ enum Level {
     Field,
 }
 
-/// Checks the schema of a version.
 pub(crate) fn check(schema: &Value, at: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     invariants(schema, Level::Root, at, &mut causes);
@@ -55,14 +54,14 @@ fn text<'s>(schema: &'s Value, key: &str) -> &'s str {
     schema.get(key).and_then(Value::as_str).unwrap_or("")
 }
 
-/// The fields of a schema by name, each with its place.
+/// The fields of a schema by name, each with its path.
 fn properties<'s>(schema: &'s Value, at: &str) -> impl Iterator<Item = (&'s String, &'s Value, String)> {
     let members = schema.get("properties").and_then(Value::as_object);
     let at = at.to_owned();
     members.into_iter().flatten().map(move |(name, field)| (name, field, format!("{at}.properties[{name}]")))
 }
 
-/// The schemas among which a value must find its own, each with its place.
+/// The schemas below `anyOf` and the like, each with its path.
 fn alternatives<'s>(schema: &'s Value, at: &str) -> Vec<(&'static str, &'s Value, String)> {
     let lists = ["anyOf", "allOf", "oneOf"].into_iter().flat_map(|key| {
         let list = schema.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -71,7 +70,7 @@ fn alternatives<'s>(schema: &'s Value, at: &str) -> Vec<(&'static str, &'s Value
     lists.chain(schema.get("not").map(|not| ("not", not, format!("{at}.not")))).collect()
 }
 
-/// The one way to say "a number or a text" with alternatives that name types.
+/// The only form in which alternatives may name types: "a number or a text".
 fn is_int_or_string(schema: &Value) -> bool {
     schema.get("anyOf") == Some(&json!([{ "type": "integer" }, { "type": "string" }]))
 }
@@ -140,13 +139,13 @@ fn invariants(schema: &Value, level: Level, at: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A type that is not the one that something else asks for.
+/// The error for a type that contradicts another requirement.
 fn wrong_type(at: &str, kind: &str, why: &str) -> Cause {
     let field = format!("{at}.type");
     if kind.is_empty() { Cause::required(field, why) } else { Cause::invalid(field, &json!(kind), why) }
 }
 
-/// Names may be restricted; everything else about metadata is the server's to say.
+/// Names may be restricted; the server defines everything else about metadata.
 fn only_names(metadata: &Map<String, Value>) -> bool {
     metadata.iter().all(|(key, value)| match key.as_str() {
         "type" => true,
@@ -221,7 +220,7 @@ fn complete_alternative(
     }
 }
 
-/// Defaults must fit the schema that they belong to.
+/// Defaults must match the schema that they belong to.
 fn defaults(schema: &Value, at: &str, causes: &mut Vec<Cause>) {
     if let Some(default) = schema.get("default") {
         let at = format!("{at}.default");
@@ -246,7 +245,6 @@ fn defaults(schema: &Value, at: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks every part of a schema by itself.
 fn extensions(schema: &Value, at: &str, causes: &mut Vec<Cause>) {
     let kind = text(schema, "type");
     if !kind.is_empty() && !TYPES.contains(&kind) {

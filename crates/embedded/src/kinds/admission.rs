@@ -1,4 +1,4 @@
-//! The kinds of `admissionregistration.k8s.io`. Webhooks are called; policies are kept, and judge nothing.
+//! The kinds of `admissionregistration.k8s.io`. Webhooks are called; policies are stored, but not evaluated.
 
 use serde_json::json;
 

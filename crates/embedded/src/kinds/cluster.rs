@@ -1,4 +1,4 @@
-//! RBAC, leases, priorities and other kinds of the whole cluster.
+//! RBAC, leases, priorities and other cluster-wide kinds.
 
 use serde_json::{Value, json};
 
@@ -167,7 +167,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         short_names: &["pc"],
-        // The value is 1, and stays so.
+        // The generation stays 1.
         generation: Generation::Of(&[]),
         columns: &[
             NAME,

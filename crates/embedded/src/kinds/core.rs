@@ -388,7 +388,7 @@ fn node_kernel(row: &Row<'_>) -> String {
     }
 }
 
-/// A quantity, where nothing is zero.
+/// A quantity; missing means zero.
 fn quantity<'v>(row: &Row<'v>, pointer: &str) -> &'v str {
     or(row.text(pointer), "0")
 }
@@ -403,14 +403,14 @@ fn claim_of(row: &Row<'_>) -> String {
     })
 }
 
-/// The class that an old annotation names, or the spec.
+/// The class in the legacy annotation, or in the spec.
 fn storage_class<'v>(row: &Row<'v>) -> &'v str {
     let annotations = row.at("/metadata/annotations");
     let old = annotations.and_then(|all| all.get("volume.beta.kubernetes.io/storage-class"));
     old.and_then(Value::as_str).unwrap_or_else(|| row.text("/spec/storageClassName"))
 }
 
-/// Shown of claims that have a volume.
+/// Shown only for claims that have a volume.
 fn if_bound<'t>(row: &Row<'_>, shown: &'t str) -> &'t str {
     if row.text("/spec/volumeName").is_empty() { "" } else { shown }
 }

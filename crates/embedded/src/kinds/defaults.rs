@@ -11,7 +11,7 @@ use crate::table::Resource;
 
 use pods::{pod_only, pod_spec};
 
-/// Sets `key` unless it is there.
+/// Sets `key` unless it is present.
 fn default(members: &mut Map<String, Value>, key: &str, value: Value) {
     let place = members.entry(key).or_insert(Value::Null);
     if place.is_null() {
@@ -23,14 +23,14 @@ fn members<'v>(value: &'v mut Value, pointer: &str) -> Option<&'v mut Map<String
     value.pointer_mut(pointer)?.as_object_mut()
 }
 
-/// Sets `key` of the object at a JSON pointer, if that is there and has none.
+/// Sets `key` of the object at a JSON pointer, if that exists and lacks the key.
 fn set(value: &mut Value, pointer: &str, key: &str, field: Value) {
     if let Some(members) = members(value, pointer) {
         default(members, key, field);
     }
 }
 
-/// The same where nothing and an empty value are one.
+/// The same, also if the present value is empty.
 fn or_empty(value: &mut Value, pointer: &str, key: &str, field: &Value) {
     if let Some(members) = members(value, pointer)
         && members.get(key).is_none_or(|known| *known == json!("") || *known == json!(0) || known.is_null())
@@ -43,7 +43,6 @@ fn each<'v>(value: &'v mut Value, pointer: &str) -> impl Iterator<Item = &'v mut
     value.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Fills in the defaults of a built-in kind.
 pub(crate) fn apply(resource: &Resource, value: &mut Value) {
     if let Some(kind) = resource.built_in {
         (kind.defaults)(value);
@@ -129,7 +128,6 @@ pub(super) fn replication_controller(value: &mut Value) {
     }
 }
 
-/// The defaults of a ReplicaSet.
 pub(super) fn replicated(value: &mut Value) {
     default(object_at(value, "spec"), "replicas", json!(1));
     template(value);
@@ -210,7 +208,7 @@ pub(super) fn role_binding(value: &mut Value) {
     }
 }
 
-/// The defaults of an autoscaler: without metrics, it aims at 80% of the requested CPU.
+/// Without metrics, an autoscaler targets 80% of the requested CPU.
 pub(super) fn autoscaler(value: &mut Value) {
     const CPU: i64 = 80;
     let spec = object_at(value, "spec");
@@ -262,7 +260,7 @@ pub(super) fn network_policy(value: &mut Value) {
     set(value, "/spec", "policyTypes", types);
 }
 
-/// The defaults of what a claim asks for, at a JSON pointer.
+/// The defaults of the device requests of a claim, at a JSON pointer.
 pub(super) fn device_requests(value: &mut Value, spec: &str) {
     fn request(request: &mut Value) {
         or_empty(request, "", "allocationMode", &json!("ExactCount"));
@@ -414,7 +412,7 @@ fn job_spec(spec: &mut Value) {
     for rule in each(spec, "/podFailurePolicy/rules") {
         for condition in each(rule, "/onPodConditions") {
             if let Some(condition) = condition.as_object_mut() {
-                // The schema has made an empty text of what was left out.
+                // Decoding by the schema turns a missing text into an empty one.
                 if condition.get("status") == Some(&json!("")) {
                     condition.remove("status");
                 }

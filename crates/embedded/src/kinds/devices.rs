@@ -1,4 +1,4 @@
-//! The kinds of `resource.k8s.io`: devices, who has them, and who wants them.
+//! The kinds of `resource.k8s.io`: devices, their allocations, and claims for them.
 
 use serde_json::{Value, json};
 

@@ -1,10 +1,10 @@
-//! Values as messages of the real server show them where it prints its own Go structures instead of the API's.
+//! Formats values like error messages of the real server that print Go structures instead of the API's.
 
 use serde_json::Value;
 
 use crate::object;
 
-/// A field of a Go structure: pointers and slices that are not set are `null`.
+/// A field of a Go structure: unset pointers and slices are `null`.
 fn field(value: &Value, key: &str) -> String {
     value.get(key).unwrap_or(&Value::Null).to_string()
 }
@@ -98,7 +98,6 @@ pub(crate) fn label_selector(selector: &Value) -> String {
     )
 }
 
-/// Addresses of a pod.
 pub(crate) fn addresses(addresses: &[&str]) -> String {
     let shown: Vec<String> =
         addresses.iter().map(|address| format!(r#"{{"IP":{}}}"#, serde_json::json!(address))).collect();
@@ -108,7 +107,7 @@ pub(crate) fn addresses(addresses: &[&str]) -> String {
 /// An owner reference, in the order of its fields.
 pub(crate) fn owner_reference(reference: &Value) -> String {
     let keys = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    // Texts are always there, the rest only if it is set.
+    // Texts are always printed, other fields only if set.
     let shown: Vec<String> = keys
         .iter()
         .filter_map(|key| match reference.get(*key) {

@@ -1,9 +1,9 @@
-//! Indexes of an Indexed Job as its status and its success policy write them: `1,3-5,7`.
+//! Indexes of an Indexed Job in the form of its status and its success policy: `1,3-5,7`.
 
-/// The number of indexes a text names, if it is well formed and names none that the job does not have.
+/// The number of indexes that a text names.
 ///
 /// # Errors
-/// If it is not, in the server's words.
+/// If it is malformed or names an index that the Job does not have, with the server's message.
 pub(crate) fn count(text: &str, completions: i64) -> Result<i64, String> {
     let mut total = 0;
     let mut last = None;
@@ -23,7 +23,7 @@ pub(crate) fn count(text: &str, completions: i64) -> Result<i64, String> {
     Ok(total)
 }
 
-/// The first index that is in both texts. Parts that cannot be read are for [`count`] to report.
+/// The first index that is in both texts. Parts that cannot be parsed are for [`count`] to report.
 pub(crate) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
     let read = |text: &str| -> Vec<(i64, i64)> {
         text.split(',').filter_map(|part| interval(part, completions).ok()).collect()

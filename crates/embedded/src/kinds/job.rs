@@ -35,7 +35,6 @@ pub(crate) fn warnings(job: &Value) -> Vec<String> {
     Vec::new()
 }
 
-/// Checks a new job.
 pub(crate) fn create(job: &Value) -> Vec<Cause> {
     let mut causes = generated_labels(job);
     causes.extend(spec(job));
@@ -43,7 +42,6 @@ pub(crate) fn create(job: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Checks a changed job.
 pub(crate) fn update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = spec(new);
     causes.extend(completions_update(current, new));
@@ -69,7 +67,7 @@ fn is_indexed(job: &Value) -> bool {
     field(job, "completionMode") == Some(&json!("Indexed"))
 }
 
-/// The labels by which pods are found, unless the client chose a selector, are the server's to give.
+/// The server generates the labels by which pods are found, unless the client chose a selector.
 fn generated_labels(job: &Value) -> Vec<Cause> {
     if field(job, "manualSelector") == Some(&json!(true)) {
         return Vec::new();
@@ -104,7 +102,7 @@ fn generated_labels(job: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Pods of an indexed job are named after their index, which must leave them a valid name.
+/// Pods of an Indexed Job are named after their index, and the names must be valid.
 fn pod_names(job: &Value) -> Option<Cause> {
     let last = number(job, "completions").filter(|completions| *completions > 0 && is_indexed(job))? - 1;
     let name = object::name(job);
@@ -483,7 +481,7 @@ fn immutable_policy(
     })
 }
 
-/// The template may not change, except while a suspended job has no pods: then where they run, and what they need.
+/// The template may not change, except while a suspended Job has no pods: then scheduling directives and resources may.
 fn template_update(current: &Value, new: &Value) -> Vec<Cause> {
     let is_suspended = field(current, "suspend") == Some(&json!(true));
     let conditions = object::list(current, "/status/conditions");

@@ -1,7 +1,7 @@
 //! Validation of a Job's status.
 //!
-//! Most rules are looked at only when what they are about changes, so that a status that was wrong already can still
-//! be written elsewhere.
+//! Most rules are checked only when their fields change, so that a status that was already wrong can still be written
+//! elsewhere.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::status::Cause;
 
 const CONDITIONS: &str = "status.conditions";
 
-/// A job as its status is read.
+/// Accessors for the status of a Job.
 #[derive(Clone, Copy)]
 struct Job<'v>(&'v Value);
 
@@ -65,7 +65,7 @@ impl<'v> Job<'v> {
     }
 }
 
-/// Two states of one job.
+/// Two states of one Job.
 struct Update<'v> {
     old: Job<'v>,
     new: Job<'v>,
@@ -85,7 +85,6 @@ impl Update<'_> {
     }
 }
 
-/// Checks a changed status.
 pub(crate) fn update(current: &Value, new: &Value) -> Vec<Cause> {
     let update = Update { old: Job(current), new: Job(new) };
     let mut causes = counters(update.new);
@@ -126,7 +125,7 @@ fn uncounted(job: Job<'_>) -> Vec<Cause> {
     causes
 }
 
-/// Fields that belong to the end of a Job, and to which end.
+/// Fields that require the Job to be finished, or to be finished in a certain way.
 fn ends(update: &Update<'_>) -> Vec<Cause> {
     let new = update.new;
     let mut causes = Vec::new();
@@ -322,7 +321,7 @@ fn transitions(update: &Update<'_>) -> Vec<Cause> {
             causes.push(Cause::invalid_whole(CONDITIONS, &why));
         }
     }
-    // An Indexed Job with as many completions as pods at a time can be made smaller.
+    // An Indexed Job with equal completions and parallelism can be scaled down.
     let may_shrink = new.is_indexed() && new.spec("completions") == new.spec("parallelism");
     for (key, may_decrease) in [("failed", false), ("succeeded", may_shrink)] {
         if !may_decrease && new.number(key) < old.number(key) {

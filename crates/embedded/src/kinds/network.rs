@@ -1,4 +1,4 @@
-//! The kinds of `networking.k8s.io` and `discovery.k8s.io`. Nothing here routes anything.
+//! The kinds of `networking.k8s.io` and `discovery.k8s.io`. There is no routing here.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +85,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
 ];
 
-/// A range of addresses may not change; a second one may come, of the other family.
+/// An address range may not change; a second one of the other family may be added.
 fn ranges_update(current: &Value, new: &Value) -> Vec<Cause> {
     let ranges = |value: &Value| object::strings(value, "/spec/cidrs");
     let (old, new) = (ranges(current), ranges(new));
@@ -112,7 +112,7 @@ fn slice_addresses(row: &Row<'_>) -> String {
     first_of(&addresses.collect::<Vec<_>>(), 3, UNSET)
 }
 
-/// The addresses that a load balancer has given.
+/// The addresses that a load balancer has assigned.
 pub(super) fn balancer_addresses(row: &Row<'_>) -> Vec<String> {
     let points = row.list("/status/loadBalancer/ingress").iter();
     let address = |point: &Value| match object::text(point, "/ip") {
@@ -129,7 +129,7 @@ fn hosts(row: &Row<'_>) -> String {
     let named = rules.iter().map(|rule| object::text(rule, "/host")).enumerate();
     let named: Vec<(usize, &str)> = named.filter(|(_, host)| !host.is_empty()).take(SHOWN).collect();
     let shown = named.iter().map(|&(_, host)| host).collect::<Vec<_>>().join(",");
-    // Whatever comes behind the third host counts, even a rule without one.
+    // Every rule after the third host counts, even one without a host.
     let more = match named.get(SHOWN - 1) {
         Some(&(last, _)) if last + 1 < rules.len() => rules.len() - SHOWN,
         _ => 0,

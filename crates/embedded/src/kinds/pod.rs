@@ -38,7 +38,7 @@ struct Summary {
     containers: usize,
     ready: usize,
     restarts: i64,
-    /// When a container last ended that was started again.
+    /// When a restarted container last terminated.
     last_restart: String,
     reason: String,
 }
@@ -54,7 +54,7 @@ impl Restarts {
     fn add(&mut self, status: &Value) {
         self.count += integer(status, "/restartCount");
         let ended = object::text(status, "/lastState/terminated/finishedAt");
-        // Times in one form are ordered as texts.
+        // Times in the same format sort as texts.
         if ended > self.last.as_str() {
             ended.clone_into(&mut self.last);
         }
@@ -96,7 +96,7 @@ impl Summary {
         summary
     }
 
-    /// Looks at the init containers, up to the one that is not done.
+    /// Counts the init containers, up to the first that is not done.
     fn initialize(&mut self, row: &Row<'_>, all: &mut Restarts, sidecars: &mut Restarts) -> bool {
         let wanted = row.list("/spec/initContainers");
         let is_sidecar: BTreeMap<&str, bool> = wanted
@@ -132,7 +132,7 @@ impl Summary {
         false
     }
 
-    /// Looks at the containers, the first one last.
+    /// Counts the containers, the first one last.
     fn run(&mut self, row: &Row<'_>, restarts: &mut Restarts) {
         let mut is_running = false;
         let mut failure = None;

@@ -16,7 +16,6 @@ const NO_ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8
 const ONE_PER_FAMILY: &str = "may specify no more than one IP for each IP family";
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 
-/// Checks a changed status.
 pub(crate) fn update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = conditions(new);
     causes.extend(nomination(current, new));
@@ -46,7 +45,7 @@ fn conditions(pod: &Value) -> Vec<Cause> {
         causes.extend(generation(condition, &field));
         let kind = object::text(condition, "/type");
         if !SYSTEM_CONDITIONS.contains(&kind) {
-            // The one field that the server names as Go does.
+            // The only field that the server names as Go does.
             let problems = qualified_name_problems(kind).into_iter();
             causes.extend(problems.map(|why| Cause::invalid(format!("{field}.Type"), &json!(kind), why)));
         }
@@ -70,7 +69,7 @@ fn nomination(current: &Value, new: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Containers that have ended for good and run again. An ephemeral container never does.
+/// Containers that have terminated permanently and run again. An ephemeral container never restarts.
 fn comebacks(current: &Value, new: &Value, list: &str, containers: Option<&str>) -> Vec<Cause> {
     let spec = &current["spec"];
     if containers.is_some() && all_may_restart(spec) {
@@ -99,7 +98,7 @@ fn comebacks(current: &Value, new: &Value, list: &str, containers: Option<&str>)
     causes
 }
 
-/// True if some container's end may restart all of them.
+/// True if the end of some container may restart all of them.
 fn all_may_restart(spec: &Value) -> bool {
     ["/initContainers", "/containers"].iter().flat_map(|list| object::list(spec, list)).any(|container| {
         let rules = object::list(container, "/restartPolicyRules").iter();
@@ -107,7 +106,7 @@ fn all_may_restart(spec: &Value) -> bool {
     })
 }
 
-/// True if a container that has ended so is started again.
+/// True if a container that has terminated like this is restarted.
 fn restarts(container: &Value, spec: &Value, ended: &Value) -> bool {
     let code = ended.get("exitCode").and_then(Value::as_i64).unwrap_or(0);
     let own = object::text(container, "/restartPolicy");
@@ -138,7 +137,7 @@ fn addresses<'v>(pod: &'v Value, list: &str) -> Vec<&'v str> {
     object::list(pod, &format!("/status/{list}")).iter().map(|entry| object::text(entry, "/ip")).collect()
 }
 
-/// Problems of a list of addresses by itself. Addresses that were there before may stay.
+/// Problems of a list of addresses by itself. Addresses that were present before may stay.
 fn address_list(current: &Value, new: &Value, list: &str) -> Vec<Cause> {
     let (before, after) = (addresses(current, list), addresses(new, list));
     let mut causes = Vec::new();

@@ -64,7 +64,7 @@ pub(super) fn definition(value: &mut Value, _: &Environment<'_>) {
     });
 }
 
-/// The user is known from the request, and cannot be set by it.
+/// The user comes from the request, and cannot be set by the client.
 pub(super) fn certificate_request(value: &mut Value, _: &Environment<'_>) {
     let spec = object_at(value, "spec");
     spec.remove("uid");
@@ -73,14 +73,14 @@ pub(super) fn certificate_request(value: &mut Value, _: &Environment<'_>) {
     spec.insert("groups".to_owned(), json!(user::GROUPS));
 }
 
-/// A taint on devices begins when it is made.
+/// A taint on devices gets its creation time.
 pub(super) fn device_taint(value: &mut Value, now: Timestamp) {
     if let Some(taint) = value.pointer_mut("/spec/taint").and_then(Value::as_object_mut) {
         taint.entry("timeAdded").or_insert_with(|| json!(object::time(now)));
     }
 }
 
-/// A taint with another effect begins anew.
+/// A taint gets a new time when its effect changes.
 pub(super) fn device_taint_update(current: &Value, new: &mut Value, now: Timestamp) {
     device_taint(new, now);
     let same = |pointer: &str| object::at(current, pointer) == object::at(new, pointer);
@@ -89,7 +89,7 @@ pub(super) fn device_taint_update(current: &Value, new: &mut Value, now: Timesta
     }
 }
 
-/// The taints that a driver puts on its devices begin when they are made.
+/// The taints that a driver puts on its devices get their creation time.
 pub(super) fn slice_taints(value: &mut Value, now: Timestamp) {
     let devices = value.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
     for device in devices.into_iter().flatten() {
@@ -147,7 +147,7 @@ pub(super) fn definition_update(_: &Value, new: &mut Value, _: Timestamp) {
     }
 }
 
-/// The name of the version in which a definition has its objects stored.
+/// The name of a definition's storage version.
 fn stored_version(definition: &Value) -> Option<&Value> {
     let versions = object::list(definition, "/spec/versions").iter();
     versions
@@ -155,7 +155,7 @@ fn stored_version(definition: &Value) -> Option<&Value> {
         .find_map(|version| version.get("name"))
 }
 
-/// Prepares an update of the status: everything else stays as it is, apart from the metadata that kinds let through.
+/// Prepares an update of the status: everything else stays as it is, apart from the metadata that kinds allow.
 pub(crate) fn update_status(resource: &Resource, current: &Value, new: &mut Value, now: Timestamp) {
     if resource.custom.is_some() {
         let status = new.get("status").cloned();
@@ -201,7 +201,7 @@ pub(super) fn pod_status(current: &Value, new: &mut Value, _: Timestamp) {
     }
 }
 
-/// A condition without times has begun now, or when it began.
+/// A condition without times gets the present time, or keeps its old one.
 pub(super) fn certificate_conditions(current: &Value, new: &mut Value, now: Timestamp) {
     let now = json!(object::time(now));
     let conditions = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
@@ -218,7 +218,7 @@ pub(super) fn certificate_conditions(current: &Value, new: &mut Value, now: Time
     }
 }
 
-/// A pod's single address also leads the list of its addresses, and is what the others follow.
+/// A pod's single address is also the first in the list of its addresses.
 fn align_addresses(pod: &mut Value) {
     let single = object::text(pod, "/status/podIP").to_owned();
     let leads =
@@ -243,7 +243,7 @@ pub(super) fn add_finalizer(value: &mut Value, finalizer: &str) {
     object::set_finalizers(value, &finalizers);
 }
 
-/// Pods stay for five minutes on a node that is not ready or out of reach, unless they say otherwise.
+/// Pods stay for five minutes on a node that is not ready or unreachable, unless they set other tolerations.
 pub(crate) fn tolerate_node_failure(value: &mut Value) {
     let spec = object_at(value, "spec");
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
@@ -277,7 +277,7 @@ pub(super) fn add_not_ready_taint(value: &mut Value) {
     }
 }
 
-/// Pods of a job are found by its UID, unless the client chose a selector.
+/// Pods of a Job are selected by its UID, unless the client chose a selector.
 pub(super) fn generate_selector(value: &mut Value) {
     let name = object::name(value).to_owned();
     let uid = object::uid(value).to_owned();
@@ -304,7 +304,7 @@ pub(super) fn generate_selector(value: &mut Value) {
     }
 }
 
-/// Defaults that nobody checks, because the server fills them in when it reads what it has stored: a job without
+/// Defaults that are not validated, because the server fills them in when it reads a stored object: a Job without
 /// labels has those of its pods.
 pub(crate) fn when_read(resource: &Resource, value: &mut Value) {
     if resource.is("batch", "Job")

@@ -107,14 +107,14 @@ fn csi_driver_update(current: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = immutable_unshown(current, new, &["spec.volumeLifecycleModes"]);
     let wanted = |driver: &Value| object::at(driver, "/spec/attachRequired").cloned();
     if wanted(current) != wanted(new) {
-        // So the real server spells it.
+        // The real server spells it like this.
         let shown = wanted(new).unwrap_or(Value::Null);
         causes.insert(0, Cause::invalid("spec.attachedRequired", &shown, IMMUTABLE));
     }
     causes
 }
 
-/// In a list, the class that claims get which name none is marked: the newest of those that say so.
+/// In a list, the default class is marked: the newest of those with the annotation.
 fn class_name(row: &Row<'_>) -> String {
     let name = object::name(row.item);
     let is_default = |class: &&&Value| {

@@ -23,12 +23,11 @@ pub(crate) fn warnings(resource: &Resource, value: &Value) -> Vec<String> {
     resource.built_in.map_or_else(Vec::new, |kind| (kind.warnings)(value))
 }
 
-/// Checks a new object of a built-in kind.
 pub(crate) fn create(resource: &Resource, value: &Value) -> Vec<Cause> {
     resource.built_in.map_or_else(Vec::new, |kind| (kind.check)(value))
 }
 
-/// Checks an update of a built-in kind, beyond what is checked on creation.
+/// Checks an update of a built-in kind, beyond the checks on creation.
 pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
     let Some(kind) = resource.built_in else { return Vec::new() };
     match kind.check_update {
@@ -41,7 +40,7 @@ pub(crate) fn update(resource: &Resource, current: &Value, new: &Value) -> Vec<C
     }
 }
 
-/// Whatever keeps a text from being a qualified name.
+/// What keeps a text from being a qualified name.
 pub(crate) fn named(field: impl Into<String>, name: &str) -> impl Iterator<Item = Cause> {
     let (field, name) = (field.into(), json!(name));
     let problems = qualified_name_problems(name.as_str().unwrap_or("")).into_iter();
@@ -58,7 +57,6 @@ pub(crate) fn finalize(namespace: &Value) -> Vec<Cause> {
     checked.collect()
 }
 
-/// Checks a new namespace.
 pub(super) fn namespace(value: &Value) -> Vec<Cause> {
     let field = "spec.finalizers";
     let finalizers = object::strings(value, "/spec/finalizers");
@@ -68,7 +66,7 @@ pub(super) fn namespace(value: &Value) -> Vec<Cause> {
         .collect()
 }
 
-/// The phase of a namespace says whether it is being deleted, and nothing else.
+/// The phase of a namespace must show whether it is being deleted, and nothing else.
 pub(super) fn namespace_phase(_: &Value, namespace: &Value) -> Vec<Cause> {
     let (phase, why) = if object::is_terminating(namespace) {
         ("Terminating", "may only be 'Terminating' if `deletionTimestamp` is not empty")
@@ -79,7 +77,6 @@ pub(super) fn namespace_phase(_: &Value, namespace: &Value) -> Vec<Cause> {
     if stated == phase { Vec::new() } else { vec![Cause::invalid("status.Phase", &json!(stated), why)] }
 }
 
-/// Checks an update of a status.
 pub(crate) fn update_status(resource: &Resource, current: &Value, new: &Value) -> Vec<Cause> {
     resource.built_in.map_or_else(Vec::new, |kind| (kind.check_status)(current, new))
 }
@@ -94,7 +91,7 @@ pub(super) fn budget_status_update(_: &Value, new: &Value) -> Vec<Cause> {
         .collect()
 }
 
-/// Fields that must be there, by their dotted paths.
+/// Fields that must be present, by their dotted paths.
 pub(super) fn required(value: &Value, fields: &[&str]) -> Vec<Cause> {
     let is_missing = |field: &str| match object::at(value, &format!("/{}", field.replace('.', "/"))) {
         None | Some(Value::Null) => true,
@@ -113,7 +110,7 @@ pub(super) fn pod(value: &Value) -> Vec<Cause> {
 pub(super) enum Style<'s> {
     /// With the new value.
     Immutable,
-    /// Without it.
+    /// Without the new value.
     Unshown,
     /// As something forbidden. `{}` is the field.
     Forbidden(&'s str),
@@ -235,7 +232,8 @@ pub(super) fn event(value: &Value) -> Vec<Cause> {
     }
 }
 
-/// Events of the newer group say more: when, who, and what was done. They are kept under the older names.
+/// Events of the newer group have more required fields: the time, the reporter, and the action. They are stored under
+/// the older names.
 pub(super) fn new_event(value: &Value) -> Vec<Cause> {
     let mut causes = event(value);
     let text = |key: &str| object::text(value, &format!("/{key}"));

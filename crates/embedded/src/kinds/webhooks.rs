@@ -1,4 +1,4 @@
-//! What is refused about the configurations of webhooks.
+//! Validation of webhook configurations.
 
 use std::collections::BTreeSet;
 
@@ -11,10 +11,9 @@ use crate::status::Cause;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
-/// The most seconds that a webhook may take.
+/// The longest timeout of a webhook, in seconds.
 const LONGEST: i64 = 30;
 
-/// Checks a configuration of webhooks.
 pub(super) fn check(configuration: &Value) -> Vec<Cause> {
     let mut names = BTreeSet::new();
     let mut causes = Vec::new();
@@ -113,7 +112,7 @@ fn client(hook: &Value, at: &str) -> Vec<Cause> {
     match (url.and_then(Value::as_str), service) {
         (Some(url), None) => url_problems(url, &format!("{at}.url")),
         (None, Some(service)) => {
-            // The real server takes the one for the other in its complaint.
+            // The real server swaps the two in its message.
             let missing = [("namespace", "name"), ("name", "namespace")]
                 .into_iter()
                 .filter(|(key, _)| object::text(service, &format!("/{key}")).is_empty());

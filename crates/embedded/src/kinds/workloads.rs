@@ -205,11 +205,9 @@ const READY: Column = made("Ready", |row| {
     json!(format!("{}/{}", row.number("/status/readyReplicas"), row.number("/spec/replicas")))
 });
 
-/// The names of the containers of the template.
 pub(super) const CONTAINERS: Column =
     made("Containers", |row| json!(containers(row, "/spec/template"))).wide();
 
-/// The images of the containers of the template.
 pub(super) const IMAGES: Column = made("Images", |row| json!(images(row, "/spec/template"))).wide();
 
 const SELECTOR: Column = made("Selector", |row| json!(selector(row.at("/spec/selector")))).wide();
@@ -304,7 +302,7 @@ fn least(row: &Row<'_>) -> String {
     row.at("/spec/minReplicas").map_or_else(|| UNSET.to_owned(), Value::to_string)
 }
 
-/// The target and the present value of an autoscaler: two metrics of all.
+/// The target and the present value of an autoscaler: at most two metrics.
 fn targets(row: &Row<'_>) -> String {
     const SHOWN: usize = 2;
     let metrics = row.list("/spec/metrics");

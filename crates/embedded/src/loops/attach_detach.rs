@@ -1,4 +1,4 @@
-//! Attach and detach: a volume is where the pods are that use it, and leaves only when nobody can be writing to it.
+//! Attaches a volume to the nodes whose pods use it, and detaches it only when no pod can still write to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use super::views::{AttachedVolume, Attachment, Node, Pod, Volume};
 use super::world::{Change, World};
 
 const COMPONENT: &str = "attachdetach-controller";
-/// Only nodes that say so leave attaching to us.
+/// Only nodes with this annotation leave attaching to the controller.
 const MANAGED: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 
-/// When a volume is taken from a node that does not let go of it.
+/// When a volume is detached from a node that does not unmount it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttachDetachTimers {
     /// A node that is not Ready may keep an unused volume for this long.
@@ -25,21 +25,20 @@ pub struct AttachDetachTimers {
 }
 
 impl Default for AttachDetachTimers {
-    /// kube-controller-manager's own.
+    /// kube-controller-manager's defaults.
     fn default() -> Self {
         Self { max_wait_for_unmount: Duration::from_secs(6 * 60) }
     }
 }
 
-/// Attach and detach.
 #[derive(Debug)]
 pub(crate) struct AttachDetach {
     timers: AttachDetachTimers,
-    /// Nodes that are to be looked at.
+    /// Nodes to reconcile.
     queue: Queue,
-    /// Since when an attachment is not wanted any more.
+    /// Since when an attachment is no longer needed.
     unwanted: BTreeMap<String, Timestamp>,
-    /// The cluster has changed in a way that may concern any node.
+    /// The cluster has changed in a way that may affect any node.
     all: bool,
     /// Recorded events, once each: a pod, and the node that holds its volume.
     told: BTreeSet<(String, String)>,
@@ -74,7 +73,7 @@ impl Control for AttachDetach {
                     }
                 }
             }
-            // An exclusive volume that leaves one node may be awaited on any other.
+            // Any other node may wait for an exclusive volume that leaves this one.
             Change::Attachment(_) | Change::Claim(_) | Change::Volume(_) => self.all = true,
             _ => {}
         }
@@ -169,7 +168,7 @@ impl AttachDetach {
     }
 }
 
-/// The volumes that pods on a node need, and the pods that do.
+/// The volumes that pods on a node need, and those pods.
 fn wanted<'w>(name: &str, node: Option<&Node>, world: &'w World) -> BTreeMap<&'w str, Vec<&'w Pod>> {
     let mut wanted: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
     if node.is_none_or(|node| node.metadata.annotations.get(MANAGED).is_none_or(|text| text != "true")) {
@@ -187,7 +186,7 @@ fn wanted<'w>(name: &str, node: Option<&Node>, world: &'w World) -> BTreeMap<&'w
     wanted
 }
 
-/// A pod that has ended needs nothing any more; one that is told to end needs its volumes while a container runs.
+/// A terminal pod needs no volumes; one that is being deleted needs them while a container runs.
 fn uses_volumes(pod: &Pod) -> bool {
     let statuses = pod.status.container_statuses.iter().chain(&pod.status.init_container_statuses);
     let runs = statuses.into_iter().any(|status| status.state.running.is_some());
@@ -200,7 +199,7 @@ fn unique_name(volume: &Volume) -> Option<String> {
     Some(format!("kubernetes.io/csi/{}^{}", csi.driver, csi.volume_handle))
 }
 
-/// The other node that has a volume which only one may have.
+/// The other node that has an exclusive volume.
 fn held_by<'w>(volume: &Volume, node: &str, world: &'w World) -> Option<&'w str> {
     let shared = volume.spec.access_modes.iter().any(|mode| !mode.starts_with("ReadWriteOnce"));
     let elsewhere = world.attachments.iter().find(|one| {
@@ -222,15 +221,15 @@ fn attach(volume: &Volume, node: &str) -> Option<Call> {
     Some(Call::Create { kind: Kind::Attachment, namespace: String::new(), body })
 }
 
-/// True if a volume that nobody wants on a node may go: the node has let go of it, is declared out of service, or has
-/// been lost for too long.
+/// True if an unused volume may be detached from a node: the node has unmounted it, is out of service, or has been lost
+/// for too long.
 fn may_leave(node: Option<&Node>, unique: Option<&str>, waited: bool) -> bool {
     let Some(node) = node else { return waited };
     let in_use = unique.is_some_and(|unique| node.status.volumes_in_use.iter().any(|used| used == unique));
     !in_use || node.has_taint(OUT_OF_SERVICE) || (waited && !node.is_ready())
 }
 
-/// Tells a node what is attached to it, if that has changed.
+/// Updates a node's list of attached volumes, if that has changed.
 fn report(node: &Node, present: &[&Attachment], leaving: &BTreeSet<String>, world: &World) -> Option<Call> {
     let attached = present.iter().filter(|one| one.status.attached && !one.metadata.is_terminating());
     let names = attached

@@ -1,5 +1,5 @@
-//! The nodes as the scheduler sees them, with what is on them. A cluster has many nodes and few kinds of pods, so what a
-//! kind of pod meets on a node is worked out once and kept until the node or its load changes.
+//! The scheduler's view of nodes and the pods on them. A cluster has many nodes and few kinds of pods, so the obstacles
+//! of each kind of pod on a node are computed once and kept until the node or its load changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::placement::{
 };
 use super::views::{Node, Pod};
 
-/// More kinds of pods than this are not remembered: all are worked out anew.
+/// At most this many kinds of pods are cached. With more, everything is computed again.
 const MOST_KINDS: usize = 64;
 
-/// A pod that is on a node, or on its way there.
+/// A pod that is on a node, or assumed to be there soon.
 #[derive(Debug)]
 struct Placed {
     spot: usize,
@@ -23,31 +23,31 @@ struct Placed {
     owner: Option<String>,
 }
 
-/// A node, or the place of one that is gone.
+/// A node, or the slot of one that is gone.
 #[derive(Debug)]
 struct Spot {
     node: Option<Arc<Node>>,
     load: Load,
     zone: usize,
-    /// What each kind of pod meets here, as far as it is known.
+    /// The cached result for each kind of pod.
     met: Vec<Option<Met>>,
 }
 
-/// What a pod meets on a node, whatever is alike around it.
+/// What a pod meets on a node, apart from similar pods nearby.
 #[derive(Debug, Clone)]
 enum Met {
     Obstacle(Obstacle),
     Score(Score),
 }
 
-/// All of a pod that decides what it meets on a node.
+/// All fields of a pod that determine the result on a node.
 #[derive(Debug)]
 struct PodKind {
     asks: Amounts,
     tolerations: Vec<Toleration>,
     node_selector: BTreeMap<String, String>,
     affinity: Option<Box<Affinity>>,
-    /// Why no node would do, and for which state of the board that holds.
+    /// Why no node fits, and the version of the board for which that holds.
     nowhere: Option<(u64, String)>,
 }
 
@@ -60,31 +60,30 @@ impl PodKind {
     }
 }
 
-/// The nodes and what is on them.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     names: BTreeMap<String, usize>,
     spots: Vec<Spot>,
     zones: Vec<(String, String)>,
     placed: BTreeMap<String, Placed>,
-    /// The number of pods of each owner, by spot.
+    /// The number of pods of each owner, by slot.
     alike: BTreeMap<String, Vec<usize>>,
     kinds: Vec<PodKind>,
-    /// Grows with every change.
+    /// Incremented with every change.
     version: u64,
 }
 
-/// The obstacle that one pod alone has on a node, if any.
+/// The obstacle that a single pod has on a node, if any.
 pub(crate) type Own<'o> = dyn Fn(&Node) -> Option<Obstacle> + 'o;
 
-/// The nodes that would do best, or why none does.
+/// The best nodes, or why none fits.
 pub(crate) enum Found<'b> {
     Best(Vec<&'b str>),
     None(String),
 }
 
 impl Board {
-    /// Takes in a node as it is now, or that it is gone.
+    /// Updates a node, or removes it.
     pub(crate) fn see_node(&mut self, name: &str, node: Option<&Arc<Node>>) {
         let zone = node.map_or(0, |node| self.zone_of(node));
         let spot = self.spot(name);
@@ -95,7 +94,7 @@ impl Board {
         self.version += 1;
     }
 
-    /// Takes in a node that has changed in nothing that matters here.
+    /// Updates a node without any relevant change.
     pub(crate) fn see_same_node(&mut self, name: &str, node: &Arc<Node>) {
         self.spot(name).node = Some(Arc::clone(node));
     }
@@ -152,7 +151,7 @@ impl Board {
         self.placed.insert(uid.clone(), Placed { spot: index, asks, owner });
     }
 
-    /// Counts a pod nowhere; whether it was somewhere.
+    /// Stops counting a pod. Returns whether it was counted.
     pub(crate) fn release(&mut self, uid: &str) -> bool {
         let Some(Placed { spot: index, asks, owner }) = self.placed.remove(uid) else { return false };
         let spot = &mut self.spots[index];
@@ -173,7 +172,7 @@ impl Board {
         true
     }
 
-    /// The kind of a pod, by its number.
+    /// The index of a pod's kind.
     fn kind(&mut self, pod: &Pod) -> usize {
         let asks = requests(pod);
         if let Some(known) = self.kinds.iter().position(|kind| kind.is_of(pod, &asks)) {
@@ -193,7 +192,7 @@ impl Board {
         self.kinds.len() - 1
     }
 
-    /// Looks for the best nodes for a pod. It may have obstacles of its own, beside those that all of its kind have.
+    /// Finds the best nodes for a pod. It may have its own obstacles, besides those of its kind.
     pub(crate) fn find(&mut self, pod: &Pod, own: Option<&Own<'_>>) -> Found<'_> {
         let number = self.kind(pod);
         if own.is_none()
@@ -264,7 +263,7 @@ impl Board {
         }
         let name = |index: &usize| self.spots[*index].node.as_ref().map(|node| node.metadata.name.as_str());
         let mut names: Vec<&str> = candidates.iter().filter_map(name).collect();
-        // Chance draws from the names in their order, whichever node was seen first.
+        // The random choice uses the sorted names, so it does not depend on the order of watch events.
         names.sort_unstable();
         Found::Best(names)
     }

@@ -1,4 +1,4 @@
-//! The errands of loops, as values; and the one place that runs them.
+//! The API calls of loops, as values; and the one place that runs them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::world::{HasMeta, World};
 use crate::object;
 use crate::propagation::Propagation;
 
-/// A call that has not been answered by then has failed, and nobody knows whether it was carried out.
+/// A call without an answer by then has failed; it is unknown whether it was carried out.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One object, by name and UID.
@@ -41,7 +41,7 @@ impl Ref {
     }
 }
 
-/// One object of whatever kind as it was seen: a call about it is refused if it has changed since.
+/// One object of any kind as it was read: a call for it is refused if it has changed since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sighting {
     pub(crate) collection: Collection,
@@ -66,21 +66,19 @@ impl Sighting {
         format!("{}/{}", self.collection.path(&self.namespace), self.name)
     }
 
-    /// True if the world shows the object no more as it was.
+    /// True if the world shows a newer state of the object.
     fn is_outdated(&self, world: &World) -> bool {
         let found = world.meta(&self.collection, &key(&self.namespace, &self.name));
         found.is_none_or(|found| found.uid != self.uid || found.resource_version != self.revision)
     }
 }
 
-/// Which part of an object a patch is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
     Whole,
     Status,
 }
 
-/// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Call {
     Create {
@@ -94,7 +92,7 @@ pub(crate) enum Call {
         part: Part,
         body: Value,
     },
-    /// Replaces fields of exactly this object as it was at this revision.
+    /// Replaces fields of exactly this object, with the resourceVersion as a precondition.
     MergeAt {
         of: Ref,
         part: Part,
@@ -105,35 +103,35 @@ pub(crate) enum Call {
         of: Ref,
         grace: Option<u32>,
     },
-    /// The object goes after all that depends on it.
+    /// Deletes the object after its dependents.
     DeleteForeground(Ref),
     Bind {
         pod: Ref,
         node: String,
     },
-    /// Deletes an object as it was seen.
+    /// Deletes an object in the state that was read.
     Collect {
         seen: Sighting,
         propagation: Propagation,
     },
-    /// Replaces fields of the metadata of an object as it was seen.
+    /// Replaces fields of the metadata of an object in the state that was read.
     Amend {
         seen: Sighting,
         metadata: Value,
     },
-    /// Goes on only if there is really no such object.
+    /// Continues only if a live read finds no such object.
     ExpectAbsent {
         kind: Kind,
         name: String,
     },
-    /// Goes on only if there is no object with this UID in this place.
+    /// Continues only if there is no object with this UID under this name.
     ExpectGone {
         collection: Collection,
         namespace: String,
         name: String,
         uid: String,
     },
-    /// Tells people; whether it is heard changes nothing.
+    /// For users; a failure to write it changes nothing.
     Event(Note),
 }
 
@@ -147,7 +145,7 @@ pub(crate) struct Note {
     pub(crate) message: String,
 }
 
-/// Why a call was not carried out, or not surely.
+/// Why a call was not carried out, or may not have been.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
     #[error(transparent)]
@@ -168,7 +166,7 @@ pub(crate) enum CallError {
     NotSeen,
 }
 
-/// All that is read of an answer: an object, or a Status.
+/// The fields that are read from an answer: an object, or a Status.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Written {
@@ -176,7 +174,7 @@ struct Written {
 }
 
 impl Call {
-    /// Makes the call, and waits until the world shows what it has done, so that nobody decides on an old view.
+    /// Makes the call, and waits until the world shows its effect, so that no loop decides on a stale view.
     pub(crate) async fn make(
         &self,
         client: &Client,
@@ -202,7 +200,7 @@ impl Call {
             (Self::ExpectGone { collection, namespace, name, .. }, Ok(_)) => {
                 Err(CallError::NotGone { path: format!("{}/{name}", collection.path(namespace)) })
             }
-            // Somebody else was quicker.
+            // Another client was faster.
             (Self::Collect { .. } | Self::Amend { .. }, Err(kube::Error::Api(status)))
                 if status.code == 404 =>
             {
@@ -289,7 +287,7 @@ impl Call {
         }
     }
 
-    /// True if the watch of the kind has come as far as the write.
+    /// True if the watch of the kind has reached the write.
     fn is_seen(&self, written: &Meta, world: &World) -> bool {
         let as_far_as = |kind| world.revision(kind).is_none_or(|seen| seen >= written.revision());
         match self {
@@ -352,7 +350,7 @@ impl Note {
         body
     }
 
-    /// FNV-1a: a name that two different events never share, and that one seed always gives again.
+    /// FNV-1a: a name that is unique for each event and reproducible for a seed.
     fn fingerprint(&self, now: Timestamp) -> u64 {
         let time = now.as_nanosecond().to_le_bytes();
         let about = format!("{}/{}/{}", self.about.namespace, self.about.name, self.about.uid);

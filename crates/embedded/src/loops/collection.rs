@@ -1,8 +1,7 @@
-//! Kinds of objects, and where the API server has them.
+//! Kinds of objects, and their API paths.
 
 use std::sync::Arc;
 
-/// The kinds that loops read or write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Pod,
@@ -22,7 +21,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Those that are watched, which is all but events: these are written, never read.
+    /// All kinds that are watched. Events are only written, never read.
     pub(crate) const WATCHED: [Self; 13] = [
         Self::Pod,
         Self::Node,
@@ -44,7 +43,7 @@ impl Kind {
         Self::WATCHED.into_iter().find(|kind| (kind.names().1, kind.names().2) == (prefix, plural))
     }
 
-    /// The API's name for it, its group and version as paths have them, and its plural.
+    /// Its API kind, its group and version as in paths, and its plural.
     fn names(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Pod => ("Pod", "/api/v1", "pods"),
@@ -73,7 +72,7 @@ impl Kind {
         prefix.strip_prefix("/apis/").or_else(|| prefix.strip_prefix("/api/")).unwrap_or(prefix)
     }
 
-    /// The path of all its objects, in one namespace or, with none, in all.
+    /// The path of all its objects, in one namespace or, if that is empty, in all.
     pub(crate) fn path(self, namespace: &str) -> String {
         let (_, prefix, plural) = self.names();
         if namespace.is_empty() {
@@ -94,7 +93,7 @@ pub(crate) enum Collection {
 }
 
 impl Collection {
-    /// The path of its objects, in one namespace or, with none, in all.
+    /// The path of its objects, in one namespace or, if that is empty, in all.
     pub(crate) fn path(&self, namespace: &str) -> String {
         match self {
             Self::Known(kind) => kind.path(namespace),
@@ -103,7 +102,7 @@ impl Collection {
     }
 }
 
-/// A resource, in the version that its server prefers.
+/// A resource, in the server's preferred version.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
     /// `/api/v1`, `/apis/apps/v1`.
@@ -114,7 +113,7 @@ pub(crate) struct Resource {
 }
 
 impl Resource {
-    /// The path of all its objects, in one namespace or, with none, in all.
+    /// The path of all its objects, in one namespace or, if that is empty, in all.
     pub(crate) fn path(&self, namespace: &str) -> String {
         let Self { prefix, plural, .. } = self;
         if namespace.is_empty() {
@@ -128,7 +127,7 @@ impl Resource {
         self.verbs.iter().any(|known| known == verb)
     }
 
-    /// Its group; empty for the core group.
+    /// Empty for the core group.
     pub(crate) fn group(&self) -> &str {
         self.prefix.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or("")
     }
@@ -137,12 +136,12 @@ impl Resource {
         self.prefix.rsplit('/').next().unwrap_or("")
     }
 
-    /// True if each of its objects makes another resource.
+    /// True if each of its objects defines another resource.
     pub(crate) fn is_definition(&self) -> bool {
         self.group() == "apiextensions.k8s.io" && self.plural == "customresourcedefinitions"
     }
 
-    /// Events own nothing, and nothing owns them; and there are many.
+    /// Events own nothing and have no owners, and there are many of them.
     pub(super) fn is_event(&self) -> bool {
         self.plural == "events" && ["", "events.k8s.io"].contains(&self.group())
     }

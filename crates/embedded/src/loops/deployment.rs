@@ -1,4 +1,4 @@
-//! Deployments: one ReplicaSet per template, and from the old to the new one by a few pods at a time.
+//! Deployments: one ReplicaSet per template, and a rollout from the old to the new one by a few pods at a time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,11 +15,10 @@ use super::world::{Change, World};
 use crate::object;
 
 const COMPONENT: &str = "deployment-controller";
-/// The label by which the pods of one template are told from those of another.
+/// The label that distinguishes the pods of different templates.
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Deployments.
 #[derive(Debug, Default)]
 pub(crate) struct Deployments {
     queue: Queue,
@@ -106,7 +105,7 @@ impl<'w> Sets<'w> {
         self.new.iter().chain(&self.old)
     }
 
-    /// A number in the status of all of them together.
+    /// The sum of a number in their statuses.
     fn total(&self, field: &str) -> usize {
         self.all().map(|set| number(&set.status, field)).sum()
     }
@@ -132,7 +131,7 @@ fn without_hash(template: &Value) -> Value {
     template
 }
 
-/// A short name for a template that makes no words: FNV-1a over its text.
+/// A short name for a template that forms no words: FNV-1a over its text.
 pub(crate) fn hash(template: &Value) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = template.to_string();
@@ -147,7 +146,7 @@ pub(crate) fn hash(template: &Value) -> String {
     (0..10).map(letter).collect()
 }
 
-/// The surge and the unavailability that a rolling update may have.
+/// The maxSurge and maxUnavailable of a rolling update.
 fn leeway(deployment: &Workload) -> (usize, usize) {
     let wanted = template::replicas(&deployment.spec);
     let rolling = &deployment.spec["strategy"]["rollingUpdate"];
@@ -257,7 +256,7 @@ fn scale(deployment: &Workload, set: &Workload, goal: usize) -> [Call; 2] {
     [Call::Patch { of: Ref::to(Kind::ReplicaSet, set), part: Part::Whole, body }, Call::Event(note)]
 }
 
-/// Takes as many pods from the old ReplicaSets as can be spared: first those that do not serve anyway.
+/// Scales the old ReplicaSets down as far as availability allows: first pods that are not available anyway.
 fn shrink_old(deployment: &Workload, sets: &Sets<'_>, least: usize) -> Vec<Call> {
     let unready = sets.new.map_or(0, |new| {
         template::replicas(&new.spec).saturating_sub(number(&new.status, "availableReplicas"))
@@ -279,7 +278,7 @@ fn shrink_old(deployment: &Workload, sets: &Sets<'_>, least: usize) -> Vec<Call>
     changed.flat_map(|(set, goal)| scale(deployment, set, goal)).collect()
 }
 
-/// Old ReplicaSets are kept for going back, but not for ever.
+/// Deletes old ReplicaSets beyond the revision history limit.
 fn forget_history(deployment: &Workload, sets: &Sets<'_>) -> Vec<Call> {
     let limit = deployment.spec["revisionHistoryLimit"].as_u64().unwrap_or(10);
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
@@ -294,7 +293,7 @@ fn forget_history(deployment: &Workload, sets: &Sets<'_>) -> Vec<Call> {
     gone.map(|set| Call::Delete { of: Ref::to(Kind::ReplicaSet, &***set), grace: None }).collect()
 }
 
-/// The status, and when the deadline for progress passes.
+/// The status, and when the progress deadline expires.
 fn status(deployment: &Workload, sets: &Sets<'_>, now: Timestamp) -> (Value, Option<Timestamp>) {
     let wanted = template::replicas(&deployment.spec);
     let (_, missing) = leeway(deployment);
@@ -356,7 +355,7 @@ fn condition<'d>(deployment: &'d Workload, kind: &str) -> Option<&'d Value> {
     object::list(&deployment.status, "/conditions").iter().find(|known| object::text(known, "/type") == kind)
 }
 
-/// A condition with its times: of the last change of status, and of the last news.
+/// A condition with its lastTransitionTime and lastUpdateTime.
 fn stamp(
     deployment: &Workload,
     (kind, status, reason, message): (&str, &str, &str, String),

@@ -1,4 +1,4 @@
-//! Disruption budgets: how many pods may be taken away just now.
+//! PodDisruptionBudgets: how many pods may be evicted now.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,9 @@ use super::views::{Pod, Workload};
 use super::world::{Change, World};
 use crate::object;
 
-/// An eviction that was granted and of which nothing was seen since is forgotten after this.
+/// A granted eviction without a visible effect is forgotten after this time.
 const REMEMBERED: SignedDuration = SignedDuration::from_mins(2);
 
-/// Disruption budgets.
 #[derive(Debug, Default)]
 pub(crate) struct Disruption {
     queue: Queue,
@@ -70,7 +69,7 @@ impl Control for Disruption {
                 self.queue.at(next, &key);
             }
             if template::differs(&budget.status, &status) {
-                // Evictions change the same numbers: whoever comes second looks again.
+                // Evictions change the same numbers: on a conflict the loop reconciles again.
                 let call = Call::MergeAt {
                     of: Ref::to(Kind::Budget, &**budget),
                     part: Part::Status,
@@ -84,7 +83,7 @@ impl Control for Disruption {
     }
 }
 
-/// A merge patch forgets a key only when told so.
+/// A merge patch removes a key only if it sets the key to null.
 fn with_removals(known: &Value, mut status: Value) -> Value {
     let before = known["disruptedPods"].as_object().into_iter().flatten();
     let removed: Vec<String> = before
@@ -136,8 +135,8 @@ fn status(budget: &Workload, world: &World, now: Timestamp) -> (Value, Option<Ti
     (status, next)
 }
 
-/// The number of pods there should be, and how many of them must be healthy. A plain `minAvailable` counts the pods that
-/// are there; all else is a share of what their controllers want.
+/// The expected number of pods, and how many of them must be healthy. A plain `minAvailable` counts the existing pods;
+/// all else is a share of the replicas that their controllers want.
 fn goal(budget: &Workload, pods: &[&Arc<Pod>], world: &World) -> (usize, usize) {
     let (least, most) = (&budget.spec["minAvailable"], &budget.spec["maxUnavailable"]);
     if !most.is_null() {

@@ -19,13 +19,13 @@ use super::emptying;
 use super::follow::{Shared, retry_after};
 use super::world::{Change, World};
 
-/// A subject whose errands succeed so often within one instant is not helped by them: it must wait as if they had failed.
-/// Under a paused clock, time would otherwise stand still for ever.
+/// If this many errands for a subject succeed within one instant, they do not help: the subject backs off as if they
+/// had failed. Under a paused clock, time would otherwise stand still forever.
 const ERRANDS_AT_ONCE: u32 = 20;
-/// Errands under way at once; more would only queue in the API server.
+/// The number of concurrent errands; more would only queue in the API server.
 const ERRANDS: usize = 32;
 
-/// Where the loops read the time. It must pass as tokio's does.
+/// The time source of the loops. It must pass as tokio's does.
 #[derive(Clone)]
 pub(crate) struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -49,12 +49,12 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Calls about one subject, made one after the other; the first that fails ends them.
+/// Calls for one subject, made one after the other; the first failure ends them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Errand {
     pub(crate) subject: String,
     pub(crate) calls: Vec<Call>,
-    /// The namespace that is emptied afterwards: which calls that takes, nobody knows before.
+    /// The namespace that is emptied afterwards: the calls for that are not known in advance.
     pub(crate) empties: Option<String>,
 }
 
@@ -63,47 +63,44 @@ impl Errand {
         Self { subject: subject.into(), calls, empties: None }
     }
 
-    /// Empties a namespace that is going away, as far as it can be now.
+    /// Empties a namespace that is being deleted, as far as possible now.
     pub(crate) fn emptying(namespace: &str) -> Self {
         let name = namespace.to_owned();
         Self { subject: name.clone(), calls: Vec::new(), empties: Some(name) }
     }
 }
 
-/// The plan of a loop.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) errands: Vec<Errand>,
-    /// When it wants to be asked again though nothing has changed.
+    /// When it wants to decide again even if nothing changes.
     pub(crate) wake: Option<Timestamp>,
 }
 
 /// The rules of one control loop: no I/O, no clock.
 pub(crate) trait Control: Send + 'static {
-    /// The kinds that it must have seen before it decides anything.
+    /// The kinds that must be listed before it decides anything.
     fn follows(&self) -> &'static [Kind];
-    /// True if it must have seen all objects of all kinds, whatever is served.
+    /// True if all objects of all served kinds must be listed first.
     fn follows_everything(&self) -> bool {
         false
     }
-    /// Something has changed.
     fn observe(&mut self, change: &Change);
-    /// An errand about this subject has been taken on. Another one would not be, before this one is over.
+    /// An errand for this subject has begun. No other one begins before this one is over.
     fn began(&mut self, _subject: &str) {}
-    /// An errand about this subject is over, well or not: it must be judged again.
+    /// An errand for this subject is over, successful or not: the loop must decide again.
     fn again(&mut self, subject: &str);
-    /// An errand about this subject is to be repeated then.
+    /// An errand for this subject is to be repeated at this time.
     fn later(&mut self, _subject: &str, _at: Timestamp) {}
-    /// The errands to run now.
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan;
 }
 
-/// Subjects that have to be judged, now or at their time.
+/// Subjects to reconcile, now or later.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     due: BTreeSet<String>,
     alarms: BTreeSet<(Timestamp, String)>,
-    /// Subjects with an errand. They are judged when it is over, so that nobody judges them in vain before.
+    /// Subjects with an errand in progress. They are reconciled when it is over; earlier would be needless.
     held: BTreeSet<String>,
 }
 
@@ -112,7 +109,7 @@ impl Queue {
         self.due.insert(subject.into());
     }
 
-    /// True if there is nobody to be judged, now or later.
+    /// True if there is nothing to reconcile, now or later.
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty() && self.alarms.is_empty()
     }
@@ -121,23 +118,20 @@ impl Queue {
         self.alarms.insert((time, subject.to_owned()));
     }
 
-    /// An errand about the subject has begun.
     pub(crate) fn hold(&mut self, subject: &str) {
         self.held.insert(subject.to_owned());
     }
 
-    /// The errand about the subject is over.
     pub(crate) fn release(&mut self, subject: &str) {
         self.held.remove(subject);
         self.due.insert(subject.to_owned());
     }
 
-    /// True if the subject has an errand.
     pub(crate) fn holds(&self, subject: &str) -> bool {
         self.held.contains(subject)
     }
 
-    /// All that is to be judged now.
+    /// All subjects that are due now.
     pub(crate) fn take(&mut self, now: Timestamp) -> BTreeSet<String> {
         while let Some((at, _)) = self.alarms.first()
             && *at <= now
@@ -157,7 +151,6 @@ impl Queue {
     }
 }
 
-/// Runs one loop for ever.
 pub(crate) struct Driver {
     pub(crate) name: &'static str,
     pub(crate) client: Client,
@@ -191,7 +184,7 @@ impl Driver {
             }
             let plan = control.decide(&self.shared.world(), now);
             for errand in plan.errands {
-                // Whatever it is about is judged again when its errand is over.
+                // The subject is reconciled again when its errand is over.
                 if busy.insert(errand.subject.clone()) {
                     control.began(&errand.subject);
                     waiting.push_back(errand);

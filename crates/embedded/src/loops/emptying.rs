@@ -1,4 +1,5 @@
-//! One pass over a namespace that is going away: delete what is in it, say what is left, and let it go when nothing is.
+//! One pass over a namespace that is being deleted: deletes its content, reports what is left, and removes the
+//! finalizer when it is empty.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,13 +23,14 @@ use crate::object;
 /// The finalizer in `spec.finalizers` of every namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";
 
-/// Finalizers of objects in a namespace are expected to take this long.
+/// The assumed time for finalizers of objects in a namespace, in seconds.
 const FINALIZERS_TAKE: i64 = 15;
 
-/// A pass that has not come to its end by then has failed.
+/// A pass that has not ended by then has failed.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The conditions of a namespace that is going away: their types, and what is said when there is nothing to complain of.
+/// The conditions of a namespace that is being deleted: their types, and their reasons and messages when there is no
+/// problem.
 const CONDITIONS: [(&str, &str, &str); 5] = [
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
     (
@@ -44,7 +46,7 @@ const CONTENT_FAILURE: &str = "NamespaceDeletionContentFailure";
 const CONTENT_REMAINING: &str = "NamespaceContentRemaining";
 const FINALIZERS_REMAINING: &str = "NamespaceFinalizersRemaining";
 
-/// Makes one pass. A pass that leaves something behind says when the next one is worth while.
+/// Makes one pass. A pass that leaves something behind returns when the next one is due.
 pub(crate) async fn pass(
     client: &Client,
     shared: &Shared,
@@ -76,7 +78,7 @@ impl Pass<'_> {
             let body = json!({
                 "metadata": { "uid": namespace.metadata.uid }, "status": { "conditions": conditions },
             });
-            // The condition is for people only, so a failed write does not delay the rest.
+            // The condition is only for users, so a failed write does not delay the rest.
             if let Err(error) = self.send::<Bare>(Method::PATCH, self.path("/status"), Some(body)).await {
                 tracing::debug!(namespace = self.name, %error, "cannot say what is left");
             }
@@ -91,7 +93,7 @@ impl Pass<'_> {
         self.release(shared, &namespace.metadata.uid).await
     }
 
-    /// Takes our finalizer away, and waits until that has been seen.
+    /// Removes our finalizer, and waits until the watch shows that.
     async fn release(&self, shared: &Shared, uid: &str) -> Result<(), CallError> {
         let mut latest: Value = match self.send(Method::GET, self.path(""), None).await {
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -119,8 +121,8 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Deletes all that is in the namespace: pods first, and the rest only when no pod is left, so that what pods use
-    /// outlives them.
+    /// Deletes all objects in the namespace: pods first, and the rest only when no pod is left, so that pods can use it
+    /// until they end.
     async fn delete_content(&self, deleted: Timestamp) -> Result<Left, CallError> {
         let served = Served::ask(self.client).await?;
         let deletable = |resource: &&Resource| resource.namespaced && resource.can("delete");
@@ -142,11 +144,11 @@ impl Pass<'_> {
         Ok(left)
     }
 
-    /// Deletes all objects of one resource. A failure does not hold up the other resources.
+    /// Deletes all objects of one resource. A failure does not block the other resources.
     async fn delete_all(&self, resource: &Resource, deleted: Timestamp, left: &mut Left) {
         match self.try_delete_all(resource, deleted, left).await {
             Ok(()) => {}
-            // The kind is not served any more, or cannot be deleted like this.
+            // The kind is no longer served, or does not support deletecollection.
             Err(kube::Error::Api(status)) if [404, 405].contains(&status.code) => {}
             Err(error) => left.failures.push(error.to_string()),
         }
@@ -179,7 +181,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// The longest grace of pods that run, unless it is over.
+    /// The longest remaining grace period of running pods.
     async fn longest_grace(&self, path: &str, deleted: Timestamp) -> kube::Result<i64> {
         let pods = self.list::<Ending>(path, "application/json").await?;
         let running = pods.iter().filter(|pod| !["Succeeded", "Failed"].contains(&pod.status.phase.as_str()));
@@ -223,7 +225,7 @@ struct Left {
     estimate: i64,
     /// The number of objects of each resource.
     instances: BTreeMap<String, usize>,
-    /// The number of objects each finalizer holds.
+    /// The number of objects that each finalizer blocks.
     finalizers: BTreeMap<String, usize>,
     failures: Vec<String>,
 }
@@ -252,7 +254,7 @@ impl Left {
         }
     }
 
-    /// The problem: the condition, its reason and its message.
+    /// The problems: condition type, reason and message.
     fn complaints(&self) -> Vec<(&'static str, &'static str, String)> {
         let mut complaints = Vec::new();
         if !self.failures.is_empty() {
@@ -283,7 +285,7 @@ impl Left {
         complaints
     }
 
-    /// The conditions of the namespace, if they are others than before.
+    /// The conditions of the namespace, if they have changed.
     fn conditions(&self, status: &Value, now: Timestamp) -> Option<Value> {
         let complaints = self.complaints();
         let known = object::list(status, "/conditions");
@@ -318,7 +320,7 @@ struct List<V> {
     items: Vec<V>,
 }
 
-/// A pod, as far as its end is concerned.
+/// The fields of a pod that matter for its termination.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Ending {

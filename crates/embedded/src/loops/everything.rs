@@ -1,4 +1,4 @@
-//! Follows all that the server serves and that no loop knows as a kind, also what is defined while the cluster runs.
+//! Watches all served resources that no loop knows as a kind, also those that are defined while the cluster runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use super::follow::{Other, PATIENCE, Shared, follow, retry_after};
 use super::served::Served;
 use super::world::Change;
 
-/// A server may say that a definition is established a little before it serves what was defined: then the second look
-/// finds it.
+/// A server may report a definition as established a little before it serves the resource: the second look finds it
+/// then.
 const SECOND_LOOK: Duration = Duration::from_secs(30);
 
-/// Follows everything for ever.
 pub(crate) async fn follow_everything(client: Client, shared: Arc<Shared>) {
     let mut definitions = shared.definitions();
     let mut tasks = JoinSet::new();

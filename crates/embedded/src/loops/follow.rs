@@ -1,4 +1,4 @@
-//! One watch of one kind, for all loops.
+//! One watch of one kind, shared by all loops.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -21,14 +21,14 @@ use super::world::{Change, Delta, HasMeta, Place, World};
 
 /// A watch lasts for this many seconds, then it is opened again.
 const WATCH_SECONDS: u32 = 290;
-/// The same for kinds of which only the metadata is read: there are many, and little happens to most of them.
+/// The same for kinds of which only the metadata is read: there are many, and most change rarely.
 const QUIET_WATCH_SECONDS: u32 = 3600;
-/// After a failure the watch begins anew after this, doubled each time up to the longest. Without jitter: one seed must
-/// give one history.
+/// The first backoff after a failed watch; it doubles each time up to the longest. Without jitter: one seed must give
+/// one history.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
 
-/// A list that is not answered by then, and a watch that is not begun, is asked for anew.
+/// A list that is not answered by then, and a watch that is not opened, is retried.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The wait before attempt number `attempt`, counted from one.
@@ -36,27 +36,27 @@ pub(crate) fn retry_after(attempt: u32) -> Duration {
     FIRST_RETRY.saturating_mul(2u32.saturating_pow(attempt.saturating_sub(1).min(16))).min(LONGEST_RETRY)
 }
 
-/// The world, and who wants to hear of it.
+/// The world, and the loops that receive its changes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     world: Mutex<World>,
-    /// The loops, once all of them are known: before the first watch.
+    /// Set once, before the first watch.
     listeners: OnceLock<Vec<Ear>>,
     bell: Signal<()>,
-    /// Rings when the definition of a custom resource has changed.
+    /// Signalled when a CustomResourceDefinition has changed.
     definitions: Signal<()>,
 }
 
-/// A loop that is told of changes.
+/// A loop that receives changes.
 #[derive(Debug)]
 pub(crate) struct Ear {
-    /// The kinds that it follows; none if it follows everything.
+    /// The kinds that it follows; `None` if it follows everything.
     pub(crate) kinds: Option<&'static [Kind]>,
     pub(crate) inbox: mpsc::UnboundedSender<Change>,
 }
 
 impl Ear {
-    /// True if a change concerns the loop. Hundreds of Leases a second need not wake those that read none.
+    /// True if a change concerns the loop. Hundreds of Leases a second need not wake loops that read none.
     fn hears(&self, change: &Change) -> bool {
         self.kinds.is_none_or(|kinds| change.kind().is_some_and(|kind| kinds.contains(&kind)))
     }
@@ -72,7 +72,6 @@ impl Shared {
         }
     }
 
-    /// From now on these hear of changes.
     pub(crate) fn listen(&self, listeners: Vec<Ear>) {
         let first = self.listeners.set(listeners);
         debug_assert!(first.is_ok(), "loops are started together");
@@ -82,7 +81,7 @@ impl Shared {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the world is as wanted.
+    /// Waits until the world satisfies a condition.
     pub(crate) async fn until(&self, is_so: impl Fn(&World) -> bool) {
         let mut bell = self.bell.listen();
         while !is_so(&self.world()) {
@@ -90,12 +89,11 @@ impl Shared {
         }
     }
 
-    /// The receiver of changes of custom resource definitions.
     pub(crate) fn definitions(&self) -> Listener<()> {
         self.definitions.listen()
     }
 
-    /// Changes the world, and tells everybody.
+    /// Changes the world, and notifies all loops.
     pub(crate) fn tell(&self, act: impl FnOnce(&mut World) -> Vec<Change>) {
         let mut world = self.world();
         let changes = act(&mut world);
@@ -106,7 +104,7 @@ impl Shared {
         let listeners = self.listeners.get().map_or(&[][..], Vec::as_slice);
         for change in changes {
             for listener in listeners.iter().filter(|listener| listener.hears(&change)) {
-                // A loop that has ended hears nothing more.
+                // A loop that has ended receives nothing more.
                 let _ = listener.inbox.send(change.clone());
             }
         }
@@ -127,22 +125,21 @@ struct ListMeta {
     resource_version: String,
 }
 
-/// Where a watch puts what it sees, and what it says of it.
+/// Where a watch stores what it receives, and which changes it reports.
 pub(crate) trait Shelf: Send + Sync + 'static {
     type View: HasMeta + Clone + DeserializeOwned + Send + 'static;
 
     fn name(&self) -> &str;
     fn path(&self) -> String;
-    /// The query of a watch, but for the revision.
+    /// The query of a watch, without the resourceVersion.
     fn watch(&self) -> String;
-    /// In which form lists and watches are wanted, if not whole.
+    /// The media types of lists and watches, if not the default.
     fn forms(&self) -> Option<(&'static str, &'static str)>;
     fn replace(&self, world: &mut World, objects: Vec<Self::View>, revision: u64) -> Vec<Change>;
     fn put(&self, world: &mut World, object: Self::View) -> Vec<Change>;
     fn remove(&self, world: &mut World, object: &Meta) -> Vec<Change>;
-    /// The watch has come as far as this.
+    /// The watch has reached this revision.
     fn saw(&self, world: &mut World, revision: u64);
-    /// Further work after a change.
     fn changed(&self, _: &Shared) {}
 }
 
@@ -219,7 +216,7 @@ impl Shelf for Other {
 
     fn replace(&self, world: &mut World, objects: Vec<Bare>, _: u64) -> Vec<Change> {
         let mut changes = self.changes(world.replace_others(&self.0, objects));
-        // Somebody may wait until everything has been listed.
+        // A loop may wait until everything has been listed.
         changes.push(Change::Served);
         changes
     }
@@ -241,7 +238,6 @@ impl Shelf for Other {
     }
 }
 
-/// Follows a resource for ever.
 pub(crate) async fn follow(shelf: impl Shelf, client: Client, shared: Arc<Shared>) {
     let mut failures = 0;
     loop {
@@ -278,7 +274,7 @@ async fn list<S: Shelf>(shelf: &S, client: &Client, shared: &Shared) -> kube::Re
     Ok(revision)
 }
 
-/// Watches from a revision for as long as the server lets us.
+/// Watches from a revision for as long as the server allows.
 async fn watch<S: Shelf>(shelf: &S, client: &Client, shared: &Shared, mut revision: String) {
     let mut empty_in_a_row = 0;
     loop {
@@ -302,7 +298,7 @@ async fn watch<S: Shelf>(shelf: &S, client: &Client, shared: &Shared, mut revisi
                 }
             }
         }
-        // A server that closes watches at once must not be asked without a pause.
+        // Back off from a server that closes watches at once.
         empty_in_a_row = if before == revision { empty_in_a_row + 1 } else { 0 };
         if empty_in_a_row > 1 {
             sleep(retry_after(empty_in_a_row)).await;
@@ -310,7 +306,7 @@ async fn watch<S: Shelf>(shelf: &S, client: &Client, shared: &Shared, mut revisi
     }
 }
 
-/// Takes an event in; the revision it brings, or none when the watch must begin anew.
+/// Handles an event. Returns its resourceVersion, or `None` if the watch must relist.
 fn take<S: Shelf>(shelf: &S, event: WatchEvent<S::View>, shared: &Shared) -> Option<String> {
     match event {
         WatchEvent::Added(object) | WatchEvent::Modified(object) => {

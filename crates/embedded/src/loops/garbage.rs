@@ -1,7 +1,8 @@
-//! The garbage collector: what has lost all its owners goes, and what waits for its dependents is let go.
+//! The garbage collector: deletes objects that have lost all their owners, and releases owners whose dependents are
+//! gone.
 //!
-//! It sees all objects of all kinds, but remembers only those that have owners, and those that wait. Who is judged
-//! follows from what changed; most changes are none to it.
+//! It sees all objects of all kinds, but keeps only those that have owners, and those that wait for dependents. Each
+//! change determines which objects are reconciled; most changes concern none.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,20 +17,20 @@ use super::views::{Meta, Owner, key};
 use super::world::{Change, Delta, HasMeta, World};
 use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 
-/// The garbage collector. Objects are known to it by their UIDs.
+/// The garbage collector. It identifies objects by their UIDs.
 #[derive(Debug, Default)]
 pub(crate) struct GarbageCollector {
     queue: Queue,
     spots: BTreeMap<String, Spot>,
-    /// The objects that name an owner.
+    /// Dependents by owner UID.
     dependents: BTreeMap<String, BTreeSet<String>>,
-    /// Owners that were seen to go while somebody named them. A UID never comes back.
+    /// Owners that were seen to be removed while they had dependents. A UID never comes back.
     gone: BTreeSet<String>,
-    /// The served kinds have changed: all objects are judged again.
+    /// The served kinds have changed: all objects are reconciled again.
     all: bool,
 }
 
-/// Where an object is that has owners, or that waits for its dependents.
+/// The location of an object that has owners, or that waits for its dependents.
 #[derive(Debug)]
 struct Spot {
     collection: Collection,
@@ -37,14 +38,14 @@ struct Spot {
     owners: Vec<String>,
 }
 
-/// The state of a reference to an owner.
+/// The state of an owner reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// The owner is there, and keeps what is its own.
+    /// The owner exists and is not being deleted.
     Solid,
-    /// The owner is going, after those who block it.
+    /// The owner is being deleted in the foreground, after the dependents that block it.
     Waiting,
-    /// The owner is not where the reference says.
+    /// The owner does not exist under this name and UID.
     Missing,
 }
 
@@ -79,7 +80,7 @@ impl Control for GarbageCollector {
     }
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
-        // Most changes end here. And whoever does not know all dependents must let no owner go.
+        // Most changes end here. As long as not all dependents are known, no owner may be released.
         if (self.queue.is_empty() && !self.all) || !world.is_complete() {
             return Plan::default();
         }
@@ -109,7 +110,7 @@ fn blocks(reference: &Owner) -> bool {
 }
 
 impl GarbageCollector {
-    /// Takes a change in, and notes who is to be judged because of it.
+    /// Records a change, and queues the objects that it affects.
     fn see<V: HasMeta>(&mut self, collection: Collection, delta: &Delta<V>) {
         let (old, new) = (delta.old.as_ref().map(|old| old.meta()), delta.new.as_ref().map(|new| new.meta()));
         if let (Some(old), Some(new)) = (old, new)
@@ -162,7 +163,7 @@ impl GarbageCollector {
         }
     }
 
-    /// Forgets objects of resources that are served no more: nobody will say that they are gone.
+    /// Drops objects of resources that are no longer served: no watch will report their removal.
     fn forget_the_vanished(&mut self, world: &World) {
         let vanished =
             self.spots.iter().filter(|(_, spot)| world.meta(&spot.collection, &spot.key).is_none());
@@ -201,7 +202,7 @@ impl GarbageCollector {
         }
         let seen = Sighting::of(&spot.collection, object);
         if standings.contains(&Standing::Solid) {
-            // Whoever is kept by one owner does not hold up another.
+            // A dependent with another solid owner does not block an owner's deletion.
             let solid = object.owner_references.iter().zip(&standings);
             let kept = solid.filter(|(_, standing)| **standing == Standing::Solid);
             let metadata = json!({ "ownerReferences": list(kept.map(|(reference, _)| reference)) });
@@ -210,7 +211,7 @@ impl GarbageCollector {
         }
         let mut own_dependents = self.dependents(uid, world).peekable();
         let propagation = if standings.contains(&Standing::Waiting) && own_dependents.peek().is_some() {
-            // Two that wait for each other would wait for ever.
+            // Two objects that wait for each other would wait forever.
             if object.owner_references.iter().any(blocks)
                 && own_dependents.any(|(_, dependent)| waits_in_foreground(dependent))
             {
@@ -229,8 +230,9 @@ impl GarbageCollector {
         Some(calls)
     }
 
-    /// What becomes of one reference; nothing is known of owners of kinds that are not served, nor of namespaced owners
-    /// of an object of the cluster: it says no namespace. A missing owner that was not seen to go is looked for first.
+    /// The state of one reference. It is unknown for owners of kinds that are not served, and for namespaced owners of
+    /// a cluster-scoped object, whose namespace is unknown. A missing owner whose removal was not seen is read live
+    /// first.
     fn standing(
         &self,
         reference: &Owner,
@@ -284,20 +286,20 @@ impl GarbageCollector {
     }
 }
 
-/// Takes a finalizer away.
+/// Removes a finalizer.
 fn release(spot: &Spot, object: &Meta, finalizer: &str) -> Call {
     let kept = object.finalizers.iter().filter(|known| *known != finalizer);
     let seen = Sighting::of(&spot.collection, object);
     Call::Amend { seen, metadata: json!({ "finalizers": list(kept) }) }
 }
 
-/// A list as a merge patch sets it: one without elements is taken away.
+/// A list in a merge patch: an empty one becomes null.
 fn list(elements: impl Iterator<Item = impl Serialize>) -> Value {
     let elements: Vec<Value> = elements.map(|element| json!(element)).collect();
     if elements.is_empty() { Value::Null } else { Value::Array(elements) }
 }
 
-/// The same references, of which none blocks its owner.
+/// The same references without blockOwnerDeletion.
 fn unblocked(references: &[Owner]) -> Value {
     let references: Vec<Owner> = references
         .iter()

@@ -1,8 +1,8 @@
-//! The control loops that make a cluster of an API: ordinary clients, each with rules of its own.
+//! The control loops that turn an API into a cluster: ordinary clients, each with its own rules.
 //!
-//! A loop decides by what the shared [`world`] shows and by the time it is given; it does no I/O. The [`driver`] runs
-//! it: changes go in, [`calls`] come out as values and are made, and the loop decides again. Loops share one watch per
-//! kind. They work against any API server, and under a paused clock.
+//! A loop decides by the state of the shared [`world`] and the time that it is given; it does no I/O. The [`driver`]
+//! runs it: changes go in, [`calls`] come out as values and are made, and the loop decides again. Loops share one watch
+//! per kind. They work against any API server, and under a paused clock.
 
 mod attach_detach;
 mod board;
@@ -53,39 +53,37 @@ use driver::{Clock, Control, Driver};
 use follow::{Ear, Known, Shared};
 use world::Change;
 
-/// A control loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loop {
-    /// Puts pods on nodes.
+    /// Assigns pods to nodes.
     Scheduler,
-    /// Marks and taints nodes that are silent.
+    /// Marks and taints nodes without heartbeats.
     NodeLifecycle,
     /// Deletes pods that do not tolerate a node's taints.
     TaintEviction,
-    /// Ends pods that nobody else will ever end.
+    /// Removes pods that no other controller will ever remove.
     PodGc,
-    /// Puts volumes where the pods are that use them.
+    /// Attaches volumes to the nodes whose pods use them.
     AttachDetach,
-    /// Gives claims their volumes.
+    /// Binds claims to volumes.
     VolumeBinder,
-    /// Keeps as many pods as a ReplicaSet wants.
+    /// Keeps the number of pods of a ReplicaSet.
     ReplicaSet,
-    /// Rolls a Deployment's template out.
+    /// Rolls out a Deployment's template.
     Deployment,
-    /// Keeps the pods of a StatefulSet, one of each name.
+    /// Keeps the pods of a StatefulSet, one for each name.
     StatefulSet,
-    /// Says how many pods a PodDisruptionBudget can spare.
+    /// Computes how many disruptions a PodDisruptionBudget allows.
     Disruption,
-    /// Deletes Jobs that have finished long enough ago.
+    /// Deletes finished Jobs after their TTL.
     Ttl,
-    /// Deletes what has lost its owners, and ends the deletion of what waits for its dependents.
+    /// Deletes objects that have lost their owners, and releases owners that wait for their dependents.
     GarbageCollector,
-    /// Empties namespaces that are deleted.
+    /// Empties namespaces that are being deleted.
     Namespace,
 }
 
 impl Loop {
-    /// Every loop there is.
     pub const ALL: [Self; 13] = [
         Self::Scheduler,
         Self::NodeLifecycle,
@@ -102,7 +100,7 @@ impl Loop {
         Self::Namespace,
     ];
 
-    /// The name by which it is chosen.
+    /// The name by which it is selected.
     pub fn name(self) -> &'static str {
         match self {
             Self::Scheduler => "scheduler",
@@ -128,7 +126,6 @@ impl fmt::Display for Loop {
     }
 }
 
-/// There is no loop of this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no control loop {0:?}; there are {known}", known = Loop::ALL.map(Loop::name).join(", "))]
 pub struct UnknownLoop(String);
@@ -141,18 +138,13 @@ impl FromStr for Loop {
     }
 }
 
-/// Which loops run, and by which timers.
 #[derive(Debug, Clone)]
 pub struct LoopOptions {
-    /// The loops.
     pub loops: BTreeSet<Loop>,
     /// The seed of everything random.
     pub seed: u64,
-    /// When nodes are given up.
     pub node_lifecycle: NodeLifecycleTimers,
-    /// When pods are collected.
     pub pod_gc: PodGcTimers,
-    /// When volumes are taken away.
     pub attach_detach: AttachDetachTimers,
 }
 
@@ -185,7 +177,7 @@ impl ControlLoops {
         Self::begin(client, &Clock::new(now), options)
     }
 
-    // Not generic: all loops are compiled here once, and not again for whoever brings a clock.
+    // Not generic: all loops are compiled once here, and not again for every type of clock.
     fn begin(client: &Client, clock: &Clock, options: &LoopOptions) -> Self {
         let shared = Arc::new(Shared::new());
         let mut starting = Starting {
@@ -242,7 +234,7 @@ impl ControlLoops {
         Self { tasks }
     }
 
-    /// Stops the loops and waits until none makes a call any more.
+    /// Stops the loops and waits until all their calls have ended.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -266,7 +258,7 @@ impl Starting {
     }
 }
 
-/// Follows a kind for all loops.
+/// Watches a kind for all loops.
 fn follow(kind: Kind, tasks: &mut JoinSet<()>, client: Client, shared: Arc<Shared>) {
     macro_rules! follow {
         ($place:ident, $change:expr) => {

@@ -1,4 +1,4 @@
-//! Namespaces that are deleted: emptied, and let go.
+//! Namespaces that are being deleted: empties them and removes their finalizer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,20 +11,19 @@ use super::emptying::FINALIZER;
 use super::views::Namespace;
 use super::world::{Change, World};
 
-/// How long after a change of a namespace it is looked at: what was written to it at the last moment must be seen by
-/// all. The real controller's own.
+/// The delay between a change of a namespace and its reconcile, so that all servers see objects created at the last
+/// moment. The real controller has the same.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
-    /// When each is to be looked at.
+    /// When each is reconciled.
     due: BTreeMap<String, Timestamp>,
     changed: BTreeSet<String>,
 }
 
 impl Namespaces {
-    /// Of two times that a namespace is given, the earlier one counts.
+    /// The earlier of two times wins.
     fn at(&mut self, name: &str, at: Timestamp) {
         let due = self.due.entry(name.to_owned()).or_insert(at);
         *due = at.min(*due);

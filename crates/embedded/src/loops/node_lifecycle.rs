@@ -1,4 +1,4 @@
-//! Node lifecycle: a node that is silent for too long is not ready, and that is written on it for all to see.
+//! Node lifecycle: marks and taints a node that sends no heartbeat for too long as not ready.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use super::zones::{EvictionRates, Mood, Zones};
 use crate::object;
 
 const COMPONENT: &str = "node-controller";
-/// Nodes with this label do not count when a zone is judged.
+/// Nodes with this label do not count for the state of a zone.
 const EXCLUDED: &str = "node.kubernetes.io/exclude-disruption";
-/// The conditions that a silent kubelet no longer vouches for.
+/// The conditions that become Unknown without heartbeats.
 const VOUCHED: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// When a node is given up.
+/// When a node is marked unreachable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NodeLifecycleTimers {
-    /// Every how often all nodes are looked at.
+    /// The interval at which all nodes are checked.
     pub monitor_period: Duration,
     /// A node without heartbeat for this long becomes unreachable.
     pub grace_period: Duration,
-    /// The same for a node that never had a heartbeat.
+    /// The same for a node that never sent a heartbeat.
     pub startup_grace_period: Duration,
-    /// The rate at which nodes are marked unreachable.
+    /// The rate at which nodes are tainted unreachable.
     pub rates: EvictionRates,
 }
 
 impl Default for NodeLifecycleTimers {
-    /// kube-controller-manager's own.
+    /// kube-controller-manager's defaults.
     fn default() -> Self {
         Self {
             monitor_period: Duration::from_secs(5),
@@ -48,7 +48,7 @@ impl Default for NodeLifecycleTimers {
     }
 }
 
-/// When a node was last heard, by our own clock.
+/// The last heartbeat of a node, by our own clock.
 #[derive(Debug)]
 struct Pulse {
     heard: Timestamp,
@@ -56,19 +56,18 @@ struct Pulse {
     heartbeat: Option<Timestamp>,
 }
 
-/// Node lifecycle.
 #[derive(Debug)]
 pub(crate) struct NodeLifecycle {
     timers: NodeLifecycleTimers,
     queue: Queue,
     pulses: BTreeMap<String, Pulse>,
     zones: Zones,
-    /// Nodes whose turn to be given up has come.
+    /// Nodes whose turn to be tainted has come.
     given_up: BTreeSet<String>,
-    /// Nodes whose `NoExecute` taints are set right. That is done once in a monitor period; only what a node's turn brings, and
-    /// the `NoSchedule` taints, follow at once.
+    /// Nodes whose `NoExecute` taints are to be updated. That happens once per monitor period; only a node's turn, and
+    /// the `NoSchedule` taints, take effect at once.
     in_round: BTreeSet<String>,
-    /// Every zone is lost, so no node is given up.
+    /// Every zone is lost, so no node is tainted.
     suspended: bool,
     next_look: Option<Timestamp>,
 }
@@ -100,7 +99,7 @@ impl Control for NodeLifecycle {
                     self.queue.add(node.metadata.name.clone());
                 }
             }
-            // A pod that comes to a node that is not ready hears of it.
+            // A new pod on a node that is not ready is marked as not ready.
             Change::Pod(delta) => {
                 if let Some(pod) = &delta.new
                     && pod.is_bound()
@@ -119,7 +118,7 @@ impl Control for NodeLifecycle {
 
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
         if self.next_look.is_none_or(|at| at <= now) {
-            // We slept, and so perhaps did whoever should have been heard: that is no node's silence.
+            // Our process was paused, and kubelets perhaps too: that does not count as missing heartbeats.
             if self.next_look.is_some_and(|at| at + self.timers.monitor_period < now) {
                 self.pulses.values_mut().for_each(|pulse| pulse.heard = now);
             }
@@ -128,7 +127,7 @@ impl Control for NodeLifecycle {
         }
         let mut calls: BTreeMap<String, Vec<Call>> = BTreeMap::new();
         loop {
-            // A node that has just been found lost may be the next to be given up.
+            // A node that has just been found lost may be the next to be tainted.
             for node in self.zones.take(now) {
                 self.given_up.insert(node.clone());
                 self.queue.add(node);
@@ -159,7 +158,7 @@ impl NodeLifecycle {
         self.zones.forget(name);
     }
 
-    /// Feels every pulse, and judges the zones.
+    /// Checks the heartbeats of all nodes, and decides the state of the zones.
     fn look_at_all(&mut self, world: &World, now: Timestamp) {
         for node in world.nodes.iter() {
             if self.is_silent(node, world, now) || !node.is_ready() || is_given_up(node) {
@@ -192,7 +191,7 @@ impl NodeLifecycle {
         self.queue.add(node.metadata.name.clone());
     }
 
-    /// True if a node has not been heard for too long: neither its Lease nor its status has moved.
+    /// True if a node has sent no heartbeat for too long: neither its Lease nor its status has changed.
     fn is_silent(&mut self, node: &Node, world: &World, now: Timestamp) -> bool {
         let name = &node.metadata.name;
         let lease = world.leases.named("kube-node-lease", name);
@@ -208,8 +207,8 @@ impl NodeLifecycle {
             Some(_) => self.timers.grace_period,
             None => self.timers.startup_grace_period,
         };
-        // kube-controller-manager asks for more than the grace period, but its looks are a little more than their period apart: the
-        // tenth look of five seconds is always past fifty. Here it is exactly at fifty.
+        // kube-controller-manager waits for more than the grace period, but its checks are a little more than their
+        // period apart: the tenth check of five seconds is always past fifty. Here it is exactly at fifty.
         pulse.heard + grace <= now
     }
 
@@ -222,7 +221,7 @@ impl NodeLifecycle {
             let unknown = unknown_conditions(node, now);
             if !unknown.is_empty() {
                 let body = json!({ "status": { "conditions": unknown } });
-                // The node's own change brings it here again.
+                // The watch event of this change triggers the next reconcile.
                 return vec![Call::Patch { of, part: Part::Status, body }];
             }
         }
@@ -255,7 +254,7 @@ impl NodeLifecycle {
     }
 }
 
-/// Pods of a node that is not ready are not ready either, unless their kubelet has said so since.
+/// Pods of a node that is not ready are not ready either, unless their kubelet has reported it since.
 fn misinformed<'w>(node: &Node, world: &'w World) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
     let ready = node.condition("Ready").filter(|ready| ready.status != "True");
     let lost_since = ready.map(|ready| ready.last_transition_time);
@@ -279,7 +278,6 @@ fn count(world: &World) -> BTreeMap<String, (usize, usize)> {
     counts
 }
 
-/// The key of a node's zone.
 fn zone_of(node: &Node) -> String {
     let (region, zone) = region_and_zone(node);
     format!("{region}/{zone}")
@@ -296,7 +294,7 @@ pub(crate) fn region_and_zone(node: &Node) -> (&str, &str) {
 enum Execute {
     /// They stay until the next round.
     Stays,
-    /// There is this one, or none.
+    /// Exactly this one, or none.
     Is(Option<&'static str>),
 }
 
@@ -306,7 +304,7 @@ fn is_given_up(node: &Node) -> bool {
     node.spec.taints.iter().any(|taint| taint.effect == NO_EXECUTE && ours(&taint.key))
 }
 
-/// The taint key of a node that is not ready, if it is not.
+/// The taint key of a node that is not ready; `None` if it is ready.
 fn lost_by(node: &Node) -> Option<&'static str> {
     match node.condition("Ready")?.status.as_str() {
         "False" => Some(NOT_READY),
@@ -333,7 +331,7 @@ fn unknown_conditions(node: &Node, now: Timestamp) -> Vec<Value> {
     VOUCHED.into_iter().filter_map(unknown).collect()
 }
 
-/// The taint that a condition brings, and the status with which it does.
+/// The condition, the status that triggers a taint, and the taint.
 const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("Ready", "False", NOT_READY),
     ("Ready", "Unknown", UNREACHABLE),
@@ -343,7 +341,7 @@ const BY_CONDITION: [(&str, &str, &str); 6] = [
     ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
 ];
 
-/// The taints that a node should have, if it has others.
+/// The taints that a node should have, if they differ from the present ones.
 fn changed_taints(node: &Node, execute: Execute, now: Timestamp) -> Option<Vec<Taint>> {
     let ours = |taint: &Taint| match taint.effect.as_str() {
         NO_SCHEDULE => taint.key == UNSCHEDULABLE || BY_CONDITION.iter().any(|(_, _, key)| *key == taint.key),

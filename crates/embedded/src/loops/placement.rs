@@ -1,4 +1,4 @@
-//! Where a pod may run, and where it best would: the scheduler's rules, one by one.
+//! Where a pod may run, and where it runs best: the scheduler's rules, one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::quantity;
 /// Amounts of resources, in billionths.
 pub(crate) type Amounts = BTreeMap<String, i128>;
 
-/// The requests of a pod: its containers together, or its largest init container if that is more.
+/// The requests of a pod: the sum of its containers, or its largest init container if that is more.
 pub(crate) fn requests(pod: &Pod) -> Amounts {
     let of = |container: &Container| amounts(&container.resources.requests);
     let mut total = Amounts::new();
@@ -22,7 +22,7 @@ pub(crate) fn requests(pod: &Pod) -> Amounts {
     for container in &pod.spec.init_containers {
         let own = of(container);
         if container.restart_policy == "Always" {
-            // A sidecar runs beside all that come after it.
+            // A sidecar runs beside all containers that come after it.
             add(&mut total, &own);
             add(&mut before, &own);
         } else {
@@ -59,7 +59,7 @@ fn raise(total: &mut Amounts, least: &Amounts) {
     }
 }
 
-/// Why a node will not do, as `FailedScheduling` counts them.
+/// Why a node does not fit, as `FailedScheduling` counts them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Obstacle {
     Insufficient(String),
@@ -95,7 +95,7 @@ pub(crate) struct Load {
     pub(crate) taken: Amounts,
 }
 
-/// Checks whether a pod fits a node with this load; else the first reason why not.
+/// Checks whether a pod fits a node with this load. Returns the first reason if it does not.
 pub(crate) fn obstacle(pod: &Pod, asks: &Amounts, node: &Node, load: &Load) -> Option<Obstacle> {
     let tolerations = &pod.spec.tolerations;
     if node.spec.unschedulable {
@@ -170,20 +170,20 @@ fn meets(requirement: &NodeSelectorRequirement, value: Option<&String>) -> bool 
 /// The score of a node for a pod; the greatest is the best. Spreading comes first, then free room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Score {
-    /// The pod's own wishes, met.
+    /// The preferences of the pod that the node meets.
     wishes: i64,
-    /// Taints that ask to be avoided.
+    /// `PreferNoSchedule` taints.
     avoided: std::cmp::Reverse<usize>,
     /// Pods of the same owner in the zone, and on the node.
     alike_in_zone: std::cmp::Reverse<usize>,
     alike_on_node: std::cmp::Reverse<usize>,
-    /// Thousandths of the fullest resource that would be taken.
+    /// Thousandths of the fullest resource that would be used.
     fullness: std::cmp::Reverse<i64>,
     pods: std::cmp::Reverse<usize>,
 }
 
 impl Score {
-    /// The score of the node if these are alike around it.
+    /// The score of the node with these similar pods around it.
     pub(crate) fn beside(self, alike: Alike) -> Self {
         Self {
             alike_in_zone: std::cmp::Reverse(alike.in_zone),

@@ -1,4 +1,4 @@
-//! Pod garbage collection: pods that nobody will ever end, ended.
+//! Pod garbage collection: removes pods that no other controller will ever remove.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use crate::object;
 /// When pods are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PodGcTimers {
-    /// Every how often all pods are looked at.
+    /// The interval at which all pods are checked.
     pub period: Duration,
     /// The pods of a node are orphans if the node is missing for this long.
     pub quarantine: Duration,
-    /// This many ended pods are kept; none for all.
+    /// This many terminated pods are kept; `None` for all.
     pub terminated_threshold: Option<usize>,
 }
 
 impl Default for PodGcTimers {
-    /// kube-controller-manager's own.
+    /// kube-controller-manager's defaults.
     fn default() -> Self {
         Self {
             period: Duration::from_secs(20),
@@ -36,7 +36,6 @@ impl Default for PodGcTimers {
     }
 }
 
-/// Pod garbage collection.
 #[derive(Debug)]
 pub(crate) struct PodGc {
     timers: PodGcTimers,
@@ -51,7 +50,6 @@ impl PodGc {
     }
 }
 
-/// Why a pod is collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
     Terminated,
@@ -83,7 +81,7 @@ impl Control for PodGc {
 }
 
 impl PodGc {
-    /// All that is to go, each pod by the first rule that applies.
+    /// All pods to remove, each by the first rule that applies.
     fn garbage<'w>(&mut self, world: &'w World, now: Timestamp) -> Vec<(&'w Pod, Why)> {
         let mut found: Vec<(&Pod, Why)> = Vec::new();
         found.extend(self.surplus(world).into_iter().map(|pod| (pod, Why::Terminated)));
@@ -115,7 +113,7 @@ impl PodGc {
         found
     }
 
-    /// The oldest of the pods that have ended, as many as there are too many.
+    /// The oldest terminated pods beyond the threshold.
     fn surplus<'w>(&self, world: &'w World) -> Vec<&'w Pod> {
         let Some(threshold) = self.timers.terminated_threshold else { return Vec::new() };
         let mut ended: Vec<&Pod> = world.pods.iter().map(|pod| &**pod).filter(|pod| pod.is_over()).collect();
@@ -125,7 +123,7 @@ impl PodGc {
     }
 }
 
-/// First the pod is declared failed, then it is deleted: whoever waits for its end must be able to see it.
+/// First marks the pod Failed, then deletes it: watchers of the pod must be able to see its end.
 fn collect(pod: &Pod, why: Why, now: Timestamp) -> Vec<Call> {
     let of = Ref::to(Kind::Pod, pod);
     let mut calls = Vec::new();

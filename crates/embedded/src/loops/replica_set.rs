@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods as wanted, no more and no fewer.
+//! ReplicaSets: keeps exactly as many pods as wanted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -16,10 +16,9 @@ use super::views::{Pod, Workload};
 use super::world::{Change, World};
 
 const COMPONENT: &str = "replicaset-controller";
-/// Pods made or deleted in one go; the rest follows when the watch has shown these.
+/// Pods created or deleted in one go; the rest follows when the watch has shown these.
 const BURST: usize = 500;
 
-/// ReplicaSets.
 #[derive(Debug, Default)]
 pub(crate) struct ReplicaSets {
     queue: Queue,
@@ -57,7 +56,7 @@ impl Control for ReplicaSets {
     fn decide(&mut self, world: &World, now: Timestamp) -> Plan {
         let mut errands = Vec::new();
         for key in self.queue.take(now) {
-            // A pod without an owner may be adopted by any set of its namespace.
+            // Any ReplicaSet of its namespace may adopt a pod without an owner.
             if let Some(namespace) = key.strip_prefix(ORPHANS) {
                 for set in world.replica_sets.within(namespace) {
                     if self.queue.holds(&set.metadata.key()) {
@@ -79,7 +78,7 @@ impl Control for ReplicaSets {
     }
 }
 
-/// The prefix of the namespace of pods without an owner. No namespace begins so.
+/// The prefix of the queue key for pods without an owner. No namespace begins with it.
 const ORPHANS: &str = "*";
 
 fn owner_key(pod: &Pod) -> Option<String> {
@@ -91,7 +90,6 @@ fn orphan(pod: &Pod) -> String {
     format!("{ORPHANS}{}", pod.metadata.namespace)
 }
 
-/// The errands for one set.
 fn judge(set: &Workload, world: &World, now: Timestamp, queue: &mut Queue) -> Vec<Call> {
     let mut calls = Vec::new();
     let pods: Vec<&Arc<Pod>> = world.pods_of(&set.metadata.uid).collect();
@@ -111,12 +109,12 @@ fn judge(set: &Workload, world: &World, now: Timestamp, queue: &mut Queue) -> Ve
     calls
 }
 
-/// A pod counts until it ends or is told to.
+/// A pod counts until it is terminal or being deleted.
 pub(crate) fn is_active(pod: &Pod) -> bool {
     !pod.is_over() && !pod.metadata.is_terminating()
 }
 
-/// Takes in pods that the selector finds and that nobody owns.
+/// Adopts pods that match the selector and have no owner.
 fn adopt(set: &Workload, world: &World) -> Vec<Call> {
     let selector = Selector::of(&set.spec["selector"]);
     let orphans = world.pods_of_nobody(&set.metadata.namespace);
@@ -165,7 +163,7 @@ fn scale(set: &Workload, active: &[&Pod]) -> Vec<Call> {
         .collect()
 }
 
-/// Which pod goes first when there are too many: the one that is furthest from serving, then the youngest.
+/// Which pod goes first when there are too many: the one that is furthest from being ready, then the youngest.
 fn worth(pod: &Pod) -> impl Ord + use<> {
     let phase = match pod.status.phase.as_str() {
         "Pending" => 0,
@@ -183,7 +181,7 @@ fn worth(pod: &Pod) -> impl Ord + use<> {
     )
 }
 
-/// The set's status, and when a pod will be available that only has to stay ready until then.
+/// The status, and when a pod becomes available that only has to stay ready until then.
 fn status(set: &Workload, pods: &[&Arc<Pod>], active: &[&Pod], now: Timestamp) -> (Value, Option<Timestamp>) {
     let labels = Selector::of(&json!({ "matchLabels": set.spec["template"]["metadata"]["labels"] }));
     let least = Duration::from_secs(set.spec["minReadySeconds"].as_u64().unwrap_or(0).min(1 << 32));

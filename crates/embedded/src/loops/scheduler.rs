@@ -1,4 +1,4 @@
-//! The scheduler: every pod that is nowhere is put on the best of the nodes that will do.
+//! The scheduler: binds every pod without a node to the best of the nodes that fit.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,32 +18,30 @@ use super::world::{Change, Delta, World};
 use crate::object;
 
 const COMPONENT: &str = "default-scheduler";
-/// The annotation that tells a claim the node of its first consumer.
+/// The annotation by which a claim learns the node of its first consumer.
 const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-/// A pod for which no node would do is not tried again before this, at most.
+/// The longest backoff of a pod that fits no node.
 const LONGEST_REST: Duration = Duration::from_secs(10);
 
-/// The scheduler.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     rng: fastrand::Rng,
     queue: BTreeSet<String>,
-    /// Pods for which no node would do, until something changes that may help.
+    /// Pods that fit no node, until something changes that may help.
     stuck: BTreeSet<String>,
-    /// Pods whose errand is not over.
+    /// Pods with an errand in progress.
     in_flight: BTreeSet<String>,
     board: Board,
-    /// The attempts to place a pod that failed.
+    /// The failed attempts to place a pod.
     attempts: BTreeMap<String, Attempts>,
-    /// Pods that are tried again then.
+    /// Pods in backoff, by the time of the next attempt.
     rests: BTreeSet<(Timestamp, String)>,
 }
 
-/// Attempts that failed.
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
     count: u32,
-    /// The next one is not before this time.
+    /// The next attempt is not before this time.
     next: Timestamp,
 }
 
@@ -104,7 +102,7 @@ impl Control for Scheduler {
         waiting.sort_by_key(|(_, pod)| (Reverse(pod.spec.priority), pod.metadata.creation_timestamp));
         let mut errands = Vec::new();
         for (key, pod) in waiting {
-            // An errand that failed had promised it a node.
+            // A failed errand had already assigned it to a node.
             self.board.release(&pod.metadata.uid);
             let calls = match self.place(pod, world) {
                 Ok(Choice::Node(node)) => {
@@ -133,10 +131,9 @@ impl Control for Scheduler {
     }
 }
 
-/// The action for a pod.
 enum Choice {
     Node(String),
-    /// Its volumes must be made where it will be.
+    /// Its volumes must be provisioned on its node first.
     VolumesFirst(Vec<Call>),
 }
 
@@ -184,12 +181,12 @@ impl Scheduler {
         }
     }
 
-    /// True if a pod waits for something that may help, or for the end of its rest.
+    /// True if a pod waits for a change that may help, or for the end of its backoff.
     fn is_known(&self, key: &str) -> bool {
         self.stuck.contains(key) || self.attempts.contains_key(key)
     }
 
-    /// What failed before says nothing about this pod any more.
+    /// Drops the failed attempts of a pod.
     fn forget(&mut self, key: &str) {
         self.stuck.remove(key);
         if let Some(attempts) = self.attempts.remove(key) {
@@ -217,7 +214,7 @@ impl Scheduler {
     }
 }
 
-/// The rest after a failed attempt, by the number of attempts before it: kube-scheduler's own, from one second to ten.
+/// The backoff after a failed attempt, by the number of attempts before it: kube-scheduler's, from one second to ten.
 fn rest_after(count: u32) -> Duration {
     Duration::from_secs(1 << count.min(4)).min(LONGEST_REST)
 }
@@ -230,7 +227,7 @@ fn wants_a_node(pod: &Pod) -> bool {
         && pod.spec.scheduling_gates.is_empty()
 }
 
-/// Our own condition on a pod is no reason to try again; another spec is.
+/// Our own condition on a pod is no reason to try again; a changed spec is.
 fn changed_by_user(delta: &Delta<Pod>) -> bool {
     match (&delta.old, &delta.new) {
         (Some(old), Some(new)) => old.metadata.generation != new.metadata.generation,
@@ -238,7 +235,7 @@ fn changed_by_user(delta: &Delta<Pod>) -> bool {
     }
 }
 
-/// The volumes of a pod, as far as they decide where it may be.
+/// The volumes of a pod that restrict where it may run.
 struct Volumes<'w> {
     bound: Vec<&'w super::views::Volume>,
     /// Claims that wait for their first consumer.
@@ -278,7 +275,7 @@ impl<'w> Volumes<'w> {
         (!self.bound.iter().all(fits)).then_some(Obstacle::VolumeNodeAffinity)
     }
 
-    /// Tells claims that wait where their volume is needed, once.
+    /// Annotates waiting claims with the node on which their volume is needed, once.
     fn select(&self, node: &str, world: &World) -> Vec<Call> {
         let undecided = self.unbound.iter().filter(|claim| {
             let chosen = claim.metadata.annotations.get(SELECTED_NODE);
@@ -294,7 +291,7 @@ impl<'w> Volumes<'w> {
     }
 }
 
-/// Other pods that this one must not be beside, or must be evenly spread among.
+/// Other pods that this one must avoid, or must be spread evenly among.
 struct Neighbours {
     /// Values of a node label that are forbidden.
     forbidden: Vec<(String, BTreeSet<String>)>,
@@ -327,7 +324,7 @@ impl Neighbours {
         neighbours
     }
 
-    /// True if it matters at all what is beside the pod.
+    /// True if the pod has any such constraints.
     fn matter(&self) -> bool {
         !self.forbidden.is_empty() || !self.spread.is_empty()
     }
@@ -342,7 +339,7 @@ impl Neighbours {
     }
 }
 
-/// The number of pods a selector finds in each domain that the pod could be in, those without any included.
+/// The number of pods that a selector matches in each domain that the pod could be in, including empty domains.
 fn domains(
     pod: &Pod,
     world: &World,
@@ -379,7 +376,7 @@ fn bind(pod: &Pod, node: String) -> Vec<Call> {
     vec![Call::Bind { pod: of, node }, Call::Event(note)]
 }
 
-/// Says why a pod has to wait, unless it says so already.
+/// Records why a pod has to wait, unless its condition already shows that.
 fn unschedulable(pod: &Pod, why: String, now: Timestamp) -> Vec<Call> {
     let known = pod.condition("PodScheduled");
     if known.is_some_and(|known| known.status == "False" && known.message == why) {

@@ -9,9 +9,8 @@ use serde::Deserialize;
 
 use super::collection::{Collection, Kind, Resource};
 
-/// Objects of which only the metadata is wanted.
+/// Objects of which only the metadata is requested.
 pub(crate) const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
-/// A list of them.
 pub(crate) const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -23,16 +22,14 @@ pub(crate) struct NamedKind {
     pub(crate) namespaced: bool,
 }
 
-/// All that a server serves.
 #[derive(Debug, Default)]
 pub(crate) struct Served {
     resources: Vec<Arc<Resource>>,
-    /// By version and kind: also by versions that are not preferred.
+    /// By version and kind, also for versions that are not preferred.
     kinds: BTreeMap<(String, String), NamedKind>,
 }
 
 impl Served {
-    /// Asks the server.
     pub(crate) async fn ask(client: &Client) -> kube::Result<Self> {
         let mut served = Self::default();
         for root in ["/api", "/apis"] {
@@ -80,7 +77,6 @@ impl Served {
         served
     }
 
-    /// All resources.
     pub(crate) fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter()
     }

@@ -1,4 +1,4 @@
-//! StatefulSets: pods with names and volumes of their own, one after the other, and never two of one name.
+//! StatefulSets: pods with their own names and volumes, one after the other, and never two with one name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,10 +14,9 @@ use super::template;
 use super::views::{Pod, Workload, key};
 use super::world::{Change, World};
 
-/// Which template a pod was made from.
+/// The template that a pod was created from.
 const REVISION: &str = "controller-revision-hash";
 
-/// StatefulSets.
 #[derive(Debug, Default)]
 pub(crate) struct StatefulSets {
     queue: Queue,
@@ -76,7 +75,7 @@ impl Control for StatefulSets {
 
 type Pods<'w> = BTreeMap<usize, &'w Arc<Pod>>;
 
-/// The pods of a set by their number.
+/// The pods of a set by their ordinal.
 fn ordinals<'w>(set: &Workload, world: &'w World) -> Pods<'w> {
     let number = |pod: &Pod| {
         pod.metadata.name.strip_prefix(&set.metadata.name)?.strip_prefix('-')?.parse::<usize>().ok()
@@ -92,13 +91,13 @@ fn first(set: &Workload) -> usize {
     set.spec["ordinals"]["start"].as_u64().and_then(|start| usize::try_from(start).ok()).unwrap_or(0)
 }
 
-/// True if a pod does its work, so that the next one may be touched.
+/// True if a pod is running and ready, so that the next one may be changed.
 fn is_healthy(pod: &Pod) -> bool {
     pod.is_ready() && !pod.metadata.is_terminating() && pod.status.phase == "Running"
 }
 
-/// What is to be done next. In order: what is missing from below, what is too much from above, what is outdated from
-/// above; one at a time, unless the set says that its pods do not care.
+/// The next step. In order: create missing pods from the lowest ordinal, delete surplus pods from the highest, replace
+/// outdated pods from the highest; one at a time, unless the pod management policy is Parallel.
 fn step(set: &Workload, pods: &Pods<'_>, world: &World) -> Vec<Call> {
     let one_by_one = set.spec["podManagementPolicy"] != json!("Parallel");
     let wanted = first(set)..first(set).saturating_add(template::replicas(&set.spec));
@@ -106,7 +105,7 @@ fn step(set: &Workload, pods: &Pods<'_>, world: &World) -> Vec<Call> {
     for ordinal in wanted.clone() {
         match pods.get(&ordinal) {
             None => calls.extend(create(set, ordinal, world)),
-            // The pod has ended, and its name is free only when the pod is gone.
+            // The pod is terminal, and its name is free only when the pod is gone.
             Some(pod) if pod.is_over() && !pod.metadata.is_terminating() => calls.push(delete(pod)),
             Some(pod) if is_healthy(pod) => continue,
             Some(_) => {}
@@ -190,7 +189,7 @@ fn status(set: &Workload, pods: &Pods<'_>) -> Value {
     let ready = pods.values().filter(|pod| is_healthy(pod)).count();
     let wanted = template::replicas(&set.spec);
     let known = set.status["currentRevision"].as_str().filter(|known| !known.is_empty());
-    // The new template is the current one as soon as all pods are made from it.
+    // The new template becomes the current one as soon as all pods are created from it.
     let current = known.filter(|_| updated != wanted || ready != wanted || pods.len() != wanted);
     let current = current.unwrap_or(&update).to_owned();
     json!({
@@ -226,7 +225,7 @@ mod tests {
         serde_json::from_value(set).unwrap()
     }
 
-    /// Pods by number and state: ready, starting, leaving, failed, or old (ready, of an earlier template).
+    /// Pods by ordinal and state: ready, starting, leaving, failed, or old (ready, of an earlier template).
     fn world(set: &Workload, pods: &[(usize, &str)]) -> World {
         let mut world = World::default();
         for (ordinal, state) in pods {
@@ -249,7 +248,7 @@ mod tests {
         world
     }
 
-    /// The next step, as words.
+    /// The next step as text.
     fn next(set: &Workload, pods: &[(usize, &str)]) -> Vec<String> {
         let world = world(set, pods);
         let words = |call: Call| match call {

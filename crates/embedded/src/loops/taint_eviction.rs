@@ -1,4 +1,5 @@
-//! Taint eviction: pods leave a node with a `NoExecute` taint that they do not tolerate, now or when their patience ends.
+//! Taint eviction: deletes pods from a node with a `NoExecute` taint that they do not tolerate, now or when their
+//! toleration ends.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +16,17 @@ use crate::object;
 
 const COMPONENT: &str = "taint-eviction-controller";
 
-/// When a pod's patience began, and when it ends.
+/// When a pod's toleration began, and when it ends.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
     since: Timestamp,
     until: Timestamp,
 }
 
-/// Taint eviction.
 #[derive(Debug, Default)]
 pub(crate) struct TaintEviction {
     queue: Queue,
-    /// Nodes whose taints have changed: all their pods are judged.
+    /// Nodes whose taints have changed: all their pods are reconciled.
     nodes: std::collections::BTreeSet<String>,
     patience: BTreeMap<String, Patience>,
 }
@@ -101,8 +101,8 @@ enum Verdict {
 }
 
 impl TaintEviction {
-    /// Patience counts from the moment at which a pod was first seen under the taint, not from the taint's own time: so
-    /// it begins anew when the loop does. What comes later may only shorten it.
+    /// A toleration counts from the moment at which a pod was first seen under the taint, not from the taint's own
+    /// time: it starts again when the loop does. Later changes can only shorten it.
     fn judge(&mut self, pod: &Pod, stay: Stay, now: Timestamp) -> Verdict {
         let uid = &pod.metadata.uid;
         let known = self.patience.get(uid).copied();
@@ -127,11 +127,11 @@ impl TaintEviction {
     }
 }
 
-/// Says why, marks why, deletes.
+/// Records an event, sets the condition, and deletes the pod.
 fn evict(pod: &Pod, now: Timestamp) -> Vec<Call> {
     let of = Ref::to(Kind::Pod, pod);
     let note = Note {
-        // As kube-controller-manager has it: by name only.
+        // Like kube-controller-manager: by name only.
         about: Ref { uid: String::new(), ..of.clone() },
         component: COMPONENT,
         severity: "Normal",
@@ -191,7 +191,7 @@ mod tests {
             }
         }
 
-        /// The pods that are evicted after this many seconds, and the next time of the loop.
+        /// The pods that are evicted after this many seconds, and the next wake-up of the loop.
         fn after(&mut self, seconds: i64) -> (Vec<String>, Option<i64>) {
             self.now += jiff::SignedDuration::from_secs(seconds);
             let plan = self.control.decide(&self.world, self.now);

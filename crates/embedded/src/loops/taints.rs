@@ -1,4 +1,4 @@
-//! Taints and tolerations, as the scheduler and taint eviction understand them.
+//! Taints and tolerations, for the scheduler and taint eviction.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) const PREFER_NO_SCHEDULE: &str = "PreferNoSchedule";
 /// Longer than any cluster lives, and short enough to be added to a time.
 const LIFETIME: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// True if a toleration is about a taint.
+/// True if a toleration matches a taint.
 pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let text = |field: &Option<String>| field.clone().unwrap_or_default();
     let (key, effect) = (text(&toleration.key), text(&toleration.effect));
@@ -33,7 +33,7 @@ pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// The first taint with one of these effects that nothing tolerates.
+/// The first taint with one of these effects that is not tolerated.
 pub(crate) fn untolerated<'t>(
     taints: &'t [Taint],
     tolerations: &[Toleration],
@@ -47,7 +47,7 @@ pub(crate) fn untolerated<'t>(
 /// The time that a pod may stay on a tainted node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stay {
-    /// No taint asks it to go.
+    /// The node has no `NoExecute` taint.
     Untouched,
     /// The pod tolerates all of them without limit.
     Forever,
@@ -57,7 +57,7 @@ pub(crate) enum Stay {
     No,
 }
 
-/// What the `NoExecute` taints of a node mean for a pod: one toleration per taint is used, the first that fits, and the
+/// The effect of a node's `NoExecute` taints on a pod: for each taint the first matching toleration is used, and the
 /// shortest of those counts.
 pub(crate) fn stay(taints: &[Taint], tolerations: &[Toleration]) -> Stay {
     let mut limit: Option<Duration> = None;

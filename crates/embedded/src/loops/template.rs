@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::collection::Kind;
 use super::views::Meta;
 
-/// A reference to the workload that is responsible for an object.
+/// A controller reference to the workload.
 pub(crate) fn owner(kind: Kind, owner: &Meta) -> Value {
     json!({
         "apiVersion": kind.api_version(), "kind": kind.name(), "name": owner.name, "uid": owner.uid,
@@ -13,7 +13,7 @@ pub(crate) fn owner(kind: Kind, owner: &Meta) -> Value {
     })
 }
 
-/// A pod from a template, under a name or under one that the server makes up.
+/// A pod from a template, with a given or a generated name.
 pub(crate) fn pod(kind: Kind, of: &Meta, template: &Value, name: Option<&str>) -> Value {
     let mut metadata = json!({ "ownerReferences": [owner(kind, of)] });
     for key in ["labels", "annotations", "finalizers"] {
@@ -28,12 +28,12 @@ pub(crate) fn pod(kind: Kind, of: &Meta, template: &Value, name: Option<&str>) -
     json!({ "metadata": metadata, "spec": template["spec"] })
 }
 
-/// The number of pods that are wanted; one unless it says otherwise.
+/// The wanted number of pods; one by default.
 pub(crate) fn replicas(spec: &Value) -> usize {
     spec["replicas"].as_u64().and_then(|wanted| usize::try_from(wanted).ok()).unwrap_or(1)
 }
 
-/// True if a status lacks any of this. A count that is not there is zero.
+/// True if a status lacks any of these values. A missing count is zero.
 pub(crate) fn differs(status: &Value, wanted: &Value) -> bool {
     let fields = wanted.as_object().into_iter().flatten();
     let empty = |value: &Value| value.is_null() || *value == json!(0) || *value == json!("");
@@ -43,7 +43,7 @@ pub(crate) fn differs(status: &Value, wanted: &Value) -> bool {
     })
 }
 
-/// A number or a share in percent of `total`, as `maxSurge` and `minAvailable` are written.
+/// A number or a percentage of `total`, for example of `maxSurge` and `minAvailable`.
 pub(crate) fn share(of: &Value, total: usize, round_up: bool) -> Option<usize> {
     if let Some(number) = of.as_u64() {
         return usize::try_from(number).ok();

@@ -1,4 +1,4 @@
-//! Time to live: Jobs that have finished and say for how long they want to be kept.
+//! Time to live: deletes finished Jobs after their `ttlSecondsAfterFinished`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -10,7 +10,6 @@ use super::views::Workload;
 use super::world::{Change, World};
 use crate::object;
 
-/// Time to live after finishing.
 #[derive(Debug, Default)]
 pub(crate) struct TimeToLive {
     queue: Queue,
@@ -51,7 +50,6 @@ impl Control for TimeToLive {
     }
 }
 
-/// When a Job is to go.
 fn expires(job: &Workload) -> Option<Timestamp> {
     let kept = job.spec["ttlSecondsAfterFinished"].as_i64()?;
     let finished = object::list(&job.status, "/conditions").iter().find(|condition| {

@@ -1,5 +1,5 @@
-//! The parts of objects that the loops judge by, decoded straight from the wire: whole pods would cost ten times as
-//! much memory.
+//! The fields of objects that the loops need, decoded straight from the wire: whole pods would cost ten times as much
+//! memory.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{Affinity, NodeSelector, Taint, Toleration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The fields of every object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -35,7 +34,6 @@ impl Meta {
         self.deletion_timestamp.is_some()
     }
 
-    /// The owner that is responsible for the object.
     pub(crate) fn controller(&self) -> Option<&Owner> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
@@ -54,7 +52,7 @@ pub(crate) fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
 }
 
-/// An owner reference, whole: who writes a list of them must not change the others.
+/// A complete owner reference: a writer of the list must not change the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Owner {
@@ -68,7 +66,6 @@ pub(crate) struct Owner {
     pub(crate) block_owner_deletion: Option<bool>,
 }
 
-/// A condition of a pod or of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -85,7 +82,6 @@ fn condition<'c>(conditions: &'c [Condition], kind: &str) -> Option<&'c Conditio
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// A pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Pod {
@@ -111,7 +107,7 @@ pub(crate) struct PodSpec {
     pub(crate) priority: i64,
 }
 
-/// The spread of a kind's pods over the values of a node label.
+/// A topology spread constraint.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Spread {
@@ -174,7 +170,7 @@ impl Pod {
         !self.spec.node_name.is_empty()
     }
 
-    /// True if its containers have ended for good.
+    /// True if its containers have terminated permanently.
     pub(crate) fn is_over(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
@@ -193,7 +189,6 @@ impl Pod {
     }
 }
 
-/// A node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Node {
@@ -239,7 +234,7 @@ impl Node {
     }
 }
 
-/// The Lease by which a node says that it lives.
+/// The Lease that a kubelet renews as its heartbeat.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Lease {
@@ -253,7 +248,6 @@ pub(crate) struct LeaseSpec {
     pub(crate) renew_time: Option<Timestamp>,
 }
 
-/// A claim to a volume.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Claim {
@@ -277,7 +271,6 @@ pub(crate) struct PhaseOnly {
     pub(crate) phase: String,
 }
 
-/// A volume.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Volume {
@@ -319,7 +312,6 @@ pub(crate) struct Csi {
     pub(crate) volume_handle: String,
 }
 
-/// A kind of storage.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StorageClass {
@@ -357,7 +349,7 @@ pub(crate) struct AttachmentStatus {
     pub(crate) attached: bool,
 }
 
-/// A workload whose spec and status the loops read as they are.
+/// A workload whose spec and status the loops read as raw JSON.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Workload {
@@ -366,7 +358,6 @@ pub(crate) struct Workload {
     pub(crate) status: Value,
 }
 
-/// A namespace.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Namespace {
@@ -375,7 +366,7 @@ pub(crate) struct Namespace {
     pub(crate) status: Value,
 }
 
-/// The finalizers of a namespace beside those that every object may have.
+/// The finalizers that only namespaces have, besides those in the metadata.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct NamespaceSpec {

@@ -1,4 +1,4 @@
-//! Claims and volumes: each claim gets a volume of its own, and neither goes while it is needed.
+//! Claims and volumes: binds each claim to its own volume, and keeps both while they are needed.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -18,10 +18,9 @@ const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
 const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
 const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 
-/// Claims and volumes.
 #[derive(Debug, Default)]
 pub(crate) struct VolumeBinder {
-    /// Claims under their key, volumes under their name after `*`.
+    /// Claims by their key, volumes by their name after `*`.
     queue: Queue,
     all_claims: bool,
 }
@@ -124,7 +123,7 @@ fn tend_claim(claim: &Claim, world: &World) -> Vec<Call> {
     vec![Call::Patch { of, part: Part::Whole, body: json!({ "metadata": { "annotations": annotations } }) }]
 }
 
-/// The volume that was made for a claim, or the smallest that lies there unused and is enough.
+/// The volume that was provisioned for a claim, or the smallest unused one that is large enough.
 fn volume_for<'w>(claim: &Claim, world: &'w World) -> Option<&'w Volume> {
     if !claim.spec.volume_name.is_empty() {
         let volume = world.volumes.get(&claim.spec.volume_name)?;
@@ -162,7 +161,7 @@ fn is_for(volume: &Volume, claim: &Claim) -> bool {
     })
 }
 
-/// Both sides of a bond, each as far as it is not there yet.
+/// The writes for both sides of a binding, as far as they are still missing.
 fn bind(claim: &Claim, volume: &Volume) -> Vec<Call> {
     let mut calls = Vec::new();
     let (of_claim, of_volume) = (Ref::to(Kind::Claim, claim), Ref::to(Kind::Volume, volume));
@@ -202,7 +201,7 @@ fn tend_volume(volume: &Volume, world: &World) -> Vec<Call> {
         (None, _) => "Available",
         (Some(known), None) if known.uid.is_empty() => "Available",
         (Some(_), None) => "Released",
-        // The claim's own turn binds it.
+        // The reconcile of the claim binds it.
         (Some(_), Some(_)) => "Bound",
     };
     if volume.metadata.is_terminating() && phase != "Bound" {

@@ -11,7 +11,6 @@ use super::views::{
     key as object_key,
 };
 
-/// An object that has metadata.
 pub(crate) trait HasMeta {
     fn meta(&self) -> &Meta;
 }
@@ -41,13 +40,12 @@ impl<V> Clone for Delta<V> {
 }
 
 impl<V> Delta<V> {
-    /// The object as it is, or as it last was.
+    /// The present or last state of the object.
     pub(crate) fn last(&self) -> Option<&Arc<V>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 }
 
-/// A change for a loop.
 #[derive(Debug, Clone)]
 pub(crate) enum Change {
     Pod(Delta<Pod>),
@@ -60,7 +58,7 @@ pub(crate) enum Change {
     Workload(Kind, Delta<Workload>),
     Namespace(Delta<Namespace>),
     Other(Arc<Resource>, Delta<Bare>),
-    /// The served kinds, or the progress of their listing.
+    /// The set of served kinds has changed, or the progress of their listing.
     Served,
 }
 
@@ -82,7 +80,6 @@ impl Change {
     }
 }
 
-/// All objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Store<V>(BTreeMap<String, Arc<V>>);
 
@@ -105,15 +102,14 @@ impl<V> Store<V> {
         self.0.values()
     }
 
-    /// The objects of one namespace.
     pub(crate) fn within<'s>(&'s self, namespace: &str) -> impl Iterator<Item = &'s Arc<V>> + use<'s, V> {
         let prefix = format!("{namespace}/");
         let from = self.0.range(prefix.clone()..);
         from.take_while(move |(key, _)| key.starts_with(&prefix)).map(|(_, object)| object)
     }
 
-    /// Takes in an object as it is now. Says what changed: nothing, one thing, or the end of one object and the
-    /// beginning of another of the same name.
+    /// Stores the present state of an object. Returns the changes: none, one, or the end of one object and the
+    /// beginning of another with the same name.
     fn put(&mut self, object: V) -> Vec<Delta<V>>
     where
         V: HasMeta,
@@ -134,7 +130,7 @@ impl<V> Store<V> {
         old.into_iter().map(|old| Delta { old: Some(old), new: None }).collect()
     }
 
-    /// Takes in a complete list: what is not in it is gone.
+    /// Stores a complete list: objects that are not in it are gone.
     fn replace(&mut self, objects: Vec<V>) -> Vec<Delta<V>>
     where
         V: HasMeta,
@@ -150,7 +146,7 @@ impl<V> Store<V> {
     }
 }
 
-/// Pods by something that many share, and by their keys.
+/// Pods by a shared value, and by their keys.
 type PodIndex = BTreeMap<String, BTreeMap<String, Arc<Pod>>>;
 
 /// The key in the index for objects without an owner.
@@ -158,7 +154,7 @@ fn nobody_in(namespace: &str) -> String {
     format!("nobody in {namespace}")
 }
 
-/// Puts a pod that has changed into its place in an index. It has the same key before and after.
+/// Moves a changed pod within an index. Its key stays the same.
 fn reindex<'p>(
     index: &mut PodIndex,
     old: Option<&'p Arc<Pod>>,
@@ -184,10 +180,10 @@ fn reindex<'p>(
     }
 }
 
-/// Where the objects of a kind are kept in the world.
+/// Where the objects of a kind are stored in the world.
 pub(crate) type Place<V> = fn(&mut World) -> &mut Store<V>;
 
-/// The cluster as the watches have shown it.
+/// The state of the cluster according to the watches.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     pub(crate) pods: Store<Pod>,
@@ -212,19 +208,18 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Takes in an object as it is now, and says what changed.
+    /// Stores the present state of an object. Returns the changes.
     pub(crate) fn put<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: V) -> Vec<Delta<V>> {
         self.saw(kind, object.meta().revision());
         place(self).put(object)
     }
 
-    /// Takes in that an object is gone.
     pub(crate) fn remove<V: HasMeta>(&mut self, kind: Kind, place: Place<V>, object: &Meta) -> Vec<Delta<V>> {
         self.saw(kind, object.revision());
         place(self).remove(object)
     }
 
-    /// Takes in a complete list: what is not in it is gone.
+    /// Stores a complete list: objects that are not in it are gone.
     pub(crate) fn replace<V: HasMeta>(
         &mut self,
         kind: Kind,
@@ -236,17 +231,14 @@ impl World {
         place(self).replace(objects)
     }
 
-    /// Takes in an object of another resource.
     pub(crate) fn put_other(&mut self, resource: &Arc<Resource>, object: Bare) -> Vec<Delta<Bare>> {
         self.others.entry(Arc::clone(resource)).or_default().put(object)
     }
 
-    /// Takes in that an object of another resource is gone.
     pub(crate) fn remove_other(&mut self, resource: &Arc<Resource>, object: &Meta) -> Vec<Delta<Bare>> {
         self.others.get_mut(resource).map(|store| store.remove(object)).unwrap_or_default()
     }
 
-    /// Takes in a complete list of another resource.
     pub(crate) fn replace_others(
         &mut self,
         resource: &Arc<Resource>,
@@ -255,18 +247,18 @@ impl World {
         self.others.entry(Arc::clone(resource)).or_default().replace(objects)
     }
 
-    /// Takes in what the server serves now. What it does not serve any more is forgotten.
+    /// Stores which kinds the server serves now. Objects of kinds that are no longer served are dropped.
     pub(crate) fn serve(&mut self, served: Served) {
         self.others.retain(|resource, _| served.others().any(|known| known == resource));
         self.served = Some(served);
     }
 
-    /// The served kinds; none before anybody has asked.
+    /// The served kinds; `None` before the first discovery.
     pub(crate) fn served(&self) -> Option<&Served> {
         self.served.as_ref()
     }
 
-    /// True if all objects of all kinds are known, as far as the watches have come.
+    /// True if all objects of all kinds have been listed.
     pub(crate) fn is_complete(&self) -> bool {
         let listed = |served: &Served| served.others().all(|resource| self.others.contains_key(resource));
         Kind::WATCHED.iter().all(|kind| self.revisions.contains_key(kind))
@@ -297,18 +289,18 @@ impl World {
         }
     }
 
-    /// The watch of a kind has come as far as this.
+    /// The watch of a kind has reached this revision.
     pub(crate) fn saw(&mut self, kind: Kind, revision: u64) {
         let known = self.revisions.entry(kind).or_default();
         *known = revision.max(*known);
     }
 
-    /// The revision that the watch of a kind has reached; none before its first list.
+    /// The revision that the watch of a kind has reached; `None` before its first list.
     pub(crate) fn revision(&self, kind: Kind) -> Option<u64> {
         self.revisions.get(&kind).copied()
     }
 
-    /// Keeps the indexes of pods.
+    /// Updates the indexes of pods.
     pub(crate) fn index(&mut self, change: &Change) {
         let Change::Pod(delta) = change else { return };
         let Delta { old, new } = delta;
@@ -321,17 +313,14 @@ impl World {
         });
     }
 
-    /// The pods that are bound to a node.
     pub(crate) fn pods_on<'w>(&'w self, node: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
         self.pods_by_node.get(node).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// The pods whose controller has this UID.
     pub(crate) fn pods_of<'w>(&'w self, owner: &str) -> impl Iterator<Item = &'w Arc<Pod>> + use<'w> {
         self.pods_by_owner.get(owner).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// The pods of a namespace that have no controller.
     pub(crate) fn pods_of_nobody<'w>(
         &'w self,
         namespace: &str,
@@ -339,7 +328,7 @@ impl World {
         self.pods_of(&nobody_in(namespace))
     }
 
-    /// Puts an object into the world of a test.
+    /// Adds an object to the world of a test.
     #[cfg(test)]
     pub(crate) fn with<V: HasMeta + serde::de::DeserializeOwned>(
         &mut self,

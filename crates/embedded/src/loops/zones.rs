@@ -1,11 +1,10 @@
-//! Limits how many nodes of a zone may be given up at once: the fewer are left, the slower.
+//! Limits how many nodes of a zone may be tainted at once: the fewer are left, the slower.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// The state of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ZoneState {
     Normal,
@@ -15,21 +14,21 @@ pub(crate) enum ZoneState {
     Full,
 }
 
-/// The rate at which nodes are marked unreachable.
+/// The rate at which nodes are tainted unreachable.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EvictionRates {
-    /// Nodes a second in a zone that is well, or lost altogether while others are not.
+    /// Nodes per second in a healthy zone, or in a zone that is lost completely while others are not.
     pub normal: f64,
-    /// Nodes a second in a large zone of which many nodes are lost.
+    /// Nodes per second in a large zone with many lost nodes.
     pub disrupted: f64,
-    /// A zone of at most so many nodes gives up none while it is disrupted.
+    /// In a zone of at most this many nodes, none is tainted while it is disrupted.
     pub large_zone: usize,
     /// The share of nodes, from 0 to 1, whose loss makes a zone disrupted. (And at least three.)
     pub unhealthy_share: f64,
 }
 
 impl Default for EvictionRates {
-    /// kube-controller-manager's own.
+    /// kube-controller-manager's defaults.
     fn default() -> Self {
         Self { normal: 0.1, disrupted: 0.01, large_zone: 50, unhealthy_share: 0.55 }
     }
@@ -57,16 +56,15 @@ impl EvictionRates {
     }
 }
 
-/// One zone's queue of nodes that are to be given up.
+/// One zone's queue of nodes to taint.
 #[derive(Debug, Default)]
 struct Zone {
     waiting: VecDeque<String>,
     rate: f64,
-    /// When the next node may go: a bucket that holds one token.
+    /// When the next node may be tainted: a token bucket of size one.
     next: Option<Timestamp>,
 }
 
-/// All zones.
 #[derive(Debug, Default)]
 pub(crate) struct Zones {
     zones: BTreeMap<String, Zone>,
@@ -76,16 +74,16 @@ pub(crate) struct Zones {
 /// The state of the cluster, from its zones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// Zones are judged one by one.
+    /// Each zone is handled by itself.
     Ordinary,
-    /// Every zone is lost: it must be us. Nothing is given up.
+    /// Every zone is lost: the control plane itself must be cut off. No node is tainted.
     NobodyLeft,
-    /// That has just ended: everybody gets another grace period.
+    /// That has just ended: all nodes get another grace period.
     Relieved,
 }
 
 impl Zones {
-    /// Takes in how many nodes of each zone are ready and how many are lost.
+    /// Updates the number of ready and lost nodes of each zone.
     pub(crate) fn update(
         &mut self,
         counts: &BTreeMap<String, (usize, usize)>,
@@ -109,7 +107,7 @@ impl Zones {
         }
     }
 
-    /// A node is to be given up when its turn comes.
+    /// Queues a node to be tainted.
     pub(crate) fn enqueue(&mut self, zone: &str, node: &str) {
         let zone = self.zones.entry(zone.to_owned()).or_default();
         if !zone.waiting.iter().any(|known| known == node) {
@@ -117,7 +115,7 @@ impl Zones {
         }
     }
 
-    /// A node is well again, or gone.
+    /// A node is healthy again, or gone.
     pub(crate) fn forget(&mut self, node: &str) {
         for zone in self.zones.values_mut() {
             zone.waiting.retain(|known| known != node);
@@ -139,7 +137,7 @@ impl Zones {
                 && let Some(node) = zone.waiting.pop_front()
             {
                 let pause = Duration::from_secs_f64((1.0 / zone.rate).min(3600.0 * 24.0));
-                // A bucket of one token: time in which nobody waited does not add up.
+                // A token bucket of size one: idle time does not accumulate.
                 zone.next = Some(now + pause);
                 due.push(node);
             }
@@ -147,7 +145,6 @@ impl Zones {
         due
     }
 
-    /// When the next turn is.
     pub(crate) fn wake(&self) -> Option<Timestamp> {
         let waiting = self.zones.values().filter(|zone| zone.rate > 0.0 && !zone.waiting.is_empty());
         waiting.filter_map(|zone| zone.next).min()

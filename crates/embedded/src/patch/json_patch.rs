@@ -2,12 +2,11 @@
 
 use serde_json::Value;
 
-/// Why a JSON patch was not applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The patch itself is not one: a bad request.
+    /// The patch itself is malformed: a bad request.
     Malformed(String),
-    /// The patch does not fit the object.
+    /// The patch does not match the object.
     DoesNotApply,
 }
 
@@ -66,7 +65,7 @@ fn add(document: &mut Value, path: &str, value: Value) -> Option<()> {
     Some(())
 }
 
-/// Replaces what is there. A member that an object lacks is added, as the real server does.
+/// Replaces a value. Adds a member that an object lacks, as the real server does.
 fn replace(document: &mut Value, path: &str, value: Value) -> Option<()> {
     if let Some(place) = document.pointer_mut(path) {
         *place = value;

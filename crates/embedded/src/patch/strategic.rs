@@ -1,4 +1,4 @@
-//! Strategic merge: a merge patch that knows which lists are maps in disguise.
+//! Strategic merge: a merge patch that knows which lists are maps by a key.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ const ELEMENT_ORDER: &str = "$setElementOrder/";
 /// Applies a strategic merge patch.
 ///
 /// # Errors
-/// If the patch leaves out a merge key, or has a directive that does not exist.
+/// If the patch leaves out a merge key, or has an unknown directive.
 pub(crate) fn apply(target: &mut Value, patch: &Value, schema: &Schema) -> Result<(), String> {
     let Value::Object(patch) = patch else {
         return Err("the patch is not an object".to_owned());
@@ -90,7 +90,7 @@ fn merge_object(
             }
         }
     }
-    // An order alone sorts the list, even where no element changes.
+    // A `$setElementOrder` alone sorts the list, even if no element changes.
     for (key, value) in patch {
         if let (Some(name), Value::Array(order)) = (key.strip_prefix(ELEMENT_ORDER), value)
             && !patch.contains_key(name)
@@ -174,8 +174,8 @@ fn merge_list(
     Ok(arrange(current, order, &before, Some(merge_key)))
 }
 
-/// Brings the elements that the patch names into its order, and the others into the order in which they were. Where
-/// the two meet, the former order decides if it knows both, and the patch goes first if not.
+/// Sorts the elements that the patch names in its order, and the others in their former order. Between the two groups,
+/// the former order decides if it has both elements; otherwise the patch goes first.
 fn arrange(list: Vec<Value>, order: &[Value], before: &[Value], merge_key: Option<&str>) -> Vec<Value> {
     let identity = |value: &Value| match merge_key {
         Some(key) => value.get(key).cloned().unwrap_or(Value::Null),

@@ -1,4 +1,4 @@
-//! Compares two answers field by field, without what differs by nature.
+//! Compares two answers field by field, without values that always differ.
 
 use std::fmt;
 
@@ -97,7 +97,7 @@ fn remove(value: &mut Value, pointer: &str) {
     }
 }
 
-/// Revisions, UIDs, times and addresses become placeholders, and `managedFields` vanish.
+/// Replaces revisions, UIDs, times and addresses by placeholders, and removes `managedFields`.
 fn normalise(value: &mut Value, answer: &Answer) {
     match value {
         Value::Object(members) => {
@@ -126,7 +126,7 @@ fn normalise(value: &mut Value, answer: &Answer) {
                         *member = cells.collect();
                     }
                     ("message", Value::String(text)) => {
-                        // The difference between two pods is shown to people only.
+                        // The diff of two pods is only for users.
                         let text = text.split("\n@@").next().unwrap_or(text).trim_end_matches('\n');
                         *member = Value::from(without_known(&without_pods(text), answer));
                     }
@@ -136,7 +136,7 @@ fn normalise(value: &mut Value, answer: &Answer) {
         }
         Value::Array(elements) => elements.iter_mut().for_each(|element| normalise(element, answer)),
         Value::String(text) if is_time(text) => "<time>".clone_into(text),
-        // Labels and references carry UIDs as well.
+        // Labels and references contain UIDs as well.
         Value::String(text) if text.len() == UID_LENGTH && answer.known.contains_key(text.as_str()) => {
             "<uid>".clone_into(text);
         }
@@ -144,7 +144,7 @@ fn normalise(value: &mut Value, answer: &Answer) {
     }
 }
 
-/// Messages show a pod template that may not change in Go's own form, for people only.
+/// Messages show an immutable pod template in Go's own form, only for users.
 fn without_pods(text: &str) -> String {
     const SHOWN: &str = "Invalid value: {";
     let mut out = String::new();
@@ -172,7 +172,7 @@ fn is_age(text: &str) -> bool {
         .is_some_and(|seconds| !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Times of this decade are the clock's; transcripts write others.
+/// Times of this decade come from the clock; transcripts use others.
 fn is_time(text: &str) -> bool {
     text.len() >= 20 && text.ends_with('Z') && text.starts_with("202") && text.as_bytes()[10] == b'T'
 }
@@ -185,7 +185,7 @@ fn is_uid(text: &str) -> bool {
         })
 }
 
-/// UIDs also turn up in messages, and revisions in brackets.
+/// UIDs also appear in messages, and revisions in brackets.
 fn without_known(text: &str, answer: &Answer) -> String {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
     let mut out = String::new();

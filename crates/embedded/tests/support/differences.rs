@@ -1,4 +1,4 @@
-//! The differences between the embedded API and the real one that are accepted, each with its reason.
+//! The accepted differences between the embedded API and the real one, each with its reason.
 
 /// An accepted difference: in which transcript, at which step, in which field, and why.
 pub(crate) struct Accepted {
@@ -21,7 +21,7 @@ pub(crate) fn accepted(title: &str, step: usize, path: &str) -> Option<usize> {
     ACCEPTED.iter().position(|entry| entry.title == title && entry.step == step + 1 && entry.path == path)
 }
 
-/// Entries for the transcripts that were played which nothing needed.
+/// Entries for the played transcripts that were not needed.
 pub(crate) fn unused(titles: &[String], used: &[usize]) -> Vec<(&'static str, usize, &'static str)> {
     ACCEPTED
         .iter()

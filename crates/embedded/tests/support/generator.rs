@@ -1,4 +1,4 @@
-//! Random request sequences for both servers, and how one that they answer differently is made as short as it can be.
+//! Generates random request sequences for both servers, and shrinks one that they answer differently.
 
 use salvor_embedded::{Cluster, Settings};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use super::transcript::{Step, Transcript};
 
 const LONGEST: usize = 14;
 
-/// A kind that sequences are about: where it is, an object of it, and changes that fit it.
+/// A kind that sequences use: its path, an object of it, and changes that are valid for it.
 struct Kind {
     below: &'static str,
     plural: &'static str,
@@ -221,7 +221,7 @@ fn step(request: String, body: Value, kind: Option<&str>) -> Step {
     }
 }
 
-/// One request about one of a few objects.
+/// One request for one of a few objects.
 fn request(rng: &mut fastrand::Rng, kind: &Kind) -> Step {
     let name = pick(rng, &["a", "b"]);
     let collection = format!("{}/{}", kind.below, kind.plural);
@@ -310,7 +310,7 @@ fn request(rng: &mut fastrand::Rng, kind: &Kind) -> Step {
         }
         18 => step(format!("GET {object}"), Value::Null, None),
         _ => {
-            // Whom a conflict is with differs by design: who wrote before the first apply is not remembered.
+            // The other party of a conflict differs by design: the writers before the first apply are not recorded.
             let manager = pick(rng, &["one", "two"]);
             let mut body = (kind.body)(rng);
             body["metadata"] = metadata(rng, name);
@@ -330,10 +330,10 @@ fn request(rng: &mut fastrand::Rng, kind: &Kind) -> Step {
     }
 }
 
-/// The sequence that a seed gives.
+/// The sequence of a seed.
 pub(crate) fn sequence(seed: u64) -> Vec<Step> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    // Most sequences stay with one or two kinds, so that requests meet.
+    // Most sequences use one or two kinds, so that requests affect the same objects.
     let kinds = [rng.usize(..KINDS.len()), rng.usize(..KINDS.len())];
     let length = rng.usize(3..=LONGEST);
     let mut steps: Vec<Step> = (0..length)
@@ -349,7 +349,6 @@ pub(crate) fn sequence(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// Plays sequences on both servers.
 pub(crate) struct Court<'c> {
     real: &'c kube::Client,
     namespaces: std::cell::Cell<u64>,
@@ -400,7 +399,7 @@ impl<'c> Court<'c> {
     }
 }
 
-/// As a transcript is written.
+/// In the form of a transcript.
 pub(crate) fn show(steps: &[Step]) -> String {
     let line = |step: &Step| {
         let kind = step.kind.as_ref().map_or_else(String::new, |kind| format!(", as: {kind}"));

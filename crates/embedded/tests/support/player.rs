@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::transcript::{Step, Transcript};
 
-/// Nothing that is compared takes the real server this long.
+/// No compared request takes the real server this long.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +29,10 @@ pub(crate) struct Answer {
     pub(crate) warnings: Vec<String>,
     pub(crate) retry_after: String,
     pub(crate) body: Value,
-    /// The request, so that both sides leave out the same.
+    /// Kept so that both sides leave out the same fields.
     pub(crate) ignore: Vec<String>,
     pub(crate) only: Vec<String>,
-    /// Texts that differ by nature, and what they stand for.
+    /// Texts that always differ, and their placeholders.
     pub(crate) known: BTreeMap<String, String>,
 }
 
@@ -55,7 +55,7 @@ impl Player {
         }
     }
 
-    /// The value of a word in braces.
+    /// Sets the values of words in braces.
     pub(crate) fn knowing(mut self, words: &[(&str, String)]) -> Self {
         self.kept.extend(words.iter().map(|(word, text)| ((*word).to_owned(), text.clone())));
         self
@@ -137,7 +137,7 @@ impl Player {
             .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("{{{name}}}"), value))
     }
 
-    /// Remembers UIDs and revisions, which also turn up in messages.
+    /// Remembers UIDs and revisions, which also appear in messages.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Object(members) => {
@@ -205,7 +205,7 @@ async fn read_events(body: Body, count: usize) -> Value {
         }
     }
     let text = String::from_utf8(text).unwrap();
-    // Behind the last event that is wanted, the next may have begun.
+    // After the last event that is wanted, the next may have begun.
     let wanted = if count == 0 { usize::MAX } else { count };
     text.lines().take(wanted).map(|line| serde_json::from_str::<Value>(line).unwrap()).collect()
 }

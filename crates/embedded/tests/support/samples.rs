@@ -11,7 +11,6 @@ pub(crate) struct Sample {
     #[serde(default)]
     pub(crate) group: String,
     pub(crate) object: Value,
-    /// The patch for it.
     #[serde(default)]
     pub(crate) change: Option<Value>,
     /// A patch that is refused.
@@ -34,7 +33,6 @@ impl Sample {
     }
 }
 
-/// All of them.
 pub(crate) fn all() -> Vec<Sample> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples.yaml");
     let text = std::fs::read_to_string(path).unwrap();

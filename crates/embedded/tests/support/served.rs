@@ -1,4 +1,4 @@
-//! Which kinds the embedded server serves, by its own account.
+//! The kinds that the embedded server serves, according to its discovery.
 
 use http::Method;
 use http_body_util::BodyExt as _;
@@ -28,7 +28,6 @@ impl Served {
     }
 }
 
-/// The answer to a GET, as JSON.
 pub(crate) async fn get(cluster: &Cluster, path: &str) -> Value {
     let answer = cluster.handle(&Request::new(Method::GET, path, bytes::Bytes::new()));
     let body = answer.into_body().collect().await.unwrap().to_bytes();
@@ -45,7 +44,6 @@ pub(crate) async fn documents(cluster: &Cluster) -> Vec<String> {
     std::iter::once("/api/v1".to_owned()).chain(versions).collect()
 }
 
-/// Everything that can be listed.
 pub(crate) async fn all() -> Vec<Served> {
     let cluster = Cluster::new(Settings::default());
     let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! Transcripts as they are written.
+//! The file format of transcripts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A file of transcripts about one topic.
+/// A file of transcripts for one topic.
 #[derive(Debug)]
 pub(crate) struct File {
     pub(crate) topic: String,
@@ -19,13 +19,13 @@ struct Contents {
     /// Objects by name, for `body: $name`.
     #[serde(default)]
     objects: BTreeMap<String, Value>,
-    /// Where paths without a leading slash begin, if not at the core group.
+    /// The base of paths without a leading slash, if not the core group.
     #[serde(default)]
     below: Option<String>,
     transcripts: Vec<Transcript>,
 }
 
-/// A sequence of requests, in a namespace of its own.
+/// A sequence of requests, in its own namespace.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Transcript {
@@ -33,12 +33,12 @@ pub(crate) struct Transcript {
     pub(crate) steps: Vec<Step>,
 }
 
-/// One request and what to look at in the answer.
+/// One request and what to compare in the answer.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Step {
-    /// `METHOD path`. `{ns}` is the transcript's namespace, `{name.uid}` something kept from an earlier answer.
-    /// A path without a leading slash is below `/api/v1/namespaces/{ns}/`, or below what the file says.
+    /// `METHOD path`. `{ns}` is the transcript's namespace, `{name.uid}` something kept from an earlier answer. A path
+    /// without a leading slash is below `/api/v1/namespaces/{ns}/`, or below the file's base.
     pub(crate) request: String,
     /// The body; a string that begins with `$` is one of the file's objects.
     #[serde(default)]
@@ -54,16 +54,16 @@ pub(crate) struct Step {
     /// JSON pointers that are not compared.
     #[serde(default)]
     pub(crate) ignore: Vec<String>,
-    /// JSON pointers that alone are compared.
+    /// If not empty, only these JSON pointers are compared.
     #[serde(default)]
     pub(crate) only: Vec<String>,
-    /// Reads so many events of a watch, or all until the server ends it.
+    /// Reads this many events of a watch, or all until the server ends it.
     #[serde(default)]
     pub(crate) events: Option<usize>,
-    /// Asks again until the answer has these values: what the real server does in its own time.
+    /// Repeats the request until the answer has these values: for changes that the real server makes asynchronously.
     #[serde(default)]
     pub(crate) until: BTreeMap<String, Value>,
-    /// The status that both must answer with, so that a transcript cannot pass by failing alike.
+    /// The status that both must answer with, so that a transcript cannot pass by failing on both sides.
     pub(crate) expect: u16,
 }
 
@@ -101,7 +101,7 @@ impl File {
     }
 }
 
-/// Puts the file's objects where they are named. `{ $: name, ... }` is the object with some fields merged over it.
+/// Inserts the file's objects where they are named. `{ $: name, ... }` is the object with some fields merged over it.
 fn resolve(body: &mut Value, objects: &BTreeMap<String, Value>) {
     let named =
         |name: &str| objects.get(name).unwrap_or_else(|| panic!("no object is named {name:?}")).clone();

@@ -1,4 +1,4 @@
-//! A webhook on loopback. The path of a call says how it behaves.
+//! A webhook on loopback. The path of a call determines its behaviour.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -85,7 +85,6 @@ async fn serve(request: http::Request<Incoming>) -> Result<Response<Full<Bytes>>
     Ok(answer(&path, &body).map(Full::new))
 }
 
-/// The answer of the webhook to a review.
 pub(crate) fn answer(path: &str, body: &Bytes) -> Response<Bytes> {
     let review: Value = serde_json::from_slice(body).unwrap();
     let request = &review["request"];
@@ -102,7 +101,7 @@ pub(crate) fn answer(path: &str, body: &Bytes) -> Response<Bytes> {
             patch
                 .push(json!({ "op": "add", "path": format!("/metadata/labels/{argument}"), "value": "yes" }));
         }
-        // Each call makes the list one longer, and says which labels it saw.
+        // Each call appends to the list, and records the labels that it saw.
         "trace" => {
             let labels = object["metadata"]["labels"].as_object().map_or(0, serde_json::Map::len);
             let before = object["metadata"]["annotations"]["trace"].as_str().unwrap_or("").to_owned();
@@ -177,7 +176,7 @@ fn said(code: StatusCode, kind: &str, text: &str) -> Response<Bytes> {
     builder.body(Bytes::from(text.to_owned())).unwrap()
 }
 
-/// A review without what differs by nature.
+/// A review without values that always differ.
 fn condensed(request: &Value) -> String {
     let mut request = request.clone();
     let members = request.as_object_mut().unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{default, each, members};
 use crate::object::{self, object_at};
 
-/// The defaults of a pod's spec, in a pod and in a template.
+/// Used for pods and for templates.
 pub(in crate::kinds) fn pod_spec(spec: &mut Value) {
     let Some(members) = spec.as_object_mut() else {
         return;

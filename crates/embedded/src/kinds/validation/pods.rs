@@ -13,7 +13,6 @@ const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"]
 
 const POD_UPDATE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Checks the spec of a pod or of a template.
 pub(crate) fn pod_spec(spec: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let volumes: Vec<&str> =
@@ -70,7 +69,7 @@ fn deadline(spec: &Value, field: &str) -> Option<Cause> {
     })
 }
 
-/// The deadline of a pod may only come closer.
+/// The deadline of a pod may only be shortened.
 fn deadline_update(old: &Value, new: &Value) -> Option<Cause> {
     const FIELD: &str = "spec.activeDeadlineSeconds";
     let seconds = |spec: &Value| spec.get("activeDeadlineSeconds").and_then(Value::as_i64);

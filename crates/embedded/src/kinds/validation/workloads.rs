@@ -45,8 +45,8 @@ pub(crate) fn mismatch(template: &Value) -> Cause {
     Cause::invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 }
 
-/// The selector of a daemon set is not asked for, although nothing matches without it.
-/// Its claims become volumes of its pods, so that its template may mount what it does not declare.
+/// Unlike for a DaemonSet, the selector is required. Its claims become volumes of its pods, so its template may mount
+/// volumes that it does not declare.
 pub(in crate::kinds) fn stateful_set(value: &Value) -> Vec<Cause> {
     let mut causes = workload(value, true);
     causes.retain(|cause| !cause.field.contains(".volumeMounts["));
@@ -86,7 +86,7 @@ pub(in crate::kinds) fn workload(value: &Value, asks_for_selector: bool) -> Vec<
     let claims = object::list(value, "/spec/volumeClaimTemplates");
     let claims: Vec<&str> = claims.iter().map(|claim| object::text(claim, "/metadata/name")).collect();
     let spec = pod_spec(template.get("spec").unwrap_or(&Value::Null), "spec.template.spec");
-    // A stateful set makes a volume of each claim template, of the same name.
+    // A StatefulSet creates a volume for each claim template, with the same name.
     let is_claim = |cause: &Cause| {
         cause.field.contains(".volumeMounts[")
             && claims.iter().any(|name| cause.message.contains(&format!("\"{name}\"")))
@@ -170,7 +170,7 @@ fn rolling_update(update: &Value, field: &str) -> Vec<Cause> {
 
 const PERCENT: &str = "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')";
 
-/// The number of a text such as `25%`.
+/// The number in a text such as `25%`.
 fn percent(text: &str) -> Option<u32> {
     let digits = text.strip_suffix('%')?;
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()

@@ -25,7 +25,7 @@ fn asking(cpu: u32) -> Value {
     json!({"containers": [{"resources": {"requests": {"cpu": cpu.to_string()}}}]})
 }
 
-/// The answer in words.
+/// The result as text.
 fn found(board: &mut Board, pod: &Pod) -> String {
     match board.find(pod, None) {
         Found::Best(names) => names.join(" "),
@@ -73,14 +73,14 @@ fn a_pod_has_obstacles_of_its_own() {
     assert_eq!(found(&mut board, &one), "a b", "they are not remembered for others of its kind");
 }
 
-/// All that happened to a board, to be told to another one.
+/// All that happened to a board, to be replayed on another one.
 #[derive(Clone, Default)]
 struct Facts {
     nodes: BTreeMap<String, Arc<Node>>,
     placed: BTreeMap<String, (Pod, String)>,
 }
 
-/// Whatever happened before, a board answers as one does that has only ever seen the present.
+/// Whatever happened before, a board gives the same answers as one that has only seen the present state.
 #[test]
 fn what_is_remembered_is_what_would_be_worked_out_anew() {
     for seed in 0..40 {

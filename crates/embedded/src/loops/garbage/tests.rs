@@ -54,7 +54,7 @@ impl Stage {
         self.served.iter().find(|resource| resource.plural == plural).unwrap().clone()
     }
 
-    /// An object appears, or changes. Its UID is its name.
+    /// Adds or changes an object. Its UID is its name.
     #[expect(clippy::needless_pass_by_value, reason = "calls read as the JSON they mean")]
     fn put(&mut self, plural: &str, name: &str, owners: &[&str], rest: Value) {
         self.revision += 1;

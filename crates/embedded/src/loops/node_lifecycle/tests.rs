@@ -1,4 +1,4 @@
-//! A cluster of nodes as node lifecycle sees it, one look after the other.
+//! A cluster of nodes as node lifecycle sees it, one check after the other.
 
 use jiff::SignedDuration;
 
@@ -12,7 +12,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// So many ready nodes in each zone: `a-0`, `a-1`, `b-0` and so on.
+    /// This many ready nodes in each zone: `a-0`, `a-1`, `b-0` and so on.
     fn of(zones: &[(&str, usize)]) -> Self {
         let mut stage = Self {
             control: NodeLifecycle::new(NodeLifecycleTimers::default()),
@@ -72,7 +72,7 @@ impl Stage {
         errands
     }
 
-    /// Does what the loop asks for, as the API would; what was put on which node.
+    /// Applies the loop's errands, as the API would. Returns the taints that were added to each node.
     fn obey(&mut self, errands: Vec<Errand>) -> Vec<String> {
         let mut done = Vec::new();
         for errand in errands {

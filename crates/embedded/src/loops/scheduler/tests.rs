@@ -40,7 +40,7 @@ impl Stage {
         }
     }
 
-    /// What is done after so many seconds, and when the scheduler wants to be asked again.
+    /// What is done after this many seconds, and when the scheduler wants to run again.
     fn after(&mut self, seconds: i64) -> (Vec<&'static str>, Option<i64>) {
         self.now += jiff::SignedDuration::from_secs(seconds);
         let plan = self.scheduler.decide(&self.world, self.now);
@@ -72,7 +72,7 @@ fn a_pod_without_a_node_rests_between_attempts_and_is_tried_when_something_chang
     stage.pod("p", 1);
     assert_eq!(stage.after(0), (vec!["say why"], None));
     assert_eq!(stage.after(0), (vec![], Some(1)), "it was said, and it rests");
-    // The condition is not written in this test, so that every attempt says why.
+    // The condition is not written in this test, so every attempt records the reason.
     assert_eq!(stage.after(1).0, ["say why"]);
     stage.node(1);
     assert_eq!(stage.after(1), (vec![], Some(3)), "two seconds after the second attempt");
