@@ -1,4 +1,4 @@
-//! AppWrappers, as the webhooks are asked about them: pod templates of any kind are in them.
+//! AppWrappers as the webhooks receive them: they contain pod templates of any kind.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Durations as Go writes them.
+//! Go durations.
 
 #![no_main]
 

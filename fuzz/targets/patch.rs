@@ -1,4 +1,4 @@
-//! Patches of every type, sent to the embedded API server. The first byte chooses the type.
+//! Patches of every type, sent to the embedded API server. The first byte selects the type.
 
 #![no_main]
 

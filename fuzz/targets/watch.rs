@@ -1,4 +1,4 @@
-//! What an API server sends on a list and on a watch. The first line is the list, the rest is the watch.
+//! The responses of an API server to a list and a watch. The first line is the list, the rest is the watch.
 
 #![no_main]
 
@@ -60,7 +60,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let target = Target::all("things", "/things");
         let watch = follow(source, target, Everything, WatchHealth::new("things"), changes);
         let listener = async { while heard.recv().await.is_some() {} };
-        // As long as it takes to be refused a few times.
+        // Long enough to be refused a few times.
         let _ = tokio::time::timeout(Duration::from_secs(10), async { tokio::join!(watch, listener) }).await;
     });
 });

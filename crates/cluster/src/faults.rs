@@ -1,4 +1,4 @@
-//! How somebody outside makes a node fail: one path of the API that is not Kubernetes'.
+//! Lets an external process make a node fail: one path of the API that is not part of Kubernetes.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,19 +24,17 @@ const PATH: &str = "/salvor.dev/nodes/";
 pub enum NodeFault {
     /// The machine is off.
     Crash,
-    /// Nothing gets through either way; its containers run on.
+    /// No traffic gets through in either direction; its containers keep running.
     Partition,
-    /// Whatever it suffers from is over.
+    /// All its faults end.
     Heal,
-    /// The machine restarts.
     Reboot,
 }
 
 impl NodeFault {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Crash, Self::Partition, Self::Heal, Self::Reboot];
 
-    /// Its name, as people type it.
+    /// The name that users type.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -46,10 +44,6 @@ impl NodeFault {
         }
     }
 
-    /// Does it to a node.
-    ///
-    /// # Errors
-    /// If there is no such node.
     pub async fn strike(self, fleet: &Fleet, node: &str) -> Result<(), FleetError> {
         match self {
             Self::Crash => fleet.inject(node, Fault::Crash).await,
@@ -66,7 +60,6 @@ impl fmt::Display for NodeFault {
     }
 }
 
-/// There is no fault of this name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no fault {0:?}; there are {known}", known = NodeFault::ALL.map(NodeFault::name).join(", "))]
 pub struct UnknownFault(String);
@@ -80,16 +73,13 @@ impl FromStr for NodeFault {
     }
 }
 
-/// A node could not be made to fail.
 #[derive(Debug, thiserror::Error)]
 pub enum FaultError {
-    /// The cluster has no such node.
     #[error("{0}")]
     Refused(String),
-    /// This is an ordinary cluster.
+    /// An ordinary cluster, without this path.
     #[error("the nodes of this cluster cannot be made to fail: it was not started by `salvor cluster`")]
     NotOurs,
-    /// The cluster does not answer.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
@@ -97,7 +87,7 @@ pub enum FaultError {
 /// Makes a node of the cluster behind a client fail, or heal.
 ///
 /// # Errors
-/// If there is no such node, or if the cluster is none of ours.
+/// If there is no such node, or if the cluster was not started by `salvor cluster`.
 pub async fn inject(client: &Client, node: &str, fault: NodeFault) -> Result<(), FaultError> {
     let request = Request::post(format!("{PATH}{node}/{fault}")).body(Vec::new());
     let request = request.map_err(kube::Error::HttpError)?;
@@ -111,10 +101,10 @@ pub async fn inject(client: &Client, node: &str, fault: NodeFault) -> Result<(),
     }
 }
 
-/// Tells our own refusal from that of an API server that does not know the path.
+/// Distinguishes our own refusal from that of an API server that does not know the path.
 const NO_SUCH_NODE: &str = "NoSuchNode";
 
-/// The API of a cluster, and the path by which its nodes fail.
+/// The API of a cluster, plus the path that makes its nodes fail.
 #[derive(Debug, Clone)]
 pub struct Service {
     api: Cluster,

@@ -32,27 +32,19 @@ pub use faults::{FaultError, NodeFault, Service, UnknownFault, inject};
 /// The storage that every local cluster has: a CSI driver, and a StorageClass of the same name.
 pub const STORAGE: &str = "local.salvor.dev";
 
-/// What a cluster is like.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// How its API begins.
     pub api: Settings,
-    /// Which control loops run.
     pub loops: LoopOptions,
-    /// The kubelets' clockwork.
     pub kubelets: Timers,
 }
 
-/// A cluster could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The storage could not be set up.
     #[error("the storage class {STORAGE} cannot be made: {0}")]
     Storage(#[from] kube::Error),
-    /// The nodes could not be started.
     #[error(transparent)]
     Nodes(#[from] FleetError),
-    /// The nodes of a pool could not be started.
     #[error(transparent)]
     Pool(#[from] KarpenterError),
 }
@@ -69,9 +61,6 @@ pub struct LocalCluster {
 
 impl LocalCluster {
     /// Starts a cluster without nodes on the current tokio runtime.
-    ///
-    /// # Errors
-    /// If its storage cannot be set up.
     pub fn start(options: Options) -> BoxFuture<'static, Result<Self, StartError>> {
         async move {
             let api = Cluster::new(options.api);
@@ -88,27 +77,24 @@ impl LocalCluster {
         .boxed()
     }
 
-    /// The API.
     pub fn api(&self) -> &Cluster {
         &self.api
     }
 
-    /// A client of it, in process.
+    /// A client in this process.
     pub fn client(&self) -> Client {
         self.api.client()
     }
 
-    /// The nodes.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// The storage.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
 
-    /// Adds nodes with NodeClaims, kept by a simulated Karpenter.
+    /// Adds nodes with NodeClaims, maintained by a simulated Karpenter.
     ///
     /// # Errors
     /// If there is such a pool already.
@@ -130,12 +116,12 @@ impl LocalCluster {
     /// Serves the API on an address; port 0 chooses a free one.
     ///
     /// # Errors
-    /// If the address cannot be had, or no certificate can be made.
+    /// If the address is not available, or no certificate can be created.
     pub fn serve(&self, address: SocketAddr) -> BoxFuture<'_, Result<Server, ServerError>> {
         async move { Server::start(self.service(), address).await }.boxed()
     }
 
-    /// Stops all that runs in it, and waits until none of it makes a call any more.
+    /// Stops everything in it, and waits until all calls have ended.
     pub async fn stop(self) {
         self.loops.stop().await;
         self.storage.stop().await;
@@ -149,8 +135,8 @@ impl LocalCluster {
     }
 }
 
-/// A client of a component that is started again when the API goes back to a backup, as the documentation of etcd asks for. It
-/// begins with a list then: a watch that asked for a revision that is yet to come would miss all before it.
+/// A client of a component that is restarted when the API goes back to a backup, as etcd's documentation requires. It
+/// then begins with a list: a watch from a revision in the future would miss all events before it.
 fn component(api: &Cluster) -> Client {
     let server = api.clone();
     let begun_anew = move |mut request: http::Request<kube::client::Body>| {
@@ -162,7 +148,7 @@ fn component(api: &Cluster) -> Client {
     Client::new(api.clone().map_request(begun_anew), "default")
 }
 
-/// For a watch that asks for more than the server has, one that asks for what is forgotten.
+/// Replaces a revision in the future by a compacted one, so that the watch expires.
 fn from_the_past(uri: &http::Uri, reached: u64) -> Option<http::Uri> {
     let query = uri.query().filter(|query| query.contains("watch=true"))?;
     let is_ahead = |part: &&str| {
@@ -174,7 +160,7 @@ fn from_the_past(uri: &http::Uri, reached: u64) -> Option<http::Uri> {
     uri.to_string().replace(ahead, "resourceVersion=1").parse().ok()
 }
 
-/// Nodes `node-1` to `node-N`, dealt out to zones `zone-1` to `zone-M`.
+/// Nodes `node-1` to `node-N`, spread over zones `zone-1` to `zone-M`.
 pub fn zoned(nodes: usize, zones: usize) -> impl Iterator<Item = NodeProfile> {
     let zones = zones.max(1);
     (0..nodes).map(move |index| {

@@ -16,13 +16,13 @@ fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Each in a world of its own.
+/// Each history in its own cluster.
 fn history(seed: u64) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(play(seed))
 }
 
-/// Half an hour with failures in each zone; all that the cluster then holds, as text.
+/// Half an hour with failures in each zone. Returns the final state of the cluster as text.
 async fn play(seed: u64) -> String {
     let cluster = LocalCluster::start(Options {
         api: Settings { seed, ..Settings::default() },

@@ -28,7 +28,7 @@ fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Waits in virtual time, which costs nothing; how long it took.
+/// Waits in virtual time, which costs nothing. Returns how long it took.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) -> Duration {
     let began = Instant::now();
     while !is_so().await {
@@ -143,7 +143,7 @@ async fn nodes_can_be_made_to_fail_through_the_api_and_only_ours() {
     assert!(ordinary.contains("salvor cluster"), "{ordinary}");
 }
 
-/// etcd goes back to a backup: kubelets tell again what was told since, and run again what they have forgotten.
+/// etcd goes back to a backup: kubelets report again what was lost, and run again the pods that they have forgotten.
 #[tokio::test(start_paused = true)]
 async fn after_a_restore_kubelets_and_the_api_agree_again() {
     let cluster = cluster(1, 1).await;

@@ -1,4 +1,4 @@
-//! Nodes that a simulated Karpenter keeps, in virtual time.
+//! Nodes that a simulated Karpenter maintains, in virtual time.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -49,7 +49,7 @@ async fn names(nodes: &Api<Node>) -> BTreeSet<String> {
     nodes.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect()
 }
 
-/// The nodes of the pods that run.
+/// The nodes of the running pods.
 async fn busy(pods: &Api<Pod>) -> BTreeSet<String> {
     let pods = pods.list(&ListParams::default()).await.unwrap().items;
     let runs = |pod: &&Pod| {
@@ -107,7 +107,7 @@ async fn a_node_whose_claim_is_deleted_is_drained_ended_and_replaced() {
     cluster.stop().await;
 }
 
-/// Its kubelet ends no pod, so only the time of the forced termination lets the machine go.
+/// Its kubelet terminates no pod, so only the time of the forced termination releases the machine.
 #[tokio::test(start_paused = true)]
 async fn a_silent_node_is_ended_when_its_claim_says_from_when_on() {
     let cluster = cluster().await;

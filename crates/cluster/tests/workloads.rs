@@ -25,7 +25,7 @@ fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
-/// Waits in virtual time, which costs nothing; how long it took.
+/// Waits in virtual time, which costs nothing. Returns how long it took.
 async fn until<F: Future<Output = bool>>(what: &str, mut is_so: impl FnMut() -> F) -> Duration {
     let began = Instant::now();
     while !is_so().await {
@@ -146,7 +146,7 @@ fn database() -> StatefulSet {
     }))
 }
 
-/// Six minutes must pass before a volume is taken from a node that is lost, and they begin only when its pod is gone.
+/// Six minutes must pass before a volume is detached from a lost node, and they begin only when its pod is gone.
 #[tokio::test(start_paused = true)]
 async fn the_volume_of_a_pod_that_was_forced_away_follows_after_six_minutes() {
     let cluster = cluster(3).await;

@@ -1,4 +1,4 @@
-//! The calls that simulated nodes make. They answer with as little as the caller needs, decoded as such.
+//! The API calls of simulated nodes. They decode only the fields of an answer that the caller needs.
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -19,7 +19,7 @@ use crate::{
 
 const LEASE_NAMESPACE: &str = "kube-node-lease";
 
-/// All that is read back of an object that was written.
+/// The fields of a written object that are read back.
 #[derive(serde::Deserialize)]
 struct Written {
     metadata: WrittenMetadata,
@@ -31,11 +31,11 @@ struct WrittenMetadata {
     resource_version: String,
 }
 
-/// The outcome of a call whose object may not exist any more.
+/// The outcome of a call whose object may no longer exist.
 #[derive(Debug)]
 pub(crate) enum Outcome<T> {
     Done(T),
-    /// The object is not there, or another one has its name.
+    /// The object does not exist, or another one has its name.
     Gone,
     Failed(kube::Error),
 }
@@ -50,13 +50,13 @@ impl<T> Outcome<T> {
     }
 }
 
-/// 404: no such name. 409 on a precondition and 422 on an immutable UID: the name is another object's now.
+/// 404: no such name. 409 on a precondition and 422 on an immutable UID: another object has the name now.
 fn is_gone(status: &kube::core::Status) -> bool {
     let other_uid = status.code == 422 && status.message.contains("uid");
     status.code == 404 || status.code == 409 || other_uid
 }
 
-/// The API through the eyes of a kubelet.
+/// The API as a kubelet uses it.
 #[derive(Clone)]
 pub(crate) struct Calls {
     client: Client,
@@ -86,13 +86,13 @@ impl Calls {
         Ok(resource_version(Some(&written.metadata.resource_version)))
     }
 
-    /// Writes a pod's status; the revision it now has.
+    /// Writes a pod's status. Returns the new resourceVersion.
     pub(crate) async fn report_pod(&self, id: &PodId, status: &Value) -> Outcome<u64> {
         let body = status::patch(id, status);
         Outcome::of(self.patch_status::<Pod>(Some(&id.namespace), &id.name, &body).await)
     }
 
-    /// Takes a pod that has ended out of the API, as a kubelet does at the end.
+    /// Removes a terminated pod from the API, as a kubelet does at the end.
     pub(crate) async fn remove_pod(&self, id: &PodId) -> Outcome<()> {
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid: Some(id.uid.clone()), resource_version: None }),
@@ -102,7 +102,7 @@ impl Calls {
         Outcome::of(pods.delete(&id.name, &params).await.map(|_| ()))
     }
 
-    /// Shows a static pod in the API.
+    /// Creates the mirror pod of a static pod.
     pub(crate) async fn create_mirror(&self, pod: &Pod) -> kube::Result<()> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
@@ -143,7 +143,7 @@ impl Calls {
         Ok(Some(volumes))
     }
 
-    /// Registers a node; one that is known already keeps its object.
+    /// Registers a node; one that already exists keeps its object.
     pub(crate) async fn register(&self, node: &Value, name: &str) -> kube::Result<()> {
         let request = Request::new(Node::url_path(&(), None));
         let body = serde_json::to_vec(node).map_err(kube::Error::SerdeError)?;
@@ -156,12 +156,12 @@ impl Calls {
         }
     }
 
-    /// Writes a node's status; the revision it now has.
+    /// Writes a node's status. Returns the new resourceVersion.
     pub(crate) async fn report_node(&self, name: &str, status: &Value) -> kube::Result<u64> {
         self.patch_status::<Node>(None, name, &json!({ "status": status })).await
     }
 
-    /// Renews a node's Lease, and makes it where there is none.
+    /// Renews a node's Lease, and creates it if there is none.
     pub(crate) async fn renew(&self, node: &str, lasts: u64, now: Timestamp) -> kube::Result<()> {
         let spec = json!({
             "holderIdentity": node,

@@ -1,11 +1,11 @@
-//! Wall-clock time that follows tokio's clock, so that paused time moves it too.
+//! Wall-clock time that follows tokio's clock, so that it works under a paused clock too.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-/// Where the simulation reads the time: wall time on a normal runtime, virtual time on a paused one.
+/// The time source of the simulation: wall time on a normal runtime, virtual time on a paused one.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Timestamp,
@@ -27,7 +27,6 @@ impl Clock {
         Self { epoch, origin: Instant::now() }
     }
 
-    /// The time now.
     pub fn now(&self) -> Timestamp {
         self.epoch + self.origin.elapsed()
     }

@@ -19,53 +19,43 @@ use crate::{
 };
 use driver::Driver;
 
-/// A failed call is tried again after this, doubled each time up to the longest.
+/// The first backoff after a failed call; it doubles each time up to the longest.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// The options of a fleet.
 #[derive(Clone, Copy, Debug)]
 pub struct FleetOptions {
-    /// Where the nodes read the time.
     pub clock: Clock,
     /// The seed of everything random.
     pub seed: u64,
-    /// The kubelets' clockwork.
     pub timers: Timers,
 }
 
 impl Default for FleetOptions {
-    /// Wall time and the kubelet's own timers.
+    /// Wall time and the kubelet's default timers.
     fn default() -> Self {
         Self { clock: Clock::system(), seed: 0, timers: Timers::default() }
     }
 }
 
-/// An error of a fleet.
 #[derive(Debug, Error)]
 pub enum FleetError {
-    /// No node of this fleet has this name.
     #[error("this fleet has no node {0:?}; its nodes are {1}")]
     UnknownNode(String, String),
-    /// A node of this fleet has this name already.
     #[error("this fleet already has a node {0:?}")]
     DuplicateNode(String),
-    /// The fleet has been stopped.
     #[error("the fleet has been stopped")]
     Stopped,
 }
 
-/// The state of a fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FleetStats {
-    /// Nodes in the fleet.
     pub nodes: usize,
-    /// Pods that its nodes know.
     pub pods: usize,
-    /// Calls to the API that failed and were tried again.
+    /// Calls to the API that failed and were retried.
     pub failed_calls: u64,
 }
 
-/// A running set of simulated nodes. Dropping it stops them all, without a word to the API.
+/// A running set of simulated nodes. Dropping it stops them all, without notice to the API.
 #[derive(Debug)]
 pub struct Fleet {
     commands: mpsc::Sender<Command>,
@@ -98,12 +88,11 @@ impl Fleet {
         self.ask(|reply| Command::Add(profiles, reply)).await?
     }
 
-    /// Makes a node suffer.
     pub async fn inject(&self, node: &str, fault: Fault) -> Result<(), FleetError> {
         self.ask(|reply| Command::Inject(node.to_owned(), fault, reply)).await?
     }
 
-    /// Ends whatever a node suffers from. A crashed machine starts again; a partitioned one is heard again.
+    /// Ends all faults of a node. A crashed machine starts again; a partitioned one is reachable again.
     pub async fn heal(&self, node: &str) -> Result<(), FleetError> {
         self.ask(|reply| Command::Heal(node.to_owned(), reply)).await?
     }
@@ -118,13 +107,12 @@ impl Fleet {
         self.ask(|reply| Command::BootCutOff(node.to_owned(), reply)).await?
     }
 
-    /// Takes a machine away for good: its containers end now, and its kubelet is not heard of any more. Its Node stays in the
-    /// API until somebody deletes it.
+    /// Removes a machine permanently: its containers end now, and its kubelet sends no more heartbeats. Its Node stays
+    /// in the API until it is deleted.
     pub async fn remove(&self, node: &str) -> Result<(), FleetError> {
         self.ask(|reply| Command::Remove(node.to_owned(), reply)).await?
     }
 
-    /// The present state of the fleet.
     pub async fn stats(&self) -> Result<FleetStats, FleetError> {
         self.ask(Command::Stats).await
     }
@@ -134,12 +122,12 @@ impl Fleet {
         &self.truth
     }
 
-    /// The clock that the ground truth is written by.
+    /// The clock of the ground truth.
     pub fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Stops every node and waits until none makes a call any more.
+    /// Stops every node and waits until all their calls have ended.
     pub async fn stop(self) {
         drop(self.stop);
         // A panic of the loop has been printed already, and there is nothing left to stop then.
@@ -170,7 +158,7 @@ fn retry_after(attempt: u32) -> Duration {
     (FIRST_RETRY * 2u32.saturating_pow(attempt.min(16).saturating_sub(1))).min(LONGEST_RETRY)
 }
 
-/// Without jitter: one process, and one seed must give one history.
+/// Without jitter: there is one process, and one seed must give one history.
 #[derive(Default)]
 pub(crate) struct RetryBackoff(u32);
 

@@ -1,7 +1,8 @@
-//! A simulated Karpenter of one NodePool. Each of its nodes has a NodeClaim. Whoever deletes the NodeClaim has the node
-//! drained and its machine ended, and another node is launched for it.
+//! A simulated Karpenter of one NodePool. Each of its nodes has a NodeClaim. When a NodeClaim is deleted, the node is
+//! drained, its machine is terminated, and another node is launched for it.
 //!
-//! It drains by deleting pods, and asks no disruption budget. It launches as many nodes as it ended, whether pods wait or not.
+//! It drains by deleting pods, and ignores disruption budgets. It launches as many nodes as it terminated, whether pods
+//! wait or not.
 
 use std::{
     collections::BTreeSet,
@@ -43,40 +44,37 @@ use crate::{
 const GROUP: &str = "karpenter.sh";
 const POOL: &str = "karpenter.sh/nodepool";
 const FINALIZER: &str = "karpenter.sh/termination";
-/// From this time on pods of the node are not waited for.
+/// From this time on the drain does not wait for pods of the node.
 const FORCED_FROM: &str = "karpenter.sh/nodeclaim-termination-timestamp";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The grace period, in seconds, of pods that are not waited for.
+/// The grace period, in seconds, of pods that the drain does not wait for.
 const FORCED_GRACE: u32 = 1;
-/// A node that is drained is looked at this often.
+/// The interval at which a draining node is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// A failed call is made again after this.
+/// The backoff after a failed call.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// A pool of nodes.
 #[derive(Clone, Debug)]
 pub struct NodePool {
-    /// Its name. Nodes and NodeClaims are named after it: `gpu-1`, `gpu-2`, ...
+    /// Nodes and NodeClaims are named after it: `gpu-1`, `gpu-2`, ...
     pub name: String,
-    /// It begins with this many nodes.
+    /// The number of nodes at the beginning.
     pub nodes: u32,
     /// The properties of each; the name is not used.
     pub template: NodeProfile,
-    /// A machine needs this long to end.
+    /// How long a machine takes to terminate.
     pub shutdown: Duration,
-    /// A machine needs this long from its launch until its node registers.
+    /// How long a machine takes from its launch until its node registers.
     pub boot: Duration,
-    /// The nodes of the beginning register this long apart.
+    /// The interval at which the first nodes register.
     pub apart: Duration,
 }
 
-/// An error of a simulated Karpenter.
 #[derive(Debug, Error)]
 pub enum KarpenterError {
-    /// The API refuses a request.
     #[error("the simulated Karpenter cannot make its objects: {0}")]
     Api(#[from] kube::Error),
-    /// A node cannot be started or ended.
     #[error(transparent)]
     Fleet(#[from] FleetError),
 }
@@ -89,10 +87,10 @@ pub struct Karpenter {
 }
 
 impl Karpenter {
-    /// Makes the cluster know NodeClaims and NodePools, with all the fields that anybody writes.
+    /// Creates the CRDs of NodeClaims and NodePools; they accept all fields.
     ///
     /// # Errors
-    /// If the API refuses a definition that is not there yet.
+    /// If the API refuses a definition that does not exist yet.
     pub async fn define(client: &Client) -> Result<(), KarpenterError> {
         for (kind, plural) in [("NodeClaim", "nodeclaims"), ("NodePool", "nodepools")] {
             let body = serde_json::to_vec(&definition(kind, plural)).map_err(kube::Error::SerdeError)?;
@@ -106,10 +104,7 @@ impl Karpenter {
         Ok(())
     }
 
-    /// Makes a NodePool, launches its nodes, and keeps them from now on. Returns when all are registered.
-    ///
-    /// # Errors
-    /// If the API refuses one of the objects.
+    /// Creates a NodePool, launches its nodes, and maintains them from now on. Returns when all are registered.
     pub async fn start(client: Client, fleet: Arc<Fleet>, pool: NodePool) -> Result<Self, KarpenterError> {
         let object = DynamicObject::new(&pool.name, &resource("NodePool", "nodepools"));
         let pools = api(&client, "NodePool", "nodepools");
@@ -140,7 +135,7 @@ impl Karpenter {
         Ok(Self { task, stop: stop.drop_guard() })
     }
 
-    /// Stops it and waits until it makes no call any more.
+    /// Stops it and waits until its calls have ended.
     pub async fn stop(self) {
         drop(self.stop);
         // A panic of the task has been printed already, and there is nothing left to stop then.
@@ -191,7 +186,7 @@ impl Player {
             tokio::select! {
                 biased;
                 Some(_) = ends.join_next(), if !ends.is_empty() => {}
-                // An error is the watch's own business: it goes on by itself.
+                // The watch recovers from errors by itself.
                 Some(claim) = claims.next() => if let Ok(claim) = claim
                     && claim.metadata.deletion_timestamp.is_some()
                     && ending.insert(claim.uid())
@@ -204,7 +199,7 @@ impl Player {
         }
     }
 
-    /// Ends the node of a NodeClaim, and launches another.
+    /// Terminates the node of a NodeClaim, and launches another.
     async fn replace(&self, claim: &DynamicObject) {
         while let Err(error) = self.end(claim).await {
             tracing::debug!(pool = self.pool.name, %error, "call failed; it will be made again");
@@ -241,7 +236,7 @@ impl Player {
         Ok(unless_gone(self.claims.patch(&claim.name_any(), &PatchParams::default(), &let_go).await)?)
     }
 
-    /// Deletes the pods of a node, and waits until they are gone, or until its NodeClaim may be ended by force.
+    /// Deletes the pods of a node, and waits until they are gone, or until its NodeClaim may be terminated by force.
     async fn drain(&self, claim: &str, node: &str) -> kube::Result<()> {
         let on_node = ListParams::default().fields(&format!("spec.nodeName={node}"));
         loop {
@@ -307,7 +302,7 @@ impl Player {
     }
 }
 
-/// The outcome of a write to an object that others may have removed, or replaced, meanwhile.
+/// Treats a write to an object as successful if others have removed or replaced the object meanwhile.
 fn unless_gone<T>(written: kube::Result<T>) -> kube::Result<()> {
     match written {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),

@@ -1,4 +1,4 @@
-//! One node: which pods it lets in, what it runs, and what it wants to tell the API. Pure: no I/O, no clock.
+//! One node: which pods it admits, what it runs, and what it reports to the API. Pure: no I/O, no clock.
 
 mod node_object;
 mod static_pods;
@@ -26,10 +26,9 @@ use crate::{
     truth::GroundTruth,
 };
 
-/// Names one pod on one node: the UID for a pod from the API, the name for a static one.
+/// Identifies one pod on one node: the UID for a pod from the API, the name for a static one.
 pub(crate) type PodKey = String;
 
-/// The faults of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Condition {
     Healthy,
@@ -51,7 +50,7 @@ pub(crate) struct Volume {
 /// A node's next action on one of its pods.
 #[derive(Debug)]
 pub(crate) enum PodStep {
-    /// Nothing before this time, or nothing at all until something changes.
+    /// Nothing before this time, or nothing until something changes.
     Rest(Option<Timestamp>),
     Report {
         id: PodId,
@@ -69,7 +68,6 @@ pub(crate) enum PodStep {
     Forget,
 }
 
-/// A simulated node.
 #[derive(Debug)]
 pub(crate) struct Kubelet {
     profile: NodeProfile,
@@ -80,7 +78,8 @@ pub(crate) struct Kubelet {
     next_ip: u32,
     boot_id: String,
     condition: Condition,
-    /// Started, and not yet seen its own Node Ready by the API's word: only what tolerates an eviction may start.
+    /// Started, but the API has not yet shown its own Node as Ready: only static pods and pods that tolerate an
+    /// eviction may start.
     starting: bool,
     ready_since: Timestamp,
     taints: Vec<Taint>,
@@ -116,12 +115,12 @@ impl Kubelet {
         kubelet
     }
 
-    /// True if anything that this node sends arrives, and the other way round.
+    /// True if the node and the API can reach each other.
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.condition, Condition::Healthy | Condition::Slow(_))
     }
 
-    /// True if it hears of its pods: a kubelet that starts reads its Node first.
+    /// True if it reads its pods: a kubelet that starts reads its Node first.
     pub(crate) fn listens(&self) -> bool {
         self.is_connected() && !self.starting
     }
@@ -138,12 +137,12 @@ impl Kubelet {
         self.workers.keys().cloned().collect()
     }
 
-    // ---- what happens to it -------------------------------------------------------------------
+    // ---- faults -------------------------------------------------------------------------------
 
     pub(crate) fn suffer(&mut self, fault: Fault, now: Timestamp) {
         self.catch_up(now);
         if self.condition == Condition::Off {
-            // A machine that is off cannot be cut off or slowed down; only healing or a reboot turns it on.
+            // A machine that is off cannot be partitioned or slowed down; only healing or a reboot turns it on.
             return;
         }
         match fault {
@@ -161,8 +160,8 @@ impl Kubelet {
         }
     }
 
-    /// The fault is over; `boot_id` is used if the machine has to start again.
-    /// The caller then shows it the API's pods, as a kubelet's first list would.
+    /// The fault is over; `boot_id` is used if the machine has to start again. The caller then passes it the API's
+    /// pods, as a kubelet's first list would.
     pub(crate) fn heal(&mut self, boot_id: String, now: Timestamp) {
         self.catch_up(now);
         let restarted = match self.condition {
@@ -178,7 +177,7 @@ impl Kubelet {
         for worker in self.workers.values_mut() {
             worker.acknowledged = None;
         }
-        // First the heartbeat; then, by the Node that comes back, which pods may start.
+        // First the heartbeat; the Node that comes back then determines which pods may start.
         self.starting |= restarted;
     }
 
@@ -196,9 +195,9 @@ impl Kubelet {
         self.heal(boot_id, now);
     }
 
-    // ---- what it hears ------------------------------------------------------------------------
+    // ---- watch events -------------------------------------------------------------------------
 
-    /// Takes in the Node object. Returns the pods that may have waited for it.
+    /// Reads the Node object. Returns the pods that may have waited for it.
     pub(crate) fn see_node(&mut self, taints: Vec<Taint>, attached: BTreeSet<String>) -> Vec<PodKey> {
         self.taints = taints;
         if self.attached == attached {
@@ -208,13 +207,13 @@ impl Kubelet {
         self.keys()
     }
 
-    /// True if it waits for its Node to be Ready by the API's word before it looks at pods.
+    /// True if it waits until the API shows its Node as Ready before it reads pods.
     pub(crate) fn is_starting(&self) -> bool {
         self.starting
     }
 
-    /// Its Node is Ready, and these are its pods: each is admitted anew, those whose containers still run among them, and
-    /// only then anything starts.
+    /// Its Node is Ready, and these are its pods: each is admitted again, including those whose containers still run,
+    /// and only then anything starts.
     pub(crate) fn begin<'a>(&mut self, pods: impl Iterator<Item = &'a PodView>, now: Timestamp) {
         self.admit_again(now);
         self.see_all(pods, now);
@@ -250,7 +249,7 @@ impl Kubelet {
         Some(key)
     }
 
-    /// The API's pods for this node after a time in which it heard nothing.
+    /// The API's pods for this node after a time in which it was unreachable.
     pub(crate) fn see_all<'a>(&mut self, pods: impl Iterator<Item = &'a PodView>, now: Timestamp) {
         let mut present = BTreeSet::new();
         for view in pods {
@@ -278,16 +277,16 @@ impl Kubelet {
         }
     }
 
-    /// The claims of a pod lead to these volumes.
+    /// The claims of a pod are resolved to these volumes.
     pub(crate) fn resolved(&mut self, key: &PodKey, volumes: Vec<Volume>) {
         if let Some(worker) = self.workers.get_mut(key) {
             worker.volumes = Volumes::Known(volumes);
         }
     }
 
-    // ---- what it does -------------------------------------------------------------------------
+    // ---- actions ------------------------------------------------------------------------------
 
-    /// Moves one pod up to `now` and says what to do next about it.
+    /// Moves one pod up to `now` and returns the next step for it.
     pub(crate) fn step(&mut self, key: &PodKey, now: Timestamp) -> PodStep {
         let connected = self.is_connected();
         let wake = self.catch_up_one(key, now);
@@ -337,7 +336,7 @@ impl Kubelet {
         PodStep::Rest(wake)
     }
 
-    /// True if this is still the time at which the pod wants to be looked at.
+    /// True if this is still the time at which the pod is due.
     pub(crate) fn wakes_at(&self, key: &PodKey, at: Timestamp) -> bool {
         self.workers.get(key).is_some_and(|w| w.wake == Some(at))
     }
@@ -358,7 +357,7 @@ impl Kubelet {
             backoff: self.timers.restart_backoff,
             kubelet_runs: runs && (!self.starting || worker.starts_anywhere()),
         };
-        // Only the API can tell a kubelet that a volume is attached.
+        // A kubelet learns only from the API that a volume is attached.
         if connected {
             worker.mount_if_attached(&self.attached, now);
         }
@@ -370,7 +369,7 @@ impl Kubelet {
 
     fn admit(&mut self, key: &PodKey, view: &PodView, now: Timestamp) {
         let refusal = self.refusal(&view.spec, &view.state.tolerations);
-        // A pod that ended before this kubelet knew it is only waiting to be removed.
+        // A pod that ended before this kubelet knew it only waits to be removed.
         let over = view.state.terminal.is_some();
         let runs = refusal.is_none() && !over;
         let pod_ip = view.state.pod_ip.clone().unwrap_or_else(|| self.assign_ip());
@@ -392,7 +391,7 @@ impl Kubelet {
         self.workers.insert(key.clone(), worker);
     }
 
-    /// A kubelet that starts admits every pod anew, those whose containers still run among them.
+    /// A kubelet that starts admits every pod again, including those whose containers still run.
     fn admit_again(&mut self, now: Timestamp) {
         let taints = self.taints.clone();
         for worker in self.workers.values_mut() {
@@ -416,7 +415,7 @@ impl Kubelet {
         untolerated(&self.taints, tolerations).map(taint_refusal)
     }
 
-    /// A mirror without a static pod behind it has nothing to show: it is removed once asked to.
+    /// A mirror without a static pod has nothing to show: it is removed on request.
     fn adopt_stray_mirror(&mut self, key: &PodKey, view: &PodView, now: Timestamp) {
         self.admit(key, view, now);
         if let Some(worker) = self.workers.get_mut(key) {

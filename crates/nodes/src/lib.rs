@@ -1,14 +1,15 @@
-//! Simulated nodes: ordinary clients of a Kubernetes API that register, heartbeat, run pods, die, come back,
-//! and keep the ground truth of what really ran.
+//! Simulated nodes: ordinary clients of a Kubernetes API that register, send heartbeats, run pods, die, come back, and
+//! keep the ground truth of what really ran.
 //!
-//! To kube-scheduler and kube-controller-manager they are nodes like any other. Nothing here knows of Salvor.
+//! kube-scheduler and kube-controller-manager treat them like any other nodes. Nothing here depends on Salvor.
 //!
 //! - [`Fleet`] runs any number of nodes with one watch of pods and one of nodes.
-//! - [`NodeProfile`] says what a node is like; [`Fault`] what may happen to it.
-//! - [`script`] lists the annotations by which a pod says how its containers behave.
-//! - [`GroundTruth`] tells what ran where and when, and whether the same work ever ran twice at once.
-//! - [`Karpenter`] keeps the nodes of a pool: it ends the node of a NodeClaim that is deleted, and launches another.
-//! - [`Storage`] is a simulated CSI driver: it makes volumes for claims and attaches them.
+//! - [`NodeProfile`] describes a node; [`Fault`] what may happen to it.
+//! - [`script`] lists the annotations that define how a pod's containers behave.
+//! - [`GroundTruth`] records what ran where and when, and whether the same work ever ran twice at once.
+//! - [`Karpenter`] maintains the nodes of a pool: it terminates the node of a NodeClaim that is deleted, and launches
+//!   another.
+//! - [`Storage`] is a simulated CSI driver: it creates volumes for claims and attaches them.
 
 mod calls;
 mod clock;

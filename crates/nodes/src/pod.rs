@@ -1,4 +1,4 @@
-//! The part of a Pod that a kubelet works by, taken out of the API object.
+//! The fields of a Pod that a kubelet needs, taken from the API object.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -10,12 +10,12 @@ use crate::{
     truth::Work,
 };
 
-/// Set by a kubelet on the API's image of a static pod.
+/// A kubelet sets it on the mirror of a static pod.
 pub(crate) const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 
 const JOB_INDEX_ANNOTATION: &str = "batch.kubernetes.io/job-completion-index";
 
-/// The identity of a pod: a name alone may be used again.
+/// The identity of a pod: a name alone may be reused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PodId {
     pub(crate) namespace: String,
@@ -23,7 +23,6 @@ pub(crate) struct PodId {
     pub(crate) uid: String,
 }
 
-/// The restart policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RestartPolicy {
     Always,
@@ -31,14 +30,12 @@ pub(crate) enum RestartPolicy {
     Never,
 }
 
-/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Runs to its end before the next one starts.
     Init,
     /// An init container with `restartPolicy: Always`: started in turn, then runs beside the others.
     Sidecar,
-    /// The main work.
     Main,
 }
 
@@ -67,12 +64,12 @@ pub(crate) struct PodSpecView {
 pub(crate) struct PodState {
     pub(crate) resource_version: u64,
     pub(crate) terminal: Option<TerminalPhase>,
-    /// The grace of a deletion under way.
+    /// The grace period of a deletion in progress.
     pub(crate) deletion: Option<Duration>,
     pub(crate) ready: Option<bool>,
     pub(crate) tolerations: Arc<[Toleration]>,
     pub(crate) start_time: Option<Timestamp>,
-    /// The address that the API has: after a restore, of a pod that its kubelet has forgotten.
+    /// The address in the API: after a restore, of a pod that its kubelet has forgotten.
     pub(crate) pod_ip: Option<String>,
 }
 
@@ -93,7 +90,7 @@ pub(crate) struct PodView {
 }
 
 impl PodView {
-    /// `None` for a pod that is not bound or has no identity yet: no kubelet's business.
+    /// `None` for a pod that is not bound or has no identity yet: no kubelet handles it.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let id = PodId {
@@ -171,7 +168,7 @@ pub(crate) fn resource_version(text: Option<&str>) -> u64 {
     text.and_then(|t| t.parse().ok()).unwrap_or(0)
 }
 
-/// API seconds as a duration; what is longer than a lifetime is as good as for ever, and can still be added to a time.
+/// API seconds as a duration. Anything longer than a lifetime is capped, so that it can still be added to a time.
 fn seconds(s: i64) -> Duration {
     Duration::from_secs(u64::try_from(s).unwrap_or(0)).min(FOREVER)
 }

@@ -6,21 +6,19 @@ use k8s_openapi::api::core::v1::{Pod, Taint};
 
 use crate::runtime::RestartBackoff;
 
-/// The periods of a kubelet.
 #[derive(Clone, Copy, Debug)]
 pub struct Timers {
-    /// Every how often the Lease is renewed.
+    /// The interval of Lease renewals.
     pub lease_renewal: Duration,
-    /// The duration of a Lease, as the Lease says.
+    /// `leaseDurationSeconds` of the Lease.
     pub lease_duration: Duration,
-    /// Every how often an unchanged node status is written again.
+    /// The interval at which an unchanged node status is written again.
     pub status_report: Duration,
-    /// The restart backoff of ended containers.
     pub restart_backoff: RestartBackoff,
 }
 
 impl Default for Timers {
-    /// The kubelet's own defaults.
+    /// The kubelet's defaults.
     fn default() -> Self {
         Self {
             lease_renewal: Duration::from_secs(10),
@@ -31,7 +29,7 @@ impl Default for Timers {
     }
 }
 
-/// A node to be simulated: its name, what the scheduler sees of it, and its static pods.
+/// A node to be simulated: its name, its properties for the scheduler, and its static pods.
 #[derive(Clone, Debug)]
 pub struct NodeProfile {
     pub(crate) name: String,
@@ -63,12 +61,11 @@ impl NodeProfile {
         }
     }
 
-    /// The same node with another name.
     pub fn renamed(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }.labelled("kubernetes.io/hostname", name)
     }
 
-    /// The providerID by which the owner of its machine knows it.
+    /// The providerID by which the owner of its machine identifies it.
     pub fn provided_as(mut self, provider_id: &str) -> Self {
         self.provider_id = Some(provider_id.to_owned());
         self
@@ -79,13 +76,11 @@ impl NodeProfile {
         self.labelled("topology.kubernetes.io/zone", zone)
     }
 
-    /// One more label.
     pub fn labelled(mut self, key: &str, value: &str) -> Self {
         self.labels.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The amount of a resource that it has.
     pub fn with_capacity(mut self, resource: &str, quantity: &str) -> Self {
         self.capacity.insert(resource.to_owned(), quantity.to_owned());
         self
@@ -97,7 +92,7 @@ impl NodeProfile {
         self
     }
 
-    /// A pod that it runs from its own disk, whatever the API says.
+    /// A pod that it runs from its own disk, independent of the API.
     pub fn with_static_pod(mut self, pod: Pod) -> Self {
         self.static_pods.push(pod);
         self
@@ -109,17 +104,17 @@ impl NodeProfile {
 pub enum Fault {
     /// The machine is off: containers end now, nothing is reported.
     Crash,
-    /// Nothing gets through either way; containers and kubelet run on.
+    /// No traffic gets through in either direction; containers and kubelet keep running.
     Partition,
-    /// The kubelet is dead, the machine is not: containers run on, but none is started or stopped.
+    /// The kubelet is dead, the machine is not: containers keep running, but none is started or stopped.
     KubeletStop,
     /// Every call to the API takes this much longer.
     Slow(Duration),
-    /// Partitioned and healed in turn, until it is healed for good.
+    /// Alternates between partitioned and reachable, until it is healed.
     Flap {
-        /// It is cut off for this long each time.
+        /// How long each partition lasts.
         down: Duration,
-        /// It is connected for this long each time.
+        /// How long it is reachable each time.
         up: Duration,
     },
 }

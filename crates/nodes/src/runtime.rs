@@ -1,7 +1,7 @@
-//! The containers of one pod, as a machine that only time and signals move. Pure: no I/O, no clock.
+//! The containers of one pod, as a state machine that only time and signals move. Pure: no I/O, no clock.
 //!
-//! Every transition happens at its own exact instant, however late `advance` is called, so that the
-//! ground truth of a node that nobody could hear is as exact as that of any other.
+//! Every transition happens at its own exact instant, however late `advance` is called, so that the ground truth of an
+//! unreachable node is as exact as that of any other.
 
 use std::time::Duration;
 
@@ -12,14 +12,13 @@ use crate::{
     truth::{GroundTruth, Run, RunId, Work},
 };
 
-/// The backoff between restarts of a container.
 #[derive(Clone, Copy, Debug)]
 pub struct RestartBackoff {
     /// Wait before the second restart; the first one is immediate.
     pub base: Duration,
     /// The wait doubles up to this.
     pub max: Duration,
-    /// A container that ran this long starts over.
+    /// The backoff of a container that ran this long starts over.
     pub reset_after: Duration,
 }
 
@@ -33,7 +32,7 @@ impl Default for RestartBackoff {
     }
 }
 
-/// Exit codes as Linux and container runtimes give them.
+/// Exit codes as Linux and container runtimes return them.
 const KILLED: i32 = 137;
 const LOST: i32 = 255;
 
@@ -76,14 +75,13 @@ pub(crate) struct Container {
     backoff: Duration,
 }
 
-/// Where in its life a pod is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
     /// Admitted; volumes are not mounted yet.
     Mounting,
-    /// Sandbox and volumes are there; containers start as their order allows.
+    /// Sandbox and volumes exist; containers start as their order allows.
     Started { at: Timestamp },
-    /// No container starts any more; what runs ends by `kill_at`.
+    /// No container starts any more; those that run end by `kill_at`.
     Stopping { kill_at: Timestamp },
 }
 
@@ -92,11 +90,10 @@ pub(crate) struct World<'a> {
     pub(crate) node: &'a str,
     pub(crate) truth: &'a GroundTruth,
     pub(crate) backoff: RestartBackoff,
-    /// True if a kubelet is there to start containers.
+    /// True if a kubelet is running to start containers.
     pub(crate) kubelet_runs: bool,
 }
 
-/// The containers of one pod on one node.
 #[derive(Clone, Debug)]
 pub(crate) struct PodRuntime {
     id: PodId,
@@ -145,7 +142,8 @@ impl PodRuntime {
         }
     }
 
-    /// SIGTERM to all that runs now, SIGKILL after `grace`. A second, shorter grace wins; a longer one does not.
+    /// SIGTERM to all running containers, SIGKILL after `grace`. A second, shorter grace period wins; a longer one does
+    /// not.
     pub(crate) fn stop(&mut self, at: Timestamp, grace: Duration) {
         let kill_at = match self.stage {
             Stage::Stopping { kill_at } => kill_at.min(at + grace),
@@ -169,14 +167,14 @@ impl PodRuntime {
         }
     }
 
-    /// The machine lost power: what ran ended at this instant, and nobody saw how.
+    /// The machine lost power: running containers ended at this instant, unobserved.
     pub(crate) fn power_off(&mut self, at: Timestamp, truth: &GroundTruth) {
         for container in &mut self.containers {
             container.end(at, LOST, truth);
         }
     }
 
-    /// Moves everything up to `now`; returns when something moves next.
+    /// Moves everything up to `now`; returns the time of the next transition.
     pub(crate) fn advance(&mut self, now: Timestamp, world: &World<'_>) -> Option<Timestamp> {
         loop {
             self.start_what_may(world);
@@ -227,7 +225,7 @@ impl PodRuntime {
         }
     }
 
-    /// Starts or schedules what its order, its restart policy and the kubelet allow.
+    /// Starts or schedules the containers that their order, their restart policy and the kubelet allow.
     fn start_what_may(&mut self, world: &World<'_>) {
         let Stage::Started { at: started } = self.stage else {
             return;
@@ -258,7 +256,7 @@ impl PodRuntime {
         }
     }
 
-    /// When the containers before this one were done with, so that its own start delay begins.
+    /// When the containers before this one were done, so that its own start delay begins.
     fn ready_to_start_at(&self, i: usize) -> Option<Timestamp> {
         let before = |c: &Container| match (&c.spec.role, &c.state) {
             (Role::Init, ContainerState::Ended(ended)) => Some(ended.at),
@@ -284,7 +282,7 @@ impl PodRuntime {
         if ran >= backoff.reset_after {
             container.backoff = Duration::ZERO;
         }
-        // A kubelet that was away restarts it when it looks, not in the past.
+        // A kubelet that was away restarts it when it checks, not in the past.
         let due = (ended.at + container.backoff).max(self.cursor);
         container.backoff = (container.backoff * 2).clamp(backoff.base, backoff.max);
         container.last = Some(ended);
@@ -310,7 +308,7 @@ impl PodRuntime {
         });
         let fails = world.truth.failures(&self.work, &container.spec.name) < script.fail_first;
         let natural = match container.spec.role {
-            // An init container without a script is done at once: most of them are.
+            // An init container without a script completes at once, as most of them do.
             Role::Init => Some(script.run_for.unwrap_or_default()),
             Role::Sidecar | Role::Main => script.run_for.map(|whole| whole.saturating_sub(saved)),
         };
@@ -341,12 +339,12 @@ impl PodRuntime {
         matches!(self.stage, Stage::Stopping { .. })
     }
 
-    /// When the sandbox was there and the first container could start.
+    /// True if the sandbox exists and containers may start.
     pub(crate) fn is_started(&self) -> bool {
         !matches!(self.stage, Stage::Mounting)
     }
 
-    /// True if every init container has done its part.
+    /// True if every init container has completed or, for a sidecar, started.
     pub(crate) fn is_initialized(&self) -> bool {
         self.containers.iter().all(|c| match (c.spec.role, &c.state) {
             (Role::Main, _) => true,
@@ -367,7 +365,7 @@ impl PodRuntime {
                 .all(|c| matches!(c.state, ContainerState::Running { .. }))
     }
 
-    /// The phase from which nothing leads back, once every container has ended and none will start again.
+    /// The terminal phase, once every container has ended and none will start again.
     pub(crate) fn terminal(&self) -> Option<TerminalPhase> {
         if !self.is_quiet() || !self.mains_are_over() {
             return None;

@@ -18,13 +18,12 @@ use std::{collections::BTreeMap, str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-/// Prefix of every annotation that scripts a pod.
 pub const PREFIX: &str = "sim.salvor.dev/";
 
 /// "forever", as a duration that is longer than any test or simulation.
 pub(crate) const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// An annotation whose value means nothing to the simulated kubelet.
+/// An annotation whose value the simulated kubelet cannot parse.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("annotation {PREFIX}{name}: {value:?} is not {expected}")]
 pub struct ScriptError {
@@ -33,7 +32,6 @@ pub struct ScriptError {
     expected: &'static str,
 }
 
-/// The behaviour of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerScript {
     pub(crate) run_for: Option<Duration>,
@@ -46,7 +44,6 @@ pub(crate) struct ContainerScript {
     pub(crate) image_error: Duration,
 }
 
-/// The behaviour of the containers of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodScript {
     run_for: PerContainer<Span>,

@@ -1,4 +1,4 @@
-//! The status patch of a kubelet, made from the containers' real state.
+//! The status patch of a kubelet, built from the containers' real state.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::{
     runtime::{Container, ContainerState, Ended, PodRuntime},
 };
 
-/// Conditions remember since when they hold.
+/// Remembers the lastTransitionTime of each condition.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Conditions(Vec<(&'static str, bool, Timestamp)>);
 
@@ -35,7 +35,7 @@ impl Conditions {
     }
 }
 
-/// Where a pod runs, as its status says it.
+/// The node and addresses of a pod, for its status.
 pub(crate) struct Placement<'a> {
     pub(crate) host_ip: &'a str,
     pub(crate) pod_ip: &'a str,
@@ -93,24 +93,23 @@ pub(crate) fn of_running(
     status
 }
 
-/// The status of a pod that was never let in.
+/// The status of a pod that was never admitted.
 pub(crate) fn of_refused(refusal: &Refusal, start_time: Timestamp) -> Value {
     let mut status = json!({ "startTime": time(start_time) });
     refuse(&mut status, refusal);
     status
 }
 
-/// The source of the phase.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase<'a> {
     Computed,
     Terminal(TerminalPhase),
     Refused(&'a Refusal),
-    /// Somebody else wrote a terminal phase: a kubelet never moves a pod out of one.
+    /// Another client wrote a terminal phase: a kubelet never moves a pod out of one.
     KeptByOthers,
 }
 
-/// A patch names the pod it is about, so that one of the same name is refused by the API.
+/// A patch contains the pod's UID, so that the API refuses it for another pod of the same name.
 pub(crate) fn patch(id: &PodId, status: &Value) -> Value {
     json!({ "metadata": { "uid": id.uid }, "status": status })
 }

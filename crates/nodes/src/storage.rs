@@ -1,4 +1,4 @@
-//! A simulated CSI driver's controller half: makes a volume for every claim, attaches and detaches it.
+//! The controller half of a simulated CSI driver: creates a volume for every claim, attaches and detaches it.
 
 use std::{collections::BTreeMap, pin::pin, time::Duration};
 
@@ -21,18 +21,17 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::fleet::RetryBackoff;
 
-/// Set by the persistent volume controller on claims that wait for a provisioner outside of it.
+/// Set by the persistent volume controller on claims that wait for an external provisioner.
 const PROVISIONER_ANNOTATION: &str = "volume.kubernetes.io/storage-provisioner";
 
-/// A failed call is made again after this.
+/// The backoff after a failed call.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// A fault of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StorageFault {
-    /// Nothing: volumes are attached and detached when asked.
+    /// Volumes are attached and detached when asked.
     None,
-    /// Detaching hangs; attachments that are to go stay.
+    /// Detaching hangs; attachments that are being deleted stay.
     DetachHangs,
 }
 
@@ -82,12 +81,11 @@ impl Storage {
         &self.driver
     }
 
-    /// Makes something go wrong, or right again.
     pub fn inject(&self, fault: StorageFault) {
         self.fault.send_replace(fault);
     }
 
-    /// Stops it and waits until it makes no call any more.
+    /// Stops it and waits until its calls have ended.
     pub async fn stop(self) {
         drop(self.stop);
         // A panic of the task has been printed already, and there is nothing left to stop then.
@@ -100,7 +98,7 @@ struct Controller {
     driver: String,
     finalizer: String,
     faults: watch::Receiver<StorageFault>,
-    /// Attachments that are to go, while detaching hangs.
+    /// Attachments that are being deleted, while detaching hangs.
     leaving: BTreeMap<String, VolumeAttachment>,
 }
 
@@ -120,7 +118,7 @@ impl Controller {
         loop {
             tokio::select! {
                 biased;
-                // An error is the watch's own business: it goes on by itself.
+                // The watch recovers from errors by itself.
                 Some(claim) = claims.next() => if let Ok(claim) = claim {
                     self.until_done(Task::Provision(claim)).await;
                 },

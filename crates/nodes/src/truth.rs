@@ -1,4 +1,4 @@
-//! The ground truth: what really ran, where, from when to when. No API object knows this.
+//! The ground truth: what really ran, where, from when to when. No API object shows this.
 
 use std::{
     collections::BTreeMap,
@@ -9,14 +9,14 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 
-/// A piece of work that runs might share. Two pods that do the same work at once are the harm that Salvor must not do.
+/// A unit of work that runs may share. Two pods that do the same work at once are the damage that Salvor must not
+/// cause.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Work {
     /// One completion index of an Indexed Job.
     JobIndex {
         /// UID of the Job.
         job: String,
-        /// The completion index.
         index: u32,
     },
     /// Any pod of a Job without indexes; its pods are interchangeable and meant to run side by side.
@@ -28,7 +28,7 @@ pub enum Work {
     Ordinal {
         /// UID of the StatefulSet.
         set: String,
-        /// Name of the pod, which is its ordinal.
+        /// Name of the pod, which contains its ordinal.
         pod: String,
     },
     /// The right to write to a volume that one node at a time may mount.
@@ -53,19 +53,12 @@ impl Work {
 /// One run of one container: from its start to its real end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The node it ran on.
     pub node: String,
-    /// Namespace of its pod.
     pub namespace: String,
-    /// Name of its pod.
     pub pod: String,
-    /// UID of its pod.
     pub pod_uid: String,
-    /// Name of the container.
     pub container: String,
-    /// The work.
     pub work: Vec<Work>,
-    /// When it started.
     pub from: Timestamp,
     /// When it really ended, and with which exit code; `None` while it runs.
     pub ended: Option<(Timestamp, i32)>,
@@ -74,13 +67,12 @@ pub struct Run {
 /// Two pods that did the same exclusive work at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// The work that ran twice.
     pub work: Work,
     /// The pod that ran first, as namespace/name on node.
     pub first: String,
     /// The pod that ran beside it.
     pub second: String,
-    /// For how long both ran.
+    /// How long both ran.
     pub lasted: SignedDuration,
 }
 
@@ -132,7 +124,8 @@ impl GroundTruth {
         work.iter().filter_map(of).max().unwrap_or(0)
     }
 
-    /// The work of this container that was saved before `at`, if it is saved every so often and each run goes on from what is saved.
+    /// The work of this container that was saved before `at`, if it is saved at this interval and each run continues
+    /// from the last save.
     pub(crate) fn saved(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
         let Some(work) = work.iter().find(|work| work.is_exclusive()) else {
             return self.left_behind(work, container, every, at);
@@ -159,7 +152,8 @@ impl GroundTruth {
         saved_at(&begun, at)
     }
 
-    /// The same for pods that are alike: each start takes over the most that a dead pod has saved and that no other start took over.
+    /// The same for interchangeable pods: each start takes over the most that a dead pod has saved and that no other
+    /// start took over.
     fn left_behind(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
         let Some(work) = work.iter().find(|work| matches!(work, Work::Job { .. })) else {
             return Duration::ZERO;
@@ -188,7 +182,7 @@ impl GroundTruth {
         take_over(&mut dead, at)
     }
 
-    /// Every run so far, in the order in which they started to be recorded.
+    /// Every run so far, in the order in which they were recorded.
     pub fn runs(&self) -> Vec<Run> {
         self.log().runs.clone()
     }
@@ -198,7 +192,7 @@ impl GroundTruth {
         self.log().runs.iter().filter(|r| r.ended.is_none()).cloned().collect()
     }
 
-    /// Every pair of pods that did the same exclusive work at the same time, judged at `now`.
+    /// Every pair of pods that did the same exclusive work at the same time, as of `now`.
     pub fn overlaps(&self, now: Timestamp) -> Vec<Overlap> {
         let log = self.log();
         let mut by_work: BTreeMap<&Work, BTreeMap<&str, Spell>> = BTreeMap::new();
@@ -234,7 +228,7 @@ impl GroundTruth {
         overlaps
     }
 
-    /// For how long, in sum, exclusive work ran in two pods at once.
+    /// How long, in total, exclusive work ran in two pods at once.
     pub fn ran_twice(&self, now: Timestamp) -> SignedDuration {
         self.overlaps(now).iter().map(|o| o.lasted).fold(SignedDuration::ZERO, |a, b| a + b)
     }
@@ -245,7 +239,7 @@ impl GroundTruth {
     }
 }
 
-/// The stretches of time in which one pod had a container running, as disjoint intervals in order.
+/// The periods in which one pod had a container running, as disjoint intervals in order.
 struct Spell {
     pod: String,
     stretches: Vec<(Timestamp, Timestamp)>,

@@ -37,18 +37,18 @@ use crate::{
     truth::GroundTruth,
 };
 
-/// Pod calls under way at once; more would only queue in the API server.
+/// The number of concurrent pod calls; more would only queue in the API server.
 const POD_CALLS: usize = 64;
-/// Heartbeats have their own lane, so that a storm of pods cannot make healthy nodes look dead.
+/// Heartbeats have their own limit, so that a storm of pods cannot make healthy nodes look dead.
 const HEARTBEATS: usize = 64;
-/// A watch without news for this long is opened again.
+/// The timeout of a watch; after it the watch is opened again.
 const WATCH_SECONDS: u32 = 60;
 
-/// Why the loop looks at something at a certain time.
+/// Why the loop handles something at a certain time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Wake {
     Pod(String, PodKey),
-    /// A call about this pod failed in this life of the node and is tried again.
+    /// A call for this pod failed in this life of the node and is retried.
     PodAgain(String, PodKey, u64),
     Heartbeat(String),
     NodeStatus(String),
@@ -81,16 +81,16 @@ enum Done {
     Resolved(PodKey, kube::Result<Option<Vec<Volume>>>),
 }
 
-/// One node with what is under way for it.
+/// One node with its calls in progress.
 struct Slot {
     kubelet: Kubelet,
-    /// Grows whenever the node's connection changes; answers to an earlier life are not heard.
+    /// Incremented whenever the node's connection changes; answers to an earlier life are ignored.
     life: u64,
     calls: CancellationToken,
     registered: bool,
     renewing: bool,
     reporting: bool,
-    /// The volumes that the API was last told of, and the revision; `None` if it must be told again.
+    /// The volumes that were last reported to the API, and the revision; `None` if they must be reported again.
     reported: Option<(BTreeSet<String>, u64)>,
     busy: BTreeSet<PodKey>,
     attempts: BTreeMap<PodKey, u32>,
@@ -98,14 +98,14 @@ struct Slot {
     added: Option<Arc<Adding>>,
 }
 
-/// Answers an `add` when the last of its nodes lets go of it.
+/// Answers an `add` when the last of its nodes drops it.
 #[derive(Debug)]
 struct Adding(std::sync::Mutex<Option<Reply>>);
 
 impl Drop for Adding {
     fn drop(&mut self) {
         if let Ok(Some(reply)) = self.0.get_mut().map(Option::take) {
-            // Nobody waits any more: the nodes are there all the same.
+            // The caller may have stopped waiting; the nodes are added all the same.
             let _ = reply.send(Ok(()));
         }
     }
@@ -127,7 +127,7 @@ pub(super) struct Driver {
     done: mpsc::UnboundedSender<(String, u64, Done)>,
     done_inbox: mpsc::UnboundedReceiver<(String, u64, Done)>,
     failed_calls: u64,
-    /// Nodes that were ever added: each has addresses of its own.
+    /// The number of nodes that were ever added: each has its own addresses.
     added: usize,
 }
 
@@ -279,7 +279,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Changes a node's connection: calls under way are cut, and their answers are not heard any more.
+    /// Changes a node's connection: calls in progress are cut, and their answers are ignored.
     fn with_new_life(
         &mut self,
         node: &str,
@@ -304,7 +304,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A node that can hear again: heartbeat first, then the pods as the API has them now.
+    /// A node that is reachable again: heartbeat first, then the pods as the API has them now.
     fn come_back(&mut self, node: &str) {
         if let Some(slot) = self.slots.get_mut(node) {
             slot.registered = false;

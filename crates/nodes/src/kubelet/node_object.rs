@@ -18,7 +18,7 @@ impl Kubelet {
             "metadata": {
                 "name": self.profile.name,
                 "labels": self.profile.labels,
-                // Without it the attach/detach controller leaves the node's volumes alone.
+                // Without it the attach/detach controller ignores the node's volumes.
                 "annotations": { "volumes.kubernetes.io/controller-managed-attach-detach": "true" },
             },
             "spec": { "taints": self.profile.taints },

@@ -14,7 +14,7 @@ pub(super) fn taint_refusal(taint: &Taint) -> Refusal {
     }
 }
 
-/// The first NoExecute taint that nothing tolerates. A kubelet looks at no other effect.
+/// The first NoExecute taint that is not tolerated. A kubelet ignores all other effects.
 pub(super) fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Option<&'a Taint> {
     taints
         .iter()

@@ -1,4 +1,4 @@
-//! One pod on a node: what the API says of it, what runs of it, and what is to be told.
+//! One pod on a node: its state in the API, its containers, and the status to report.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -24,11 +24,11 @@ pub(super) enum Volumes {
     Known(Vec<Volume>),
 }
 
-/// Where a pod came from decides who may end it.
+/// The origin of a pod determines who may end it.
 #[derive(Debug)]
 pub(super) enum Origin {
     Api,
-    /// From the node's own disk. The API holds an image of it, which is remade when it goes.
+    /// From the node's own disk. The API has a mirror of it, which is created again when it is removed.
     Static {
         manifest: Box<Pod>,
     },
@@ -66,24 +66,24 @@ pub(super) struct Worker {
     pub(super) pod_ip: String,
     /// The status that the API is known to have.
     pub(super) acknowledged: Option<Acknowledged>,
-    /// Asked to go already; a finalizer may still hold the object.
+    /// Its removal was requested already; a finalizer may still keep the object.
     pub(super) removal_asked: bool,
     pub(super) wake: Option<Timestamp>,
 }
 
 impl Worker {
-    /// The API's word about this pod.
+    /// Updates the pod to its state in the API.
     pub(super) fn hear(&mut self, view: &PodView, now: Timestamp) {
         let mut view = view.clone();
         if let Some(known) = &self.api
             && known.id.uid == view.id.uid
         {
             if view.state.resource_version < known.state.resource_version {
-                // The API went back to a backup: what it was told since then, it does not know.
+                // The API went back to a backup: it has lost the statuses reported since.
                 self.acknowledged = None;
                 self.removal_asked = false;
             } else {
-                // Nothing leads out of a terminal phase, whatever a late event says.
+                // Nothing leads out of a terminal phase, whatever a late event shows.
                 view.state.terminal = view.state.terminal.or(known.state.terminal);
             }
         }
@@ -104,7 +104,8 @@ impl Worker {
         self.api = Some(view);
     }
 
-    /// True if it starts on a node that is being emptied, or that does not know yet: a static pod, or one that tolerates it.
+    /// True if it may start on a node that is being evicted, or that has not read its Node yet: a static pod, or one
+    /// that tolerates the taint.
     pub(super) fn starts_anywhere(&self) -> bool {
         let eviction =
             Taint { key: FORCE_EVICTION.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
@@ -116,7 +117,7 @@ impl Worker {
         self.runtime.as_ref().is_none_or(|r| r.terminal().is_some())
     }
 
-    /// True if this pod needs its volumes no longer.
+    /// True if this pod no longer needs its volumes.
     pub(super) fn has_let_go(&self) -> bool {
         match &self.runtime {
             None => true,
@@ -157,7 +158,7 @@ impl Worker {
         Some(now)
     }
 
-    /// The status that the API should have; `None` if others have set it already.
+    /// The status that the API should have; `None` if others have already set it.
     pub(super) fn status(&mut self, host_ip: &str, now: Timestamp) -> Option<Value> {
         let ended_by_others = self.api.as_ref().and_then(|v| v.state.terminal);
         let Some(runtime) = &self.runtime else {

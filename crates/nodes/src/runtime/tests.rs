@@ -57,7 +57,6 @@ impl Bench {
         self.pod.advance(at(second), &world).map(Timestamp::as_second)
     }
 
-    /// Every run so far.
     fn runs(&self) -> Vec<Seen> {
         let run = |r: Run| (r.container, r.from.as_second(), r.ended.map(|(t, c)| (t.as_second(), c)));
         self.truth.runs().into_iter().map(run).collect()

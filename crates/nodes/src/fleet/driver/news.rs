@@ -1,4 +1,4 @@
-//! The watches of pods and nodes, and which of their news reach which node.
+//! The watches of pods and nodes, and which of their events reach which node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,7 +97,7 @@ impl Driver {
             return;
         };
         let news = NodeNews::of(node);
-        // Taints are what the API says; a node that hears nothing learns of them when it comes back.
+        // Taints are those of the API; an unreachable node learns of them when it comes back.
         let mut waiting = slot.kubelet.see_node(news.taints, news.attached);
         if slot.kubelet.is_starting() && news.ready && slot.kubelet.is_connected() {
             let pods = self.pods.get(&name).into_iter().flat_map(BTreeMap::values);

@@ -1,4 +1,4 @@
-//! The calls of the nodes: which are due, and what their ends mean.
+//! The calls of the nodes: which are due, and how their results are handled.
 
 use std::{cmp::Reverse, future::Future, sync::Arc};
 
@@ -74,7 +74,7 @@ impl Driver {
         });
     }
 
-    /// Lets a node do what it wants to do about a pod next, one call at a time.
+    /// Performs a node's next step for a pod, one call at a time.
     pub(super) fn drive(&mut self, node: &str, key: &PodKey) {
         let now = self.clock.now();
         let Some(slot) = self.slots.get_mut(node) else {
@@ -124,10 +124,10 @@ impl Driver {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
             }
-            // The semaphore is never closed; a permit is all that is wanted of it.
+            // The semaphore is never closed; only the permit matters.
             let _permit = lane.acquire_owned().await;
             let end = call.await;
-            // The loop may have been stopped meanwhile: then nobody needs to know.
+            // The loop may have been stopped meanwhile: then the result is not needed.
             let _ = done.send((node, life, end));
         }));
     }
@@ -178,7 +178,7 @@ impl Driver {
                 self.settle(node, key, outcome);
             }
             Done::Mirrored(key, result) => {
-                // The mirror itself arrives by the watch; until then it would be made again.
+                // The mirror itself arrives by the watch; until then it would be created again.
                 let outcome = match result {
                     Ok(()) => Outcome::Gone,
                     Err(error) => Outcome::Failed(error),
@@ -191,7 +191,7 @@ impl Driver {
                         slot.kubelet.resolved(&key, volumes);
                         Outcome::Done(())
                     }
-                    // A claim that is not bound yet: looked at again soon.
+                    // A claim that is not bound yet: checked again soon.
                     Ok(None) => Outcome::Gone,
                     Err(error) => Outcome::Failed(error),
                 };
@@ -203,7 +203,7 @@ impl Driver {
     fn registered(&mut self, node: &str) {
         let now = self.clock.now();
         let (renewal, report) = (self.timers.lease_renewal, self.timers.status_report);
-        // Spread out, so that a thousand nodes that start together do not beat together.
+        // Spread out, so that a thousand nodes that start together do not send heartbeats together.
         let first = [self.rng.f64(), self.rng.f64()];
         let Some(slot) = self.slots.get_mut(node) else {
             return;
@@ -219,7 +219,7 @@ impl Driver {
         }
     }
 
-    /// After a call about a pod: go on, or try again later.
+    /// After a call for a pod: continue, or retry later.
     fn settle<T>(&mut self, node: &str, key: PodKey, outcome: Outcome<T>) {
         let Some(slot) = self.slots.get_mut(node) else {
             return;
