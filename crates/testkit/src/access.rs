@@ -1,4 +1,4 @@
-//! Ways into the API: as an admin, or as a ServiceAccount that may do exactly what its rules say.
+//! Access to the API: as an admin, or as a ServiceAccount with exactly the rights that its rules grant.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Config};
 use serde_json::json;
 
-/// The address of an API server, the certificate authority to verify it by, and a bearer token to log in with.
+/// The address of an API server, the certificate authority to verify it by, and a bearer token.
 #[derive(Clone)]
 pub struct Access {
     pub(crate) server: http::Uri,
@@ -26,20 +26,20 @@ pub struct Access {
 }
 
 impl Access {
-    /// A client that names itself `user_agent` and never retries by itself, so that a test sees every answer. Its
-    /// connections live on the async runtime of the caller.
+    /// A client with this user agent that never retries by itself, so that a test sees every answer. Its connections
+    /// live on the async runtime of the caller.
     ///
     /// # Panics
-    /// If the user agent cannot stand in an HTTP header.
+    /// If the user agent is not valid in an HTTP header.
     pub fn client(&self, user_agent: &str) -> Client {
         Client::try_from(self.config(user_agent))
             .expect("a generated CA and token make a valid client configuration")
     }
 
-    /// The same as a configuration, for those who want to change it before they make a client of it.
+    /// The same as a configuration, for callers that change it before they create a client.
     ///
     /// # Panics
-    /// If the user agent cannot stand in an HTTP header.
+    /// If the user agent is not valid in an HTTP header.
     pub fn config(&self, user_agent: &str) -> Config {
         let agent = HeaderValue::from_str(user_agent)
             .unwrap_or_else(|error| panic!("the user agent {user_agent:?} is not a header value: {error}"));
@@ -52,7 +52,6 @@ impl Access {
         config
     }
 
-    /// The same access with another default namespace.
     #[must_use]
     pub fn in_namespace(&self, namespace: &str) -> Self {
         Self { namespace: namespace.to_owned(), ..self.clone() }
@@ -63,7 +62,7 @@ impl Access {
         self.server.to_string()
     }
 
-    /// A kubeconfig for other processes, complete in itself. (JSON is YAML.)
+    /// A self-contained kubeconfig for other processes. (JSON is YAML.)
     pub fn kubeconfig(&self) -> String {
         let name = "salvor-testkit";
         json!({
@@ -81,15 +80,12 @@ impl Access {
     }
 
     /// Writes [`kubeconfig`](Self::kubeconfig) to a file.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
     pub fn write_kubeconfig(&self, path: &Path) -> std::io::Result<()> {
         std::fs::write(path, self.kubeconfig())
     }
 
-    /// Creates a ServiceAccount that may do, in the whole cluster, what the rules say and nothing else, and waits
-    /// until the API server knows of it. Its token is valid for an hour.
+    /// Creates a ServiceAccount with these rules in the whole cluster, and waits until the API server knows of it. Its
+    /// token is valid for an hour.
     ///
     /// # Errors
     /// If `self` may not create these objects, or if one of that name exists.
@@ -104,10 +100,11 @@ impl Access {
     ) -> Result<Self, kube::Error> {
         let client = self.client("salvor-testkit-access");
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-        // Cluster-wide objects of one name for all namespaces would collide.
+        // Cluster-scoped objects with the same name for all namespaces would collide.
         let cluster_metadata =
             ObjectMeta { name: Some(format!("{namespace}:{name}")), ..ObjectMeta::default() };
-        // A path that does not exist and that only this role allows: once it is allowed, so is everything else in it.
+        // A path that does not exist and that only this role allows: once it is allowed, so is everything else in the
+        // role.
         let probe = format!("/salvor-testkit/{namespace}/{name}");
         rules.push(PolicyRule {
             non_resource_urls: Some(vec![probe.clone()]),
@@ -150,8 +147,8 @@ impl Access {
         Ok(access)
     }
 
-    /// RBAC reads its rules from caches that follow by watch, and there is nothing to watch for a reader's progress:
-    /// so this asks until the answer is yes.
+    /// RBAC reads its rules from caches that follow by watch, and their progress cannot be watched: so this polls until
+    /// access is granted.
     async fn wait_until_allowed(&self, path: &str) {
         let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client("salvor-testkit-access"));
         let review = SelfSubjectAccessReview {

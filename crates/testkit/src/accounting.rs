@@ -1,6 +1,6 @@
-//! The requests to the API server: by verb, resource, user agent and answer.
+//! Counts the requests to the API server: by verb, resource, user agent and answer.
 //!
-//! The source is the server's audit log, since its metrics do not tell user agents apart. A request is counted when it
+//! The source is the server's audit log, since its metrics do not distinguish user agents. A request is counted when it
 //! has been answered, so a watch is counted at its end.
 
 use std::collections::BTreeMap;
@@ -17,31 +17,24 @@ use crate::{random, wait};
 
 const USER_AGENT: &str = "salvor-testkit-accounting";
 
-/// The verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
-    /// Reads one object.
     Get,
-    /// Reads many.
     List,
-    /// Follows changes.
     Watch,
-    /// Makes an object, or posts to a subresource.
+    /// Creates an object, or posts to a subresource.
     Create,
     /// Replaces an object.
     Update,
     /// Changes a part of an object, server-side apply included.
     Patch,
-    /// Deletes one object.
     Delete,
-    /// Deletes many.
     DeleteCollection,
-    /// Anything else, such as a connection to a subresource.
+    /// Anything else, for example a connection to a subresource.
     Other,
 }
 
 impl Verb {
-    /// True if it asks for a change.
     pub fn is_write(self) -> bool {
         match self {
             Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => true,
@@ -49,7 +42,7 @@ impl Verb {
         }
     }
 
-    /// From the words of the audit log, and from those of the metrics, which are HTTP's where they can be.
+    /// Parses the verbs of the audit log, and those of the metrics, which are HTTP methods where possible.
     fn parse(text: &str) -> Self {
         match text.to_ascii_lowercase().as_str() {
             "get" => Self::Get,
@@ -81,40 +74,34 @@ impl fmt::Display for Verb {
     }
 }
 
-/// Requests of one kind.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Request {
-    /// The request.
     pub verb: Verb,
-    /// Of what: the plural, with the subresource behind a slash, such as `pods/status`; or a path such as `/version`.
+    /// The plural, with the subresource behind a slash, for example `pods/status`; or a path, for example `/version`.
     pub resource: String,
-    /// By whom.
     pub user_agent: String,
     /// The HTTP status of the answer.
     pub code: u16,
 }
 
-/// The number of requests of each kind there were. Printed as a table.
+/// The number of requests of each kind. Printed as a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Table(BTreeMap<Request, u64>);
 
 impl Table {
-    /// The number of requests that a condition holds for.
     pub fn count(&self, mut condition: impl FnMut(&Request) -> bool) -> u64 {
         self.0.iter().filter(|(request, _)| condition(request)).map(|(_, count)| count).sum()
     }
 
-    /// The number of requests a user agent made.
     pub fn by(&self, user_agent: &str) -> u64 {
         self.count(|request| request.user_agent == user_agent)
     }
 
-    /// The number of requests a user agent made that ask for a change, refused ones included.
+    /// The number of write requests of a user agent, refused ones included.
     pub fn writes_by(&self, user_agent: &str) -> u64 {
         self.count(|request| request.user_agent == user_agent && request.verb.is_write())
     }
 
-    /// The kinds of requests with their counts.
     pub fn rows(&self) -> impl Iterator<Item = (&Request, u64)> {
         self.0.iter().map(|(request, &count)| (request, count))
     }
@@ -135,7 +122,7 @@ impl fmt::Display for Table {
 #[derive(Debug, Clone)]
 pub struct Mark(u64);
 
-/// Reads what the API server writes about its requests.
+/// Reads the API server's audit log.
 #[derive(Debug, Clone)]
 pub struct Accounting {
     admin: Access,
@@ -182,8 +169,8 @@ impl Accounting {
         }
     }
 
-    /// The lines from a position up to a request that we make for this purpose, and the position behind it. The
-    /// server writes a line before the client has the whole answer, so all that was answered before is there.
+    /// The lines from a position up to a request that is made for this purpose, and the position behind it. The server
+    /// writes a line before the client has the whole answer, so all requests answered before are in the log.
     async fn read_up_to_now(&self, from: u64) -> (Vec<Line>, u64) {
         let sentinel = format!("/version?salvor-mark={}", random::suffix(13));
         let request = http::Request::get(&sentinel).body(Vec::new()).expect("a path makes a request");
@@ -213,7 +200,7 @@ impl Accounting {
         }
     }
 
-    /// The lines that are there in full, each with the position behind it.
+    /// The complete lines, each with the position behind it.
     fn complete_lines(&self, from: u64) -> Vec<(String, u64)> {
         let mut bytes = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| {
@@ -283,7 +270,7 @@ fn total_in(metrics: &str, verb: Verb, resource: &str) -> u64 {
         .filter_map(|line| line.strip_prefix("apiserver_request_total{")?.split_once("} "))
         .filter(|(labels, _)| {
             let label = |name: &str| {
-                // No value of the labels we look at has a comma or a quote in it.
+                // No value of the labels that are read contains a comma or a quote.
                 labels
                     .split(',')
                     .find_map(|pair| pair.strip_prefix(name)?.strip_prefix("=\"")?.strip_suffix('"'))

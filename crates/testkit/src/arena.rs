@@ -1,4 +1,4 @@
-//! The control plane that all tests of a process share, and the corner of it that belongs to one test.
+//! The control plane that all tests of a process share, and the part of it that belongs to one test.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::part::Part;
 use crate::plane::ControlPlane;
 use crate::{logs, random};
 
-/// The label by which nodes tell their zone. Node lifecycle judges each zone by itself, and so arenas that are zones do
-/// not disturb each other's evictions.
+/// The zone label of nodes. Node lifecycle handles each zone by itself, so arenas that are zones do not disturb each
+/// other's evictions.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The control plane that all tests of this process share, with all its parts. The first caller starts it, and the end
-/// of the process ends it.
+/// The control plane that all tests of this process share, with all its parts. The first caller starts it, and it ends
+/// with the process.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -35,7 +35,7 @@ pub async fn shared() -> &'static ControlPlane {
     plane.as_ref().unwrap_or_else(|error| panic!("the shared control plane does not start: {error}"))
 }
 
-/// A corner of the [`shared`] control plane for one test. The name is for people, and should be short.
+/// An arena on the [`shared`] control plane for one test. The name is for display, and should be short.
 ///
 /// # Panics
 /// If the control plane cannot be started or the namespace cannot be created.
@@ -43,17 +43,16 @@ pub async fn arena(name: &str) -> Arena<'static> {
     shared().await.arena(name).await
 }
 
-/// One test's corner of a control plane: a namespace, a zone for its nodes, and a client with a user agent of its own.
+/// One test's part of a control plane: a namespace, a zone for its nodes, and a client with its own user agent.
 ///
-/// Pods of the namespace are only ever scheduled to nodes of the zone. When a test panics, what the control plane has
-/// logged since the arena was opened is printed. The namespace stays as it is.
+/// Pods of the namespace are only scheduled to nodes of the zone. When a test panics, the logs of the control plane
+/// since the arena was opened are printed. The namespace is not removed.
 pub struct Arena<'p> {
     ground: Ground<'p>,
     name: String,
     client: Client,
 }
 
-/// The cluster of an arena.
 enum Ground<'p> {
     Real { plane: &'p ControlPlane, logs: logs::Lengths },
     Embedded(Arc<EmbeddedPlane>),
@@ -79,7 +78,6 @@ impl<'p> Arena<'p> {
         Self { ground: Ground::Real { plane, logs }, name, client }
     }
 
-    /// A corner of an embedded cluster.
     pub(crate) async fn embedded(plane: Arc<EmbeddedPlane>, name: &str) -> Self {
         let name = format!("{name}-{}", random::suffix(6));
         let client = plane.admin().in_namespace(&name).client(&name);
@@ -99,7 +97,6 @@ impl<'p> Arena<'p> {
         }
     }
 
-    /// The namespace.
     pub fn namespace(&self) -> &str {
         &self.name
     }
@@ -110,12 +107,12 @@ impl<'p> Arena<'p> {
         self.client.clone()
     }
 
-    /// The user agent of [`client`](Self::client), by which its requests can be told from all others.
+    /// The user agent of [`client`](Self::client), which distinguishes its requests from all others.
     pub fn user_agent(&self) -> &str {
         &self.name
     }
 
-    /// An admin's way in, with this arena's namespace.
+    /// Admin access with this arena's namespace.
     pub fn admin(&self) -> Access {
         let admin = match &self.ground {
             Ground::Real { plane, .. } => plane.admin(),
@@ -133,7 +130,6 @@ impl<'p> Arena<'p> {
         kubectl.in_namespace(&self.name)
     }
 
-    /// The zone of this arena's nodes.
     pub fn zone(&self) -> &str {
         &self.name
     }

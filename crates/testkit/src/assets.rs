@@ -1,4 +1,5 @@
-//! Where the control plane's binaries are: the repository's `control-plane/build` knows, and builds them if it must.
+//! Locates the control plane's binaries: the repository's `control-plane/build` knows where they are, and builds them
+//! if necessary.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 
 use crate::part::Part;
 
-/// The control plane's binaries could not be had.
+/// The control plane's binaries are not available.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("no binaries from {script}: {problem}\n{said}")]
 pub struct AssetsError {
@@ -22,14 +23,14 @@ pub(crate) fn folder() -> Result<&'static Path, AssetsError> {
     FOLDER
         .get_or_init(|| {
             let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../control-plane/build");
-            // Not `eprintln!`: the test harness would hold that back until the test ends.
+            // Not `eprintln!`: the test harness would buffer that until the test ends.
             build(Command::new(script), &mut std::io::stderr())
         })
         .as_deref()
         .map_err(Clone::clone)
 }
 
-/// Where a part's program is.
+/// The path of a part's program.
 ///
 /// # Errors
 /// If there is none, and none can be built.
@@ -37,7 +38,8 @@ pub fn program_of(part: Part) -> Result<PathBuf, AssetsError> {
     Ok(folder()?.join(part.program()))
 }
 
-/// Runs a script that prints a folder. A first build takes minutes, so what it says is shown at once, and kept for the error message.
+/// Runs a script that prints a folder. A first build takes minutes, so its output is shown at once, and kept for the
+/// error message.
 pub(crate) fn build(mut script: Command, show: &mut impl Write) -> Result<PathBuf, AssetsError> {
     let name = script.get_program().display().to_string();
     let mut said = String::new();
@@ -51,7 +53,7 @@ pub(crate) fn build(mut script: Command, show: &mut impl Write) -> Result<PathBu
         .map_err(|error| failed(format!("it does not start: {error}"), ""))?;
     if let Some(stderr) = child.stderr.take() {
         for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-            // Nobody listening is no reason to stop a build.
+            // A closed output is no reason to stop a build.
             let _ = writeln!(show, "{line}");
             said.push_str(&line);
             said.push('\n');

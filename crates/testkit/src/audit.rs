@@ -1,4 +1,4 @@
-//! Writes the requests of an embedded cluster down as kube-apiserver does, so that both are accounted for alike.
+//! Logs the requests of an embedded cluster like kube-apiserver, so that both are counted the same way.
 
 use std::convert::Infallible;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! A real browser without a window, driven by way of chromedriver, for tests of the page.
+//! A headless real browser, driven by chromedriver, for tests of the page.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::supervised::Supervised;
 use crate::wait::patience;
 
-/// A condition in the browser is checked this often.
+/// The polling interval of conditions in the browser.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// More at once keep each other from ever starting.
@@ -28,38 +28,29 @@ static AT_ONCE: Semaphore = Semaphore::const_new(2);
 pub struct Browser {
     port: u16,
     session: String,
-    // Its end is the browser's end: the browser is bound to it by a pipe.
+    // The browser ends with the driver: a pipe connects them.
     _driver: Supervised,
     _turn: SemaphorePermit<'static>,
 }
 
-/// The window in which a page is shown.
+/// The appearance of the window that shows a page.
 #[derive(Clone, Copy, Debug)]
 pub struct Looks {
-    /// True if the person prefers dark pages.
+    /// True if the user prefers dark pages.
     pub dark: bool,
-    /// The window's width in pixels.
     pub width: u32,
-    /// The window's height in pixels.
     pub height: u32,
 }
 
-/// A key on the keyboard, as browsers are told of it.
+/// A key on the keyboard.
 #[derive(Clone, Copy, Debug)]
 pub enum Key {
-    /// Tab.
     Tab,
-    /// Enter.
     Enter,
-    /// Escape.
     Escape,
-    /// The arrow to the left.
     Left,
-    /// The arrow to the right.
     Right,
-    /// The arrow down.
     Down,
-    /// The space bar.
     Space,
 }
 
@@ -78,10 +69,10 @@ impl Key {
 }
 
 impl Browser {
-    /// Starts a browser with a profile of its own.
+    /// Starts a browser with its own profile.
     ///
     /// # Panics
-    /// If there is none; the message says how to get one.
+    /// If there is none; the message explains how to install one.
     pub async fn start() -> Self {
         let turn = AT_ONCE.acquire().await.unwrap_or_else(|error| panic!("no browser may start: {error}"));
         let folder = std::env::temp_dir().join(format!("salvor-browser-{}", crate::random::suffix(10)));
@@ -91,7 +82,7 @@ impl Browser {
             .unwrap_or_else(|error| panic!("chromedriver does not start: {error}"));
         let port = in_time("chromedriver listens", async || {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            // With the full stop, the number is written to its end.
+            // The full stop shows that the number is complete.
             let (port, _) = said.split("successfully on port ").nth(1)?.split_once('.')?;
             port.parse().ok()
         })
@@ -119,17 +110,15 @@ impl Browser {
         browser
     }
 
-    /// Ends it and waits until it is gone, so that nothing of its profile is left behind.
+    /// Ends it and waits until it is gone, so that no file of its profile is left.
     pub async fn close(self) {
         self.call(Method::DELETE, &format!("/session/{}", self.session), Value::Null).await;
     }
 
-    /// Goes to a page.
     pub async fn open(&self, url: &str) {
         self.ask(Method::POST, "url", json!({ "url": url })).await;
     }
 
-    /// Changes how pages are looked at.
     pub async fn look(&self, Looks { dark, width, height }: Looks) {
         let scheme = if dark { "dark" } else { "light" };
         let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
@@ -138,7 +127,6 @@ impl Browser {
         self.command("Emulation.setDeviceMetricsOverride", size).await;
     }
 
-    /// Clicks on the one element that a selector finds.
     pub async fn click(&self, selector: &str) {
         let found =
             self.ask(Method::POST, "element", json!({ "using": "css selector", "value": selector })).await;
@@ -147,7 +135,6 @@ impl Browser {
         self.ask(Method::POST, &format!("element/{id}/click"), json!({})).await;
     }
 
-    /// Presses a key, wherever the focus is.
     pub async fn press(&self, key: Key) {
         let key = key.code();
         let strokes = json!([{ "type": "keyDown", "value": key }, { "type": "keyUp", "value": key }]);
@@ -155,7 +142,6 @@ impl Browser {
         self.ask(Method::POST, "actions", actions).await;
     }
 
-    /// The value of a JavaScript expression in the page.
     pub async fn value(&self, expression: &str) -> Value {
         let script = format!("return ({expression});");
         self.ask(Method::POST, "execute/sync", json!({ "script": script, "args": [] })).await
@@ -164,7 +150,7 @@ impl Browser {
     /// Waits until a JavaScript expression is true in the page.
     ///
     /// # Panics
-    /// If that does not happen in time; shows what the page says.
+    /// If that does not happen in time; shows the content of the page.
     pub async fn until(&self, what: &str, expression: &str) {
         let deadline = tokio::time::Instant::now() + patience().duration();
         while self.value(expression).await != Value::Bool(true) {
@@ -186,7 +172,7 @@ impl Browser {
         entries.map(|e| e["message"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// A picture of the window, as PNG.
+    /// A screenshot of the window, as PNG.
     pub async fn screenshot(&self) -> Vec<u8> {
         let picture = self.ask(Method::GET, "screenshot", Value::Null).await;
         let decoded = base64::engine::general_purpose::STANDARD.decode(picture.as_str().unwrap_or_default());
@@ -232,7 +218,7 @@ async fn request(
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// The repository's `tools/browser` knows where chromedriver is, and installs it if it may.
+/// The repository's `tools/browser` locates chromedriver, and installs it if it may.
 fn driver() -> PathBuf {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/browser"));
     let output = Command::new(script).output().unwrap_or_else(|error| panic!("tools/browser: {error}"));

@@ -36,8 +36,8 @@ impl User {
         }
     }
 
-    /// The controller manager's own role only covers what it does by itself: in production its loops log in as one
-    /// service account each. Here they are all one user, so that the manager starts without waiting for those.
+    /// The controller manager's own role only covers the manager itself: in production each of its loops logs in as a
+    /// separate service account. Here they are all one user, so that the manager starts without waiting for those.
     fn groups(self) -> &'static str {
         match self {
             Self::Admin | Self::ControllerManager => "system:masters",
@@ -46,7 +46,6 @@ impl User {
     }
 }
 
-/// The secrets of one control plane.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     pub(crate) ca_pem: String,
@@ -85,7 +84,7 @@ impl Credentials {
         &self.tokens[user as usize]
     }
 
-    /// Writes all of it into a folder, under the names above.
+    /// Writes all files into a folder, under the names above.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
         let tokens: String = User::ALL
             .into_iter()

@@ -1,4 +1,4 @@
-//! The embedded cluster in the place of a real control plane: in this process, served on loopback, for one test.
+//! The embedded cluster instead of a real control plane: in this process, served on loopback, for one test.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::nodes::QUICK;
 use crate::proxy::Proxy;
 use crate::{assets, random};
 
-/// The control loops in as much of a hurry as [the real ones](crate::ControlPlane) are in tests.
+/// Control loops with timers as short as those of [the real ones](crate::ControlPlane) in tests.
 fn quick() -> LoopOptions {
     LoopOptions {
         node_lifecycle: NodeLifecycleTimers {
@@ -38,7 +38,7 @@ fn quick() -> LoopOptions {
 /// An embedded cluster that other processes can reach. Dropping it ends it and removes its folder.
 #[derive(Debug)]
 pub struct EmbeddedPlane {
-    // Dropped first: nobody is served by a cluster that is going away.
+    // Dropped first: a cluster that is shutting down must not serve requests.
     server: Server,
     cluster: LocalCluster,
     access: Access,
@@ -76,12 +76,11 @@ impl EmbeddedPlane {
         }
     }
 
-    /// The way in, as somebody who may do everything.
+    /// Access with all rights.
     pub fn admin(&self) -> Access {
         self.access.clone()
     }
 
-    /// The cluster itself.
     pub fn cluster(&self) -> &LocalCluster {
         &self.cluster
     }
@@ -101,10 +100,7 @@ impl EmbeddedPlane {
         Accounting::new(self.admin(), self.folder.join(AUDIT_LOG))
     }
 
-    /// A proxy in front of it that can be told to misbehave.
-    ///
-    /// # Errors
-    /// If no port can be opened.
+    /// A proxy in front of it that can simulate network faults.
     pub async fn proxy(&self) -> std::io::Result<Proxy> {
         Proxy::start(self.server.address(), self.admin()).await
     }
@@ -115,12 +111,12 @@ const KUBECONFIG: &str = "admin.kubeconfig";
 
 impl Drop for EmbeddedPlane {
     fn drop(&mut self) {
-        // Somebody may have cleaned up already.
+        // Another process may have cleaned up already.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Reads the way in out of the kubeconfig.
+/// Extracts the access from the kubeconfig.
 pub(crate) fn access(kubeconfig: &str) -> Result<Access, String> {
     let config: Value = serde_json::from_str(kubeconfig).map_err(|error| error.to_string())?;
     let cluster = &config["clusters"][0]["cluster"];

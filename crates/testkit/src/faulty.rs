@@ -1,4 +1,4 @@
-//! An API server behind faults: those of the embedded cluster, in front of a real one too.
+//! An API server behind faults: those of the embedded cluster, also in front of a real one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -12,11 +12,10 @@ use salvor_embedded::{Faults, Server};
 use crate::access::Access;
 use crate::embedded;
 
-/// An error of whatever kind, as services have it.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes requests on to an API server unless a fault strikes them. It runs on the async runtime that started it, until
-/// it is dropped.
+/// Passes requests on to an API server unless a fault applies to them. It runs on the async runtime that started it,
+/// until it is dropped.
 #[derive(Debug)]
 pub struct FaultyServer {
     _server: Server,
@@ -25,7 +24,7 @@ pub struct FaultyServer {
 }
 
 impl FaultyServer {
-    /// Goes between an API server, to which it has this access, and those who use [its own](Self::admin).
+    /// Starts between an API server, reached with this access, and the clients that use [its own](Self::admin).
     ///
     /// # Panics
     /// If no port can be opened.
@@ -40,12 +39,11 @@ impl FaultyServer {
         Self { access: access.in_namespace(&behind.namespace), _server: server, faults }
     }
 
-    /// The way in through the faults, with the rights of whoever it was put before.
+    /// The access through the faults, with the rights of the access behind it.
     pub fn admin(&self) -> &Access {
         &self.access
     }
 
-    /// The faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
@@ -53,7 +51,7 @@ impl FaultyServer {
 
 async fn pass_on(client: Client, request: http::Request<Incoming>) -> Result<http::Response<Body>, BoxError> {
     let (mut head, body) = request.into_parts();
-    // Those are for us; the client has its own.
+    // This token is for our server; the client behind has its own.
     head.headers.remove(AUTHORIZATION);
     head.headers.remove(HOST);
     let body = body.collect().await?.to_bytes();

@@ -14,7 +14,6 @@ pub struct Kubectl {
     namespace: String,
 }
 
-/// kubectl failed, or could not be run.
 #[derive(Debug, thiserror::Error)]
 #[error("kubectl {arguments} failed: {reason}")]
 pub struct KubectlError {
@@ -27,7 +26,7 @@ impl Kubectl {
         Self { program, kubeconfig, cache, namespace: "default".to_owned() }
     }
 
-    /// kubectl with a kubeconfig of anybody's, and a folder for what it remembers.
+    /// kubectl with a given kubeconfig, and a folder for its cache.
     ///
     /// # Errors
     /// If there is no kubectl and none can be built.
@@ -35,17 +34,16 @@ impl Kubectl {
         Ok(Self::new(assets::folder()?.join("kubectl"), kubeconfig.to_owned(), cache.to_owned()))
     }
 
-    /// The same in another namespace.
     #[must_use]
     pub fn in_namespace(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
     }
 
-    /// Runs it and returns what it wrote to stdout.
+    /// Runs it and returns its stdout.
     ///
     /// # Errors
-    /// If it ends with anything but success; with what it wrote to stderr.
+    /// If it ends with anything but success; with its stderr.
     pub async fn run(&self, arguments: &[&str]) -> Result<String, KubectlError> {
         let failed = |reason: String| KubectlError { arguments: arguments.join(" "), reason };
         let output = tokio::process::Command::new(&self.program)

@@ -1,4 +1,4 @@
-//! The parts' logs, for the person who looks at a failed test.
+//! The parts' logs, for the reader of a failed test.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Part;
 
-/// More lines than this of one part are not read by anybody.
+/// At most this many lines per part: more would not be read.
 const TAIL: usize = 60;
 
 pub(crate) fn path(folder: &Path, part: Part) -> PathBuf {
@@ -25,7 +25,7 @@ impl Lengths {
     }
 }
 
-/// The last lines that each part has written since then, with a header per part.
+/// The last lines of each part since then, with a header per part.
 pub(crate) fn since(folder: &Path, then: &Lengths) -> String {
     let mut text = String::new();
     for part in Part::ALL {
@@ -45,7 +45,6 @@ pub(crate) fn since(folder: &Path, then: &Lengths) -> String {
     text
 }
 
-/// The last lines of one part's log.
 pub(crate) fn tail(folder: &Path, part: Part) -> String {
     let text = fs::read(path(folder, part)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,4 +1,4 @@
-//! Some objects as they are now, followed by one watch for any number of onlookers.
+//! The current state of some objects, followed by one watch for any number of readers.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,8 +11,8 @@ use tokio::task::JoinHandle;
 use crate::replica::{Replica, follow};
 use crate::wait::{self, Watched};
 
-/// Follows until it is dropped, on the async runtime that started it. Many tests of one kind can look at it all the time
-/// without a single request.
+/// Follows until it is dropped, on the async runtime that started it. Many tests can read it all the time without a
+/// single request.
 #[derive(Debug)]
 pub struct Mirror<K> {
     replica: Arc<Mutex<Replica<K>>>,
@@ -20,7 +20,7 @@ pub struct Mirror<K> {
 }
 
 impl<K: Watched<DynamicType = ()>> Mirror<K> {
-    /// Begins to follow the selected objects; returns when those that exist have been seen.
+    /// Starts to follow the selected objects; returns when the existing ones have been listed.
     ///
     /// # Panics
     /// If the API server does not answer.
@@ -31,7 +31,7 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
             let mut events = follow(api, selection);
             let replica = Arc::clone(&replica);
             async move {
-                // The watch goes on after an error by itself.
+                // The watch recovers from errors by itself.
                 while let Some(event) = events.next().await {
                     if let Ok(event) = event {
                         let mut replica = lock(&replica);
@@ -49,7 +49,7 @@ impl<K: Watched<DynamicType = ()>> Mirror<K> {
         mirror
     }
 
-    /// The objects of a namespace whose names begin so, as last seen, ordered by name.
+    /// The objects of a namespace whose names have this prefix, as last seen, ordered by name.
     pub fn named_like(&self, namespace: &str, prefix: &str) -> Vec<K> {
         lock(&self.replica).named_like(namespace, prefix).to_vec()
     }

@@ -1,4 +1,4 @@
-//! Simulated nodes for an arena, and kubelets for nodes that somebody else makes.
+//! Simulated nodes for an arena, and kubelets for nodes that others create.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::{Access, Arena, replica::follow, wait};
 
-/// Kubelet timers for tests in which nodes die: the same shape as a real kubelet's, ten times as fast.
+/// Kubelet timers for tests in which nodes die: the same proportions as a real kubelet's, ten times as fast.
 pub const QUICK: Timers = Timers {
     lease_renewal: Duration::from_secs(1),
     lease_duration: Duration::from_secs(4),
@@ -33,7 +33,7 @@ impl Arena<'_> {
     /// Starts simulated nodes 0 to `count - 1` with [`QUICK`] timers, and waits until pods can be scheduled to each.
     ///
     /// # Panics
-    /// If they cannot be registered, or if no controller manager takes their first taint away.
+    /// If they cannot be registered, or if no controller manager removes their first taint.
     pub async fn fleet(&self, count: usize) -> Fleet {
         let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
         let fleet = Fleet::start(self.admin().client(&format!("{}-nodes", self.user_agent())), options);
@@ -51,8 +51,8 @@ impl Arena<'_> {
     }
 }
 
-/// Kubelets for Node objects that somebody else makes, such as Karpenter's kwok provider: each node that appears gets
-/// ready and runs its pods, and when its object goes, its machine goes. Dropping it stops them all.
+/// Kubelets for Node objects that others create, for example Karpenter's kwok provider: each new node becomes ready and
+/// runs its pods, and when its object is removed, so is its machine. Dropping it stops them all.
 #[derive(Debug)]
 pub struct Kubelets {
     fleet: Arc<Fleet>,
@@ -60,7 +60,7 @@ pub struct Kubelets {
 }
 
 impl Kubelets {
-    /// Begins to run all selected nodes, with [`QUICK`] timers.
+    /// Starts to run all selected nodes, with [`QUICK`] timers.
     pub fn start(access: &Access, selection: &ListParams) -> Self {
         let client = access.client("salvor-testkit-kubelets");
         let options = FleetOptions { timers: QUICK, ..FleetOptions::default() };
@@ -77,7 +77,7 @@ impl Kubelets {
                         tokio::spawn(async move { kubelets.add([profile_of(&node)]).await });
                     }
                     Ok(Event::Delete(node)) => {
-                        // A fleet that was stopped has no machine to turn off.
+                        // A stopped fleet has no machine to turn off.
                         let _ = kubelets.inject(&node.name_any(), Fault::Crash).await;
                     }
                     Ok(_) | Err(_) => {}
@@ -87,7 +87,6 @@ impl Kubelets {
         Self { fleet, task }
     }
 
-    /// The fleet that they are in.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
@@ -99,7 +98,7 @@ impl Drop for Kubelets {
     }
 }
 
-/// A machine as large as its object says. The object has its labels and taints already.
+/// A machine with the capacity of its object. The object already has its labels and taints.
 fn profile_of(node: &Node) -> NodeProfile {
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let resources = allocatable.into_iter().flatten();

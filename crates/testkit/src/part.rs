@@ -1,17 +1,13 @@
-//! The four programs of a control plane, and how their flags are put together.
+//! The four programs of a control plane, and how their command lines are built.
 
 use std::fmt;
 
-/// A program of the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
-    /// The database.
     Etcd,
-    /// The API server.
     ApiServer,
     /// Node lifecycle, taint eviction, jobs, garbage collection and the other control loops.
     ControllerManager,
-    /// Binds pods to nodes.
     Scheduler,
 }
 
@@ -37,7 +33,7 @@ impl fmt::Display for Part {
 }
 
 /// The command line: defaults, then what the caller chose. A later flag replaces an earlier one of the same name,
-/// because the programs themselves would add up the values of flags that are lists.
+/// because the programs themselves would append the values of list flags.
 pub(crate) fn command_line(defaults: Vec<String>, chosen: &[String]) -> Vec<String> {
     let mut line: Vec<String> = Vec::new();
     for flag in defaults.into_iter().chain(chosen.iter().cloned()) {

@@ -25,44 +25,38 @@ use crate::proxy::Proxy;
 use crate::supervised::Supervised;
 use crate::{Arena, logs, ports, random, wait};
 
-/// Free ports are chosen before they are used, so somebody else may be quicker. Five times in a row is no accident.
+/// Free ports are chosen before they are used, so another process may take one first. That does not happen this often
+/// in a row.
 const ATTEMPTS: usize = 8;
 
-/// A starting server is asked this often whether it is ready. There is nothing to watch before it is.
+/// The polling interval of a starting server's readiness. It cannot be watched before it is ready.
 const READINESS: Duration = Duration::from_millis(20);
 
-/// Namespaces that the API server makes for itself soon after it is ready, and that nodes and controllers rely on.
+/// Namespaces that the API server creates soon after it is ready, and that nodes and controllers rely on.
 const SYSTEM_NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// A control plane did not do as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaneError {
-    /// The programs could not be found or built.
     #[error(transparent)]
     Assets(#[from] AssetsError),
-    /// Keys or certificates could not be made.
     #[error("no certificates for the control plane: {0}")]
     Certificates(#[from] rcgen::Error),
-    /// A file or a process could not be made.
     #[error("{part} cannot be started in {}: {source}", folder.display())]
     Start {
-        /// The part that was to start.
         part: Part,
         /// The control plane's folder.
         folder: PathBuf,
-        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A part was asked to start that runs already.
+    /// The part to start runs already.
     #[error("{0} is running already; crash or restart it instead")]
     Running(Part),
-    /// A part was to be killed that does not run.
+    /// The part to kill does not run.
     #[error("{0} is not running; choose it with Builder::with, or start it")]
     NotRunning(Part),
     /// A part ended instead of becoming ready.
     #[error("{part} ended with status {status:?} instead of becoming ready; the end of its log:\n{log}")]
     Ended {
-        /// The part that ended.
         part: Part,
         /// Its exit status, as a shell counts it.
         status: Option<i32>,
@@ -72,16 +66,15 @@ pub enum PlaneError {
     /// A part did not become ready in time.
     #[error("{part} is not ready in time; its last answer: {answer}; the end of its log:\n{log}")]
     NotReady {
-        /// The part that was waited for.
         part: Part,
-        /// Its last output.
+        /// Its last answer to the readiness check.
         answer: String,
         /// The last lines of its log.
         log: String,
     },
 }
 
-/// The parts of a private control plane. etcd and the API server are always there.
+/// The parts of a private control plane. etcd and the API server always run.
 #[derive(Debug, Clone)]
 pub struct Builder {
     parts: BTreeSet<Part>,
@@ -96,7 +89,7 @@ impl Builder {
         self
     }
 
-    /// Gives a part a flag, such as `--node-monitor-grace-period=20s`. It replaces an earlier flag of that name,
+    /// Adds a flag to a part, for example `--node-monitor-grace-period=20s`. It replaces an earlier flag of that name,
     /// the testkit's own included.
     #[must_use]
     pub fn flag(mut self, part: Part, flag: &str) -> Self {
@@ -117,7 +110,8 @@ impl Builder {
         let mut attempt = 1;
         loop {
             match ControlPlane::launch(assets, &self, choose()).await {
-                // Another took the port; or a part gave up on one that was slow to start, as some do after ten seconds.
+                // Another process took the port; or a part gave up on one that was slow to start, as some do after ten
+                // seconds.
                 Err(PlaneError::Ended { .. }) if attempt < ATTEMPTS => attempt += 1,
                 outcome => return outcome,
             }
@@ -125,8 +119,7 @@ impl Builder {
     }
 }
 
-/// A running control plane. Dropping it, or the end of this process in whatever way, kills its processes and removes
-/// its folder.
+/// A running control plane. Dropping it, or any end of this process, kills its processes and removes its folder.
 #[derive(Debug)]
 pub struct ControlPlane {
     assets: &'static Path,
@@ -160,7 +153,7 @@ impl Ports {
 }
 
 impl ControlPlane {
-    /// A control plane for one test: etcd and kube-apiserver, and what else is chosen.
+    /// A control plane for one test: etcd and kube-apiserver, and the chosen parts.
     pub fn builder() -> Builder {
         Builder { parts: [Part::Etcd, Part::ApiServer].into(), flags: BTreeMap::new() }
     }
@@ -176,7 +169,7 @@ impl ControlPlane {
             running: Mutex::default(),
             logs_were_shown: AtomicBool::new(false),
         };
-        // etcd's supervisor makes the folder, so that from its first moment on there is somebody who removes it.
+        // etcd's supervisor creates the folder, so that there is a process that removes it from its first moment on.
         plane.spawn(Part::Etcd)?;
         plane.write_files().map_err(|source| plane.start_error(Part::ApiServer, source))?;
         plane.spawn(Part::ApiServer)?;
@@ -217,9 +210,6 @@ impl ControlPlane {
 
     /// Crashes a part if it runs, starts it again with the same data, certificates and port, and waits until it is
     /// ready.
-    ///
-    /// # Errors
-    /// If it does not become ready.
     pub async fn restart(&self, part: Part) -> Result<(), PlaneError> {
         match self.crash(part).await {
             Ok(()) | Err(PlaneError::NotRunning(_)) => self.start(part).await,
@@ -227,7 +217,7 @@ impl ControlPlane {
         }
     }
 
-    /// Keeps what etcd holds now, for [`restore`](Self::restore). It is stopped for that moment.
+    /// Backs up the data of etcd, for [`restore`](Self::restore). etcd is stopped for that moment.
     ///
     /// # Errors
     /// If etcd does not end or start, or its folder cannot be copied.
@@ -238,8 +228,8 @@ impl ControlPlane {
         self.ready(Part::ApiServer).await
     }
 
-    /// Goes back to what etcd held at the last [`back_up`](Self::back_up), its revision included: etcd is restored while the
-    /// API server is down, as the manual asks for.
+    /// Goes back to the last [`back_up`](Self::back_up) of etcd, its revision included: etcd is restored while the API
+    /// server is down, as etcd's documentation requires.
     ///
     /// # Errors
     /// If there is no backup, or a part does not end or start.
@@ -265,7 +255,7 @@ impl ControlPlane {
         self.part(part).filter(|part| !part.has_ended()).map(|part| part.pid())
     }
 
-    /// The way in, as a member of `system:masters`.
+    /// Access as a member of `system:masters`.
     pub fn admin(&self) -> Access {
         self.access(User::Admin)
     }
@@ -290,15 +280,12 @@ impl ControlPlane {
         Accounting::new(self.admin(), self.folder.join(AUDIT_LOG))
     }
 
-    /// A proxy in front of the API server that can be told to misbehave.
-    ///
-    /// # Errors
-    /// If no port can be opened.
+    /// A proxy in front of the API server that can simulate network faults.
     pub async fn proxy(&self) -> std::io::Result<Proxy> {
         Proxy::start((Ipv4Addr::LOCALHOST, self.ports.api_server).into(), self.admin()).await
     }
 
-    /// A corner for one test; see [`crate::arena`].
+    /// An arena for one test; see [`crate::arena`].
     ///
     /// # Panics
     /// If its namespace cannot be created.
@@ -306,7 +293,7 @@ impl ControlPlane {
         Arena::open(self, name).await
     }
 
-    /// Prints what the parts have logged since then, for a test that failed.
+    /// Prints the logs of the parts since then, for a test that failed.
     pub(crate) fn show_logs(&self, since: &logs::Lengths) {
         self.logs_were_shown.store(true, Ordering::Relaxed);
         eprintln!("{}", logs::since(&self.folder, since));
@@ -374,7 +361,7 @@ impl ControlPlane {
             () = supervised.end() => None,
             in_time = asking => Some(in_time.is_some()),
         };
-        // A stranger on the port could have answered in the place of a part that found it taken.
+        // Another process on the port could have answered instead of a part that found it taken.
         match in_time {
             Some(true) if !supervised.has_ended() => Ok(()),
             Some(false) => Err(PlaneError::NotReady { part, answer, log: logs::tail(&self.folder, part) }),
@@ -386,7 +373,7 @@ impl ControlPlane {
         }
     }
 
-    /// Checks whether a part is ready; else returns its message.
+    /// Checks whether a part is ready; otherwise returns its message.
     async fn ask(&self, part: Part) -> Result<(), String> {
         let port = match part {
             Part::Etcd => return etcd_is_healthy(self.ports.etcd).await,
@@ -456,16 +443,16 @@ impl ControlPlane {
                     format!("--service-account-key-file={}", file(credentials::SERVICE_ACCOUNT_PUBLIC_KEY)),
                     format!("--service-account-signing-key-file={}", file(credentials::SERVICE_ACCOUNT_KEY)),
                     "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
-                    // Pods need not wait for the ServiceAccount of a namespace that was made a moment ago.
+                    // Pods need not wait for the ServiceAccount of a namespace that was just created.
                     "--disable-admission-plugins=ServiceAccount".to_owned(),
-                    // A taint keeps the pods of one arena off the nodes of another.
+                    // It keeps the pods of one arena off the nodes of another.
                     "--enable-admission-plugins=PodNodeSelector".to_owned(),
-                    // Storms are for the code under test to survive, not for the server to smooth out.
+                    // The code under test must survive storms; the server should not throttle them.
                     "--max-requests-inflight=3000".to_owned(),
                     "--max-mutating-requests-inflight=1000".to_owned(),
                     format!("--audit-policy-file={}", file(AUDIT_POLICY)),
                     format!("--audit-log-path={}", file(AUDIT_LOG)),
-                    // In megabytes; a log that is rotated away cannot be counted.
+                    // In megabytes; requests in a rotated log could not be counted.
                     "--audit-log-maxsize=1000000".to_owned(),
                 ],
             ]
@@ -499,19 +486,19 @@ impl Drop for ControlPlane {
             self.show_logs(&logs::Lengths::default());
         }
         let running = std::mem::take(self.running.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // First let go of all, then wait for each: they die at the same time.
+        // First signal all, then wait for each: they die at the same time.
         for part in running.values() {
             part.let_go();
         }
     }
 }
 
-/// Where etcd keeps its data, and where a copy of it is.
+/// Where etcd keeps its data, and where its backup is.
 const ETCD: &str = "etcd";
 const ETCD_BACKUP: &str = "etcd-backup";
 
 fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
-    // etcd takes no folder that others may read.
+    // etcd refuses a folder that others may read.
     std::fs::DirBuilder::new().mode(0o700).create(to)?;
     for entry in std::fs::read_dir(from)? {
         let entry = entry?;
@@ -528,7 +515,7 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
 const AUDIT_LOG: &str = "audit.log";
 const AUDIT_POLICY: &str = "audit-policy.json";
 
-/// One line per request, when it is answered. Readiness probes are not what anybody wants to count.
+/// One line per request, when it is answered. Readiness probes are not counted.
 fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",
@@ -582,7 +569,7 @@ mod tests {
         let plane = ControlPlane::builder().with(Part::Scheduler).start_on(choose).await.unwrap();
         assert!(plane.pid(Part::Scheduler).is_some());
         drop(plane);
-        // A port may be taken by somebody else in passing.
+        // Another process may take a port for a moment.
         assert!(attempts >= 4, "{attempts} attempts");
     }
 }

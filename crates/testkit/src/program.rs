@@ -1,4 +1,4 @@
-//! A program under test, as a process that cannot outlive us.
+//! A program under test, as a process that cannot outlive the test process.
 
 use std::{
     ffi::OsStr,
@@ -30,13 +30,13 @@ impl Program {
         Self::start_in(&Self::folder(program), program, arguments, environment)
     }
 
-    /// A name for a folder of this program's own.
+    /// The path of a folder for this program alone.
     pub(crate) fn folder(program: &Path) -> PathBuf {
         std::env::temp_dir().join(format!("salvor-testkit-{}-{}", name(program), random::suffix(8)))
     }
 
-    /// The same in a folder that may have been filled already. It is removed when the program is dropped, and when
-    /// this process ends.
+    /// The same in a folder that may already have files. It is removed when the program is dropped, and when this
+    /// process ends.
     pub(crate) fn start_in(
         folder: &Path,
         program: &Path,
@@ -56,12 +56,10 @@ impl Program {
         }
     }
 
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// All that it has written so far.
     pub fn output(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
     }
@@ -75,12 +73,12 @@ impl Program {
         assert!(status.is_ok_and(|s| s.success()), "{signal} could not be sent to {}", self.name);
     }
 
-    /// True if it has ended, by whoever's hand.
+    /// True if it has ended for any reason.
     pub fn has_ended(&self) -> bool {
         self.process.has_ended()
     }
 
-    /// Waits until it has ended by itself; its exit code.
+    /// Waits until it has ended by itself. Returns its exit code.
     pub async fn exit_code(&self) -> Option<i32> {
         self.process.end().await;
         self.process.kill().await

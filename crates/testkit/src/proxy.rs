@@ -1,4 +1,4 @@
-//! A TCP proxy whose network can be made bad while connections run through it.
+//! A TCP proxy whose network can be disturbed while connections run through it.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::access::Access;
 use crate::ports;
 
-/// The behaviour of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Passes everything on at once.
@@ -24,8 +23,8 @@ pub enum Mode {
     Latency(Duration),
     /// Resets every connection, and refuses new ones.
     Cut,
-    /// Passes nothing on, and keeps every connection open: what a partition looks like to TCP. As after a real one,
-    /// what was sent meanwhile arrives once it is over.
+    /// Passes nothing on, and keeps every connection open, like a partition as TCP sees it. Data sent meanwhile arrives
+    /// once it is over.
     Blackhole,
 }
 
@@ -38,7 +37,6 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// The counters of the proxy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State {
     listening: bool,
@@ -57,7 +55,7 @@ impl Proxy {
         Ok(Self { access: Access { server, ..access }, mode, state, task })
     }
 
-    /// Changes what the network does, and returns when that is in force.
+    /// Changes the mode, and returns when it is in force.
     pub async fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
         let in_force = |state: &State| match mode {
@@ -68,7 +66,7 @@ impl Proxy {
         let _ = self.state.clone().wait_for(in_force).await;
     }
 
-    /// The way in through the proxy, with the rights of the admin.
+    /// Access through the proxy, with the rights of the admin.
     pub fn admin(&self) -> &Access {
         &self.access
     }
@@ -96,12 +94,12 @@ async fn serve(
     let mut connections = JoinSet::new();
     loop {
         if *mode.borrow_and_update() == Mode::Cut {
-            // Closing the listener is what makes the kernel refuse.
+            // The kernel refuses connections once the listener is closed.
             listener = None;
         } else if listener.is_none() {
             listener = TcpListener::bind(address).await.ok();
             if listener.is_none() {
-                // Somebody looks whether this port is free, or uses it for a moment.
+                // Another process probes whether this port is free, or uses it for a moment.
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
@@ -130,7 +128,7 @@ async fn connection(mut client: TcpStream, target: SocketAddr, mut mode: watch::
     let Ok(mut server) = TcpStream::connect(target).await else {
         return;
     };
-    // Without this, the kernel would add delays of its own to the ones asked for.
+    // Without this, the kernel would add its own delays to the requested ones.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (there, back) = (mode.clone(), mode.clone());
     let passing = async {
@@ -143,13 +141,13 @@ async fn connection(mut client: TcpStream, target: SocketAddr, mut mode: watch::
         _ = mode.wait_for(|&mode| mode == Mode::Cut) => true,
     };
     if cut {
-        // Closing a socket that must not linger is a reset.
+        // Closing a socket with zero linger sends a reset.
         let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
 }
 
-/// One direction, until its source ends. Reading goes on while what was read waits for its time, so that latency does
-/// not become a limit of throughput.
+/// One direction, until its source ends. Reading continues while data waits for its time, so that latency does not
+/// limit the throughput.
 async fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut mode: watch::Receiver<Mode>) {
     let (queue, mut queued) = mpsc::channel::<(Instant, Vec<u8>)>(64);
     let read = async move {
@@ -173,7 +171,7 @@ async fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, mut mode: watch::Re
     tokio::join!(read, write);
 }
 
-/// Waits until the network lets something through that arrived at that time.
+/// Waits until the network lets data through that arrived at that time.
 async fn due(arrival: Instant, mode: &mut watch::Receiver<Mode>) {
     loop {
         let until = match *mode.borrow_and_update() {

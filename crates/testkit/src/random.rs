@@ -1,4 +1,4 @@
-//! Names that nobody else uses.
+//! Unique names.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,7 +7,7 @@ pub(crate) fn number() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-/// `length` characters (at most 13) that may stand in any Kubernetes name.
+/// `length` characters (at most 13) that are valid in any Kubernetes name.
 pub(crate) fn suffix(length: usize) -> String {
     const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let mut bits = number();

@@ -1,4 +1,4 @@
-//! Every change of chosen objects, in the order in which the API server made them.
+//! Records every change of selected objects, in the order in which the API server made them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,33 +14,25 @@ use tokio::task::JoinHandle;
 use crate::replica::{Replica, follow, without_managed_fields};
 use crate::wait::{self, Watched};
 
-/// A change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// The object was there when the recording began.
+    /// The object existed when the recording began.
     Existed,
-    /// The object was created.
     Added,
-    /// The object was changed.
     Modified,
-    /// The object is gone.
     Deleted,
 }
 
-/// One change of one object.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// The change.
     pub kind: ChangeKind,
-    /// The object's name.
     pub name: String,
-    /// The object's namespace, if it is in one.
     pub namespace: Option<String>,
-    /// Which object of that name.
+    /// Distinguishes objects of the same name.
     pub uid: String,
-    /// The version that this change made.
+    /// The resourceVersion after this change.
     pub resource_version: String,
-    /// Who has written to the object so far, as `manager operation [subresource]`, the latest writers first.
+    /// All writers of the object so far, as `manager operation [subresource]`, the latest first.
     pub written_by: Vec<String>,
     /// The object after the change (before it, when it was deleted), without managed fields.
     pub object: Value,
@@ -61,14 +53,14 @@ struct Recording<K> {
     changes: Vec<Change>,
     replica: Replica<K>,
     living: BTreeMap<String, K>,
-    /// Which objects the list that is under way has shown so far.
+    /// The objects that the list in progress has shown so far.
     listing: BTreeSet<String>,
     listed: bool,
     gap: bool,
 }
 
 impl<K: Watched<DynamicType = ()>> Recorder<K> {
-    /// Begins to record the selected objects; returns when those that exist have been seen, so that from here on
+    /// Starts to record the selected objects; returns when the existing ones have been listed, so that from here on
     /// nothing is missed.
     ///
     /// # Panics
@@ -81,7 +73,7 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
             let shared = Arc::clone(&shared);
             async move {
                 while let Some(event) = events.next().await {
-                    // The watch goes on after an error by itself.
+                    // The watch recovers from errors by itself.
                     if let Ok(event) = event {
                         lock(&shared).take(event);
                         tell_progress.send_replace(());
@@ -98,8 +90,8 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
     /// All changes that had happened when this was called, and perhaps later ones.
     ///
     /// # Panics
-    /// If the API server does not answer, or if changes may be missing because the watch lost its place, as it does
-    /// when the API server restarts.
+    /// If the API server does not answer, or if changes may be missing because the watch had to relist, as it does when
+    /// the API server restarts.
     pub async fn changes(&self) -> Vec<Change> {
         let changes = self.changes_despite_gaps().await;
         assert!(
@@ -109,8 +101,8 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
         changes
     }
 
-    /// The same for a test that restarts the API server. What changed while the watch had lost its place is recorded
-    /// as one change per object, however many there were.
+    /// The same for a test that restarts the API server. Changes before a relist are recorded as one change per object,
+    /// however many there were.
     ///
     /// # Panics
     /// If the API server does not answer.

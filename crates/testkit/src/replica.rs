@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Short, because a test's API server is next door, and because tests restart it.
+/// Short, because a test's API server is local, and because tests restart it.
 struct Retry;
 
 impl Iterator for Retry {
@@ -38,7 +38,7 @@ where
     let config = watcher::Config {
         label_selector: selection.label_selector.clone(),
         field_selector: selection.field_selector.clone(),
-        // A connection that went silent is given up five seconds after this; nothing else depends on it.
+        // A dead connection is dropped five seconds after this; nothing else depends on it.
         timeout: Some(30),
         ..watcher::Config::default()
     };
@@ -50,7 +50,7 @@ pub(crate) fn named(name: &str) -> ListParams {
     ListParams::default().fields(&format!("metadata.name={name}"))
 }
 
-/// An object as JSON, without the bookkeeping of who owns which field.
+/// An object as JSON, without managedFields.
 pub(crate) fn without_managed_fields<K: Serialize>(object: &K) -> Value {
     let mut value = serde_json::to_value(object).unwrap_or_default();
     if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -61,8 +61,8 @@ pub(crate) fn without_managed_fields<K: Serialize>(object: &K) -> Value {
 
 type Key<'a> = (Option<&'a str>, &'a str);
 
-/// The objects as last seen, ordered by namespace and name: a slice, so that looking at thousands of them at every
-/// event copies none.
+/// The objects as last seen, ordered by namespace and name: a slice, so that reading thousands of them at every event
+/// copies none.
 #[derive(Debug)]
 pub(crate) struct Replica<K> {
     objects: Vec<K>,
@@ -78,7 +78,6 @@ impl<K> Default for Replica<K> {
 }
 
 impl<K: Resource + Clone> Replica<K> {
-    /// Takes in one event.
     pub(crate) fn take(&mut self, event: watcher::Event<K>) {
         if let watcher::Event::InitApply(object)
         | watcher::Event::Apply(object)
@@ -115,7 +114,7 @@ impl<K: Resource + Clone> Replica<K> {
         self.complete.then_some(&self.objects)
     }
 
-    /// The objects of a namespace whose names begin so, without a look at any other.
+    /// The objects of a namespace whose names have this prefix, without a scan of the others.
     pub(crate) fn named_like(&self, namespace: &str, prefix: &str) -> &[K] {
         let from = self.objects.partition_point(|object| key(object) < (Some(namespace), prefix));
         let those = &self.objects[from..];
@@ -126,9 +125,9 @@ impl<K: Resource + Clone> Replica<K> {
         &those[..those.partition_point(like)]
     }
 
-    /// True if what a list shows has been seen here: some later event has come, or the states are equal. A watch says
-    /// nothing when nothing happens, so this is how an observer learns that no event is still on its way (save for
-    /// those that cancel each other out).
+    /// True if the state of a list has been reached: some later event has come, or the states are equal. A quiet watch
+    /// sends nothing, so this is how an observer learns that no event is still in flight (except for those that cancel
+    /// each other out).
     pub(crate) fn has_caught_up_with(&self, list: &ObjectList<K>) -> bool {
         fn versions<K: Resource>(objects: &[K]) -> BTreeMap<Key<'_>, Option<&str>> {
             objects.iter().map(|o| (key(o), o.meta().resource_version.as_deref())).collect()
@@ -144,7 +143,7 @@ fn key<K: Resource>(object: &K) -> Key<'_> {
     (meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
 }
 
-/// Resource versions of one API server are numbers that grow.
+/// Resource versions of one API server are increasing numbers.
 fn version(text: Option<&String>) -> u64 {
     text.and_then(|version| version.parse().ok()).unwrap_or_default()
 }

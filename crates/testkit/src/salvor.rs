@@ -1,4 +1,4 @@
-//! `salvor run` beside a test, and what it says.
+//! `salvor run` beside a test, and its output.
 
 use std::ffi::OsStr;
 use std::io;
@@ -19,14 +19,13 @@ use crate::wait;
 /// A running `salvor run`, with the files that it was started with. Dropping it kills it.
 #[derive(Debug)]
 pub struct Salvor {
-    /// The process.
     pub program: Program,
     binary: PathBuf,
     folder: PathBuf,
 }
 
 impl Salvor {
-    /// Starts it as somebody, with this configuration (what follows `kind: Configuration`), these arguments beside
+    /// Starts it with this access, this configuration (the part after `kind: Configuration`), these arguments besides
     /// those that every test needs, and these additional environment variables.
     ///
     /// # Panics
@@ -65,10 +64,10 @@ impl Salvor {
         Program::start(&self.binary, arguments.chain([kubeconfig.into()]), &[])
     }
 
-    /// Runs another command of the same binary against the same cluster; what it said when it ended with this code.
+    /// Runs another command of the same binary against the same cluster, and returns its output.
     ///
     /// # Panics
-    /// If it ends with another code.
+    /// If it ends with another exit code.
     pub async fn command(&self, arguments: &[&str], code: i32) -> String {
         let program = self.spawn(arguments);
         assert_eq!(program.exit_code().await, Some(code), "{arguments:?}: {}", program.output());
@@ -84,7 +83,7 @@ impl Salvor {
         self.command(&["explain", kind, name, &config], 0).await
     }
 
-    /// Waits until its log holds this text.
+    /// Waits until its log contains this text.
     ///
     /// # Panics
     /// If that does not happen in time.
@@ -115,13 +114,13 @@ impl Salvor {
         found.await.unwrap_or_else(|| panic!("salvor never said {what:?}:\n{}", self.program.output()))
     }
 
-    /// Lines of its log that hold all of these texts.
+    /// The number of lines in its log that contain all of these texts.
     pub fn count(&self, texts: &[&str]) -> usize {
         let output = self.program.output();
         output.lines().filter(|line| texts.iter().all(|text| line.contains(text))).count()
     }
 
-    /// Waits until its metrics hold this line.
+    /// Waits until its metrics contain this line.
     ///
     /// # Panics
     /// If that does not happen in time.
@@ -138,7 +137,7 @@ impl Salvor {
         get(&address, path).await.unwrap_or_else(|error| panic!("http://{address}{path}: {error}"))
     }
 
-    /// Waits until its answer to a GET of this path holds this text; polled, because an answer is no watch.
+    /// Waits until its answer to a GET of this path contains this text; polled, because an answer cannot be watched.
     ///
     /// # Panics
     /// If that does not happen in time.
@@ -155,7 +154,7 @@ impl Salvor {
     }
 }
 
-/// The moment between a judgement and its write, in which a `salvor run` stands still until it is let go.
+/// The moment between a decision and its write, in which a `salvor run` is blocked until it is released.
 #[derive(Debug)]
 pub struct Hold {
     folder: tempfile::TempDir,
@@ -166,29 +165,29 @@ impl Hold {
     /// Before the n-th write of a process.
     ///
     /// # Panics
-    /// If there is no place for a file.
+    /// If no file can be created.
     pub fn before_write(number: usize) -> Self {
         let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary folder: {error}"));
         let setting = format!("hold:{number}:{}", folder.path().join(HELD).display());
         Self { folder, setting }
     }
 
-    /// The environment variable by which a process is told.
+    /// The environment variable that configures it in a process.
     pub fn variable(&self) -> (&'static str, &str) {
         ("SALVOR_TEST_CRASH", &self.setting)
     }
 
-    /// Waits until the process stands still; polled, because a file is no watch.
+    /// Waits until the process is blocked; polled, because a file cannot be watched.
     pub async fn reached(&self) {
         while !self.folder.path().join(HELD).exists() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
-    /// Lets the process go on.
+    /// Releases the process.
     ///
     /// # Panics
-    /// If it does not stand still.
+    /// If it is not blocked.
     pub fn let_go(self) {
         if let Err(error) = std::fs::remove_file(self.folder.path().join(HELD)) {
             panic!("nobody is held: {error}");
@@ -196,17 +195,16 @@ impl Hold {
     }
 }
 
-/// The Salvor of a test: its own, or one that all tests on the shared control plane have.
+/// The Salvor of a test: its own, or one that all tests on the shared control plane use.
 #[derive(Debug)]
 pub enum Ours {
-    /// That of all tests.
     Shared(&'static Salvor),
-    /// That of one test.
     Own(Box<Salvor>),
 }
 
 impl Ours {
-    /// One for an arena of this site: an embedded cluster has its own, the shared control plane has one, in this cell.
+    /// One for an arena of this site: each embedded cluster has its own, the shared control plane has one, in this
+    /// cell.
     pub async fn at(site: Site, shared: &'static OnceCell<Salvor>, start: impl FnOnce() -> Salvor) -> Self {
         match site {
             Site::Real => Self::Shared(shared.get_or_init(|| async { start() }).await),

@@ -1,5 +1,5 @@
-//! Where a test plays: on a real control plane, or on the embedded one. The same test on both is what makes the
-//! embedded one believable.
+//! The site of a test: a real control plane, or the embedded one. Running the same test on both shows that the embedded
+//! one behaves like the real one.
 
 use std::sync::Arc;
 
@@ -12,13 +12,12 @@ use crate::part::Part;
 use crate::plane::{Builder, ControlPlane};
 use crate::proxy::Proxy;
 
-/// The variable that chooses: `real`, `embedded`, or nothing for both.
+/// The variable that selects the site: `real`, `embedded`, or unset for both.
 const VARIABLE: &str = "SALVOR_CLUSTER";
 
-/// Which kind of cluster a test plays on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
-    /// kube-apiserver and its companions.
+    /// kube-apiserver and the other real programs.
     Real,
     /// The cluster in this process.
     Embedded,
@@ -28,7 +27,7 @@ impl Site {
     /// True if tests on this site are to run: `SALVOR_CLUSTER` is `real` or `embedded`, or not set for both.
     ///
     /// # Panics
-    /// If the variable says anything else.
+    /// If the variable has another value.
     pub fn is_chosen(self) -> bool {
         let chosen = match std::env::var(VARIABLE).unwrap_or_default().as_str() {
             "" | "both" => true,
@@ -42,7 +41,7 @@ impl Site {
         chosen
     }
 
-    /// A corner for one test, with all controllers: of the shared control plane, or of an embedded cluster of its own.
+    /// An arena for one test, with all controllers: on the shared control plane, or on its own embedded cluster.
     ///
     /// # Panics
     /// If it cannot be opened.
@@ -85,17 +84,14 @@ async fn real(plane: Builder) -> Plane {
     }
 }
 
-/// A control plane of either kind.
 #[derive(Debug)]
 pub enum Plane {
-    /// A real one.
     Real(Box<ControlPlane>),
-    /// An embedded one.
     Embedded(Arc<EmbeddedPlane>),
 }
 
 impl Plane {
-    /// The way in, as somebody who may do everything.
+    /// Access with all rights.
     pub fn admin(&self) -> Access {
         match self {
             Self::Real(plane) => plane.admin(),
@@ -103,7 +99,7 @@ impl Plane {
         }
     }
 
-    /// A corner of it with a namespace and a zone of its own.
+    /// An arena on it, with its own namespace and zone.
     ///
     /// # Panics
     /// If its namespace cannot be created.
@@ -130,10 +126,7 @@ impl Plane {
         }
     }
 
-    /// A proxy in front of it that can be told to misbehave.
-    ///
-    /// # Errors
-    /// If no port can be opened.
+    /// A proxy in front of it that can simulate network faults.
     pub async fn proxy(&self) -> std::io::Result<Proxy> {
         match self {
             Self::Real(plane) => plane.proxy().await,
@@ -141,10 +134,6 @@ impl Plane {
         }
     }
 
-    /// Keeps what it holds now.
-    ///
-    /// # Panics
-    /// If that fails.
     pub async fn back_up(&self) -> Backup {
         match self {
             Self::Real(plane) => {
@@ -155,8 +144,8 @@ impl Plane {
         }
     }
 
-    /// Goes back to what it held then, revisions included, as when the backup of an etcd is restored. Of a real one only the
-    /// last backup can be.
+    /// Goes back to a backup, revisions included, as when etcd is restored. For a real control plane only the last
+    /// backup can be restored.
     ///
     /// # Panics
     /// If that fails.
@@ -195,7 +184,7 @@ impl From<ControlPlane> for Plane {
     }
 }
 
-/// Has tests played on both sites: each function of a [`Site`] becomes a module with one test per site.
+/// Runs tests on both sites: each function of a [`Site`] becomes a module with one test per site.
 ///
 /// ```
 /// use salvor_testkit::Site;

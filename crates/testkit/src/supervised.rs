@@ -1,9 +1,9 @@
-//! A child process that cannot outlive us, whatever ends us.
+//! A child process that cannot outlive this process, however it ends.
 //!
 //! A signal on the parent's death would be bound to the *thread* that started the child, and test threads come and go.
-//! So a small shell stands between: it holds the read end of a pipe from us, and the end of that pipe, which the
-//! kernel guarantees even when we are killed with SIGKILL, is its order to kill its part and to remove the folder.
-//! The part is reaped by that shell alone and only after an order, so that no process id is used after its process.
+//! So a small shell runs in between: it holds the read end of a pipe from us. The kernel closes that pipe even when we
+//! are killed with SIGKILL, and its end is the order to kill the part and to remove the folder. The part is reaped by
+//! that shell alone and only after an order, so that no process id is used after its process.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-/// stdin: orders. stdout: reports. stderr: handed on to the part as descriptor 3, where nobody writes to it; once the
-/// shell has closed its own copy, the end of that pipe tells us that the part is dead.
+/// stdin: orders. stdout: reports. stderr: passed on to the part as descriptor 3, which it never writes to; once the
+/// shell has closed its own copy, the end of that pipe shows that the part is dead.
 ///
-/// Each supervisor removes the folder after its own part is dead, so the last one finds nobody who could add a file.
+/// Each supervisor removes the folder after its own part is dead, so when the last one does, no process is left that
+/// could add a file.
 const SUPERVISOR: &str = r#"
 folder=$1 log=$2
 shift 2
@@ -52,8 +53,8 @@ pub(crate) struct Supervised {
 }
 
 impl Supervised {
-    /// Starts `program` with its output appended to `log`. The first supervisor creates the folder, so that there is
-    /// no moment at which the folder exists and nobody would remove it.
+    /// Starts `program` with its output appended to `log`. The first supervisor creates the folder, so that the folder
+    /// never exists without a process that removes it.
     pub(crate) fn start(
         folder: &Path,
         log: &Path,
@@ -69,7 +70,7 @@ impl Supervised {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C on the terminal is for us; the supervisors hear of it by our end.
+            // Ctrl-C on the terminal is for us; the supervisors notice our end.
             .process_group(0)
             .spawn()?;
         let missing = || std::io::Error::other("the supervisor has no pipes");
@@ -108,19 +109,19 @@ impl Supervised {
         self.pid
     }
 
-    /// True if the part is dead, by whoever's hand.
+    /// True if the part is dead, for any reason.
     pub(crate) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
-    /// Waits until the part is dead, by whoever's hand.
+    /// Waits until the part is dead, for any reason.
     pub(crate) async fn end(&self) {
-        // The sender only goes away after it has said so.
+        // The sender is only dropped after it has sent.
         let _ = self.ended.clone().wait_for(|&ended| ended).await;
     }
 
-    /// Kills the part with SIGKILL, waits for its death, and returns its exit status as the shell counts it. The
-    /// folder stays.
+    /// Kills the part with SIGKILL, waits for its death, and returns its exit status as the shell counts it. The folder
+    /// stays.
     pub(crate) async fn kill(&self) -> Option<i32> {
         self.order("kill\n");
         self.end().await;
@@ -128,13 +129,13 @@ impl Supervised {
         exit.wait_for(Option::is_some).await.ok().and_then(|code| *code)
     }
 
-    /// Ends the supervisor, and with it a part that still runs, but leaves the folder to those that come after.
+    /// Ends the supervisor, and with it a part that still runs, but keeps the folder for later ones.
     pub(crate) fn leave(&self) {
         self.order("leave\n");
         self.let_go();
     }
 
-    /// Orders the end without waiting for it: the part dies, the folder goes.
+    /// Orders the end without waiting for it: the part dies, the folder is removed.
     pub(crate) fn let_go(&self) {
         if let Ok(mut orders) = self.orders.lock() {
             orders.take();
@@ -155,7 +156,7 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         self.let_go();
         if let Ok(gone) = self.gone.lock() {
-            // Bounded: a test must end even when a process cannot be killed. The supervisor goes on trying.
+            // Bounded: a test must end even when a process cannot be killed. The supervisor keeps trying.
             let _ = gone.recv_timeout(FAREWELL);
         }
     }
@@ -173,7 +174,7 @@ fn follow(
         }
     }
     let _ = supervisor.wait();
-    // Nobody waits any more when the owner was leaked on purpose.
+    // The receiver is gone if the owner was leaked on purpose.
     let _ = gone.send(());
 }
 

@@ -1,7 +1,7 @@
-//! Waiting for conditions: by watch, with a deadline, and with a message that shows the last state seen.
+//! Waits for conditions: by watch, with a deadline, and with a message that shows the last state seen.
 //!
-//! The functions here panic when a condition does not come, which is what a test wants; [`Patience`] has the same with
-//! a deadline of its own and an error instead.
+//! The functions here panic when a condition does not come true, which is what a test wants; [`Patience`] has the same
+//! with its own deadline and an error instead.
 
 use std::fmt;
 use std::future::Future;
@@ -25,14 +25,15 @@ pub trait Watched:
 }
 impl<K: Resource + Clone + Serialize + DeserializeOwned + fmt::Debug + Send + Sync + 'static> Watched for K {}
 
-/// The number of objects a message shows at most: more are not read by anybody.
+/// The number of objects that a message shows at most: more would not be read.
 const SHOWN: usize = 20;
 
-/// The patience of a wait for a condition.
+/// The deadline of a wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience(Duration);
 
-/// The usual patience: three minutes, multiplied by `SALVOR_TEST_PATIENCE` if that is set (for slow or loaded machines).
+/// The usual patience: three minutes, multiplied by `SALVOR_TEST_PATIENCE` if that is set (for slow or loaded
+/// machines).
 ///
 /// # Panics
 /// If `SALVOR_TEST_PATIENCE` is not a number above zero.
@@ -48,7 +49,6 @@ pub fn patience() -> Patience {
     Patience(Duration::from_secs(180).mul_f64(*factor))
 }
 
-/// A condition did not come in time.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("waited {waited:?} in vain for: {what}\n{last}")]
 pub struct Expired {
@@ -92,11 +92,11 @@ pub async fn for_absence<K: Watched<DynamicType = ()>>(api: &Api<K>, name: &str)
     for_list(api, &named(name), &what, <[K]>::is_empty).await;
 }
 
-/// Watches the selected objects, first as they are, then while `until` runs, and then until everything that had
-/// happened by its end was seen. Returns what `until` returned.
+/// Watches the selected objects, first in their present state, then while `until` runs, and then until everything that
+/// had happened by its end was seen. Returns the result of `until`.
 ///
 /// # Panics
-/// If the forbidden condition was ever true of an object, or if the watch cannot keep up.
+/// If the forbidden condition was ever true for an object, or if the watch cannot keep up.
 pub async fn never<K: Watched<DynamicType = ()>, T>(
     api: &Api<K>,
     selection: &ListParams,
@@ -107,7 +107,7 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
     let mut events = follow(api, selection);
     let mut replica = Replica::default();
     let mut look = |replica: &mut Replica<K>, event| {
-        // Every state that an object is in comes as one of these.
+        // Every state of an object comes as one of these.
         if let watcher::Event::InitApply(object) | watcher::Event::Apply(object) = &event {
             assert!(!condition(object), "must never be seen: {forbidden}\n{}", show(object));
         }
@@ -152,20 +152,16 @@ pub async fn never<K: Watched<DynamicType = ()>, T>(
 }
 
 impl Patience {
-    /// A patience of its own, not multiplied by anything.
+    /// A patience that is not multiplied by anything.
     pub fn of(duration: Duration) -> Self {
         Self(duration)
     }
 
-    /// Its duration.
     pub fn duration(self) -> Duration {
         self.0
     }
 
     /// Like [`for_object`], with an error instead of a panic.
-    ///
-    /// # Errors
-    /// If the condition did not hold in time.
     pub async fn for_object<K: Watched<DynamicType = ()>>(
         self,
         api: &Api<K>,
@@ -181,9 +177,6 @@ impl Patience {
     }
 
     /// Like [`for_list`], with an error instead of a panic.
-    ///
-    /// # Errors
-    /// If the condition did not hold in time.
     pub async fn for_list<K: Watched<DynamicType = ()>>(
         self,
         api: &Api<K>,
@@ -254,7 +247,6 @@ fn or_panic<T>(result: Result<T, Expired>) -> T {
     result.unwrap_or_else(|expired| panic!("{expired}"))
 }
 
-/// An object for a person to read.
 fn show<K: Resource<DynamicType = ()> + Serialize>(object: &K) -> String {
     let name = object.meta().name.as_deref().unwrap_or("?");
     format!("last state seen of {} {name}: {}", K::kind(&()), without_managed_fields(object))

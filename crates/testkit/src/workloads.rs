@@ -1,4 +1,4 @@
-//! Ordinary workloads for tests, with the parts that every one of them needs filled in.
+//! Ordinary workloads for tests, with the required fields filled in.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,6 @@ use k8s_openapi::api::{apps::v1, batch, core::v1::Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The properties of a workload's pods.
 #[derive(Clone, Debug, Default)]
 pub struct PodShape {
     annotations: BTreeMap<String, String>,
@@ -14,8 +13,8 @@ pub struct PodShape {
 }
 
 impl PodShape {
-    /// One container that runs on until it is told to end, and is evicted six seconds after its node is lost: by
-    /// then a machine that only stood still is back.
+    /// One container that runs until it is terminated, and is evicted six seconds after its node is lost: by then a
+    /// machine that was only paused is back.
     pub fn new() -> Self {
         let evicted_soon = |key: &str| json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 6});
         Self::default()
@@ -35,13 +34,11 @@ impl PodShape {
         self.annotation(&format!("{}{name}", salvor_nodes::script::PREFIX), value)
     }
 
-    /// One more annotation.
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// A field of the pod's spec.
     pub fn spec(mut self, field: &str, value: Value) -> Self {
         self.spec.insert(field.to_owned(), value);
         self
@@ -55,7 +52,6 @@ impl PodShape {
     }
 }
 
-/// A bare pod.
 pub fn pod(name: &str, shape: &PodShape) -> Pod {
     let template = shape.template(name);
     let mut metadata = template["metadata"].clone();
@@ -63,20 +59,19 @@ pub fn pod(name: &str, shape: &PodShape) -> Pod {
     typed(json!({ "metadata": metadata, "spec": template["spec"] }))
 }
 
-/// A Job; `spec` is what it has besides its template.
+/// A Job; `spec` has its fields besides the template.
 pub fn job(name: &str, spec: Value, shape: &PodShape) -> batch::v1::Job {
     let mut shape = shape.clone();
     shape.spec.entry("restartPolicy").or_insert("Never".into());
     typed(workload(name, spec, shape.template(name)))
 }
 
-/// A Deployment of so many replicas.
 pub fn deployment(name: &str, replicas: usize, shape: &PodShape) -> v1::Deployment {
     let spec = json!({ "replicas": replicas, "selector": { "matchLabels": { "app": name } } });
     typed(workload(name, spec, shape.template(name)))
 }
 
-/// A StatefulSet of so many replicas, each with a volume of the given storage class.
+/// A StatefulSet whose pods each have a volume of the given storage class.
 pub fn stateful_set(name: &str, replicas: usize, storage_class: &str, shape: &PodShape) -> v1::StatefulSet {
     let mut shape = shape.clone();
     let mount = json!([{ "name": "data", "mountPath": "/data" }]);

@@ -1,4 +1,4 @@
-//! However a process ends that has a control plane, no process and no folder of it stays.
+//! However a process with a control plane ends, none of its processes and folders are left.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use salvor_testkit::{ControlPlane, Part};
 
-/// Tells a test that it is the child process of itself.
+/// Marks the child process of a test.
 const CHILD: &str = "SALVOR_TESTKIT_CHILD";
 
-/// The processes whose command line names the folder: all parts and all supervisors, but no zombies, since those have
-/// no command line any more.
+/// The processes whose command line names the folder: all parts and all supervisors, but no zombies, since those no
+/// longer have a command line.
 fn processes_of(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let command_line = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("cmdline")).ok();
@@ -22,7 +22,7 @@ fn processes_of(folder: &Path) -> Vec<String> {
     processes.filter(|line| line.contains(folder)).map(|line| line.replace('\0', " ")).collect()
 }
 
-/// A process that has a control plane with all its parts, and the only folder in which it may put anything.
+/// A process that has a control plane with all its parts, and the only folder in which it may write.
 struct Owner {
     process: Child,
     stdout: BufReader<ChildStdout>,
@@ -36,7 +36,7 @@ impl Owner {
             .env("TMPDIR", temporary.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // As a shell does it for a job in the foreground: what Ctrl-C reaches is this group.
+            // As a shell does for a foreground job: Ctrl-C reaches this group.
             .process_group(0)
             .spawn()
             .unwrap();
@@ -50,7 +50,7 @@ impl Owner {
         Self::spawn(command.args(["kube-controller-manager", "kube-scheduler"]))
     }
 
-    /// Waits until it says that its control plane is ready, and then closes its stdin.
+    /// Waits until it reports that its control plane is ready, and then closes its stdin.
     fn ready(mut self) -> Self {
         let mut lines = self.stdout.by_ref().lines().map_while(Result::ok);
         assert!(lines.any(|line| line.starts_with("export KUBECONFIG=")), "no control plane was started");
@@ -76,7 +76,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Only of use to a test that failed: the others have waited for the end.
+        // Only needed for a test that failed: the others have waited for the end.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -120,7 +120,7 @@ async fn after_a_panic_which_also_shows_the_logs() {
         let everything = ControlPlane::builder().with(Part::ControllerManager).with(Part::Scheduler);
         let plane = everything.start().await.unwrap();
         println!("\nexport KUBECONFIG={}", plane.kubeconfig().display());
-        // Not before the parent has seen all that must go.
+        // Not before the parent has seen all processes that must end.
         std::io::stdin().read_line(&mut String::new()).unwrap();
         panic!("as planned");
     }

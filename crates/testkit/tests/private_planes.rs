@@ -1,4 +1,4 @@
-//! Control planes of a test's own: flags, crashes, and several at once.
+//! Private control planes of a test: flags, crashes, and several at once.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -34,12 +34,12 @@ async fn what_was_written_survives_a_crash_of_every_part_that_keeps_it() {
     let pid = plane.pid(Part::Etcd);
     plane.restart(Part::Etcd).await.unwrap();
     assert_ne!(plane.pid(Part::Etcd), pid);
-    // The API server takes a moment to find etcd again.
+    // The API server takes a moment to reconnect to etcd.
     wait::for_object(&config_maps, "a", "step 2", |map| step(map) == Some("2")).await;
     plane.restart(Part::ApiServer).await.unwrap();
     config_maps.replace("a", &PostParams::default(), &config_map("a", "3")).await.unwrap();
 
-    // Watches have come through it all, if not without gaps.
+    // Watches have survived it all, if not without gaps.
     let changes = recorder.changes_despite_gaps().await;
     let steps: Vec<_> = changes.iter().filter_map(|change| change.object["data"]["step"].as_str()).collect();
     assert!(steps.is_sorted(), "{steps:?}");

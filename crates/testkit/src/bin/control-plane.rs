@@ -1,4 +1,4 @@
-//! Starts a control plane to try things on, and keeps it until Ctrl-C.
+//! Starts a control plane for experiments, and keeps it until Ctrl-C.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ fn add(builder: Builder, argument: &str) -> Result<Builder, String> {
 
 async fn run(builder: Builder) -> Result<(), String> {
     let plane = builder.start().await.map_err(|error| error.to_string())?;
-    // Before this, Ctrl-C just ends the process, and its end ends the control plane.
+    // Before this, Ctrl-C ends the process, which ends the control plane.
     let mut interrupts =
         signal(SignalKind::interrupt()).map_err(|error| format!("Ctrl-C cannot be waited for: {error}"))?;
     say(&format!("export KUBECONFIG={}\n", plane.kubeconfig().display()))

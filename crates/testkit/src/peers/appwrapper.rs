@@ -14,31 +14,24 @@ use crate::program::Program;
 
 const NAMESPACE: &str = "appwrapper-system";
 
-/// The controller, built.
 #[derive(Debug)]
 pub struct AppWrapperController {
     folder: &'static Path,
 }
 
 impl AppWrapperController {
-    /// Builds it, if that was not done before.
-    ///
-    /// # Errors
-    /// If it cannot be built.
+    /// Builds it, unless it is cached.
     pub fn build() -> Result<Self, AssetsError> {
         Ok(Self { folder: Peer::AppWrapper.folder()? })
     }
 
-    /// Creates its custom resource.
-    ///
-    /// # Errors
-    /// If the API server refuses it.
+    /// Creates its CRD.
     pub async fn install(&self, access: &Access) -> Result<(), String> {
         crds::install(access, &self.folder.join("crds"), |_| ()).await
     }
 
-    /// Starts it, with webhooks, with what its configuration has under `appwrapper`, durations in nanoseconds; it may not be
-    /// ready yet.
+    /// Starts it, with webhooks, with this section `appwrapper` of its configuration, durations in nanoseconds. It may
+    /// not be ready yet.
     ///
     /// # Errors
     /// If its files cannot be written, or the API server refuses its ConfigMap or its webhooks.
@@ -46,9 +39,9 @@ impl AppWrapperController {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let client = access.client("salvor-testkit-appwrapper");
         let (probes, webhook_port) = (loopback(ports::free()), ports::free());
-        // Its webhook server looks below the folder for temporary files, and nowhere else.
+        // Its webhook server reads certificates only below the folder for temporary files.
         let certificates = folder.path().join("k8s-webhook-server/serving-certs");
-        // One of each for each process: another may have run before, on another port.
+        // Unique names for each process: another may have run before, on another port.
         let own = |name: &str| format!("{name}-{webhook_port}");
         let prefix = own("appwrapper") + "-";
         let configuration = json!({
@@ -77,7 +70,7 @@ impl AppWrapperController {
         create(&client, &below("configmaps"), &map).await?;
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": own("certificate")}});
         create(&client, &below("secrets"), &secret).await?;
-        // Webhooks of one that ran before would be asked, and not answer.
+        // The API server would call the webhooks of an earlier process, which no longer answer.
         webhooks::remove(access, "appwrapper-").await?;
         let service = own("webhooks");
         let hooks = Webhooks { namespace: NAMESPACE, service: &service, port: webhook_port, prefix: &prefix };

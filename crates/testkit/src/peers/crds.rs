@@ -1,4 +1,4 @@
-//! Custom resource definitions out of files, into a cluster.
+//! Installs CRDs from files into a cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,7 +54,7 @@ fn read(path: &Path) -> Result<Value, String> {
     serde_saphyr::from_str(&text).map_err(|error| problem(error.to_string()))
 }
 
-/// Sends one object; one of that name that is there already is left as it is.
+/// Creates one object; an existing one of that name is left as it is.
 pub(crate) async fn create(client: &Client, path: &str, body: &Value) -> Result<(), String> {
     let request = Request::post(path).header(CONTENT_TYPE, "application/json").body(body.to_string());
     let request = request.map_err(|error| format!("{path}: {error}"))?;

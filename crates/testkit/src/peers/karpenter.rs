@@ -1,5 +1,5 @@
-//! Karpenter with its kwok provider: the objects that it needs in the cluster, and its settings. The nodes that it launches
-//! are Node objects only; [`Kubelets`](crate::Kubelets) runs them.
+//! Karpenter with its kwok provider: the objects that it needs in the cluster, and its settings. The nodes that it
+//! launches are Node objects only; [`Kubelets`](crate::Kubelets) runs them.
 
 use std::path::Path;
 
@@ -14,33 +14,23 @@ use crate::program::Program;
 /// The zones that it can launch nodes in.
 pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
 
-/// Karpenter, built.
 #[derive(Debug)]
 pub struct Karpenter {
     folder: &'static Path,
 }
 
 impl Karpenter {
-    /// Builds it, if that was not done before.
-    ///
-    /// # Errors
-    /// If it cannot be built.
+    /// Builds it, unless it is cached.
     pub fn build() -> Result<Self, AssetsError> {
         Ok(Self { folder: Peer::Karpenter.folder()? })
     }
 
-    /// Creates its custom resources.
-    ///
-    /// # Errors
-    /// If the API server refuses one of them.
+    /// Creates its CRDs.
     pub async fn install(&self, access: &Access) -> Result<(), String> {
         crds::install(access, &self.folder.join("crds"), |_| ()).await
     }
 
-    /// Starts it, with its own repair of nodes on or off; it may not be ready yet.
-    ///
-    /// # Errors
-    /// If its files cannot be written.
+    /// Starts it, with its own node repair on or off. It may not be ready yet.
     pub fn start(&self, access: &Access, node_repair: bool) -> Result<RunningPeer, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let written = |error: std::io::Error| format!("{}: {error}", folder.path().display());
@@ -59,7 +49,7 @@ impl Karpenter {
                 ("METRICS_PORT", &ports::free().to_string()),
                 ("HEALTH_PROBE_PORT", &probes.port().to_string()),
                 ("FEATURE_GATES", &format!("NodeRepair={node_repair}")),
-                // Pods of a test come at once.
+                // Pods of a test are created all at once.
                 ("BATCH_IDLE_DURATION", "100ms"),
                 ("BATCH_MAX_DURATION", "1s"),
             ],
@@ -68,7 +58,7 @@ impl Karpenter {
     }
 }
 
-/// One type of machine, as large as a [simulated node](salvor_nodes::NodeProfile), in each zone.
+/// One instance type, as large as a [simulated node](salvor_nodes::NodeProfile), in each zone.
 fn instance_types() -> Value {
     let one_of = |key: &str, value: &str| json!({"key": key, "operator": "In", "values": [value]});
     let offering = |zone: &str| {

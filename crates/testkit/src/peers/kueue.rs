@@ -15,12 +15,13 @@ use crate::program::Program;
 const NAMESPACE: &str = "kueue-system";
 const SECRET: &str = "kueue-webhook-server-cert";
 const SERVICE: &str = "kueue-webhook-service";
-/// Its certificate rotator waits until each of these names a webhook that converts it.
+/// Its certificate rotator waits until each of these CRDs names a conversion webhook.
 const CONVERTED: [&str; 5] = ["clusterqueues", "cohorts", "localqueues", "multikueueclusters", "workloads"];
-/// Far above what the API server can answer on one machine: the shipped limit of 300 would measure itself.
+/// Far above what the API server can answer on one machine: with the shipped limit of 300, a benchmark would measure
+/// the limit.
 const UNLIMITED: u32 = 10_000;
 
-/// Kueue, built. Its webhooks have a port that the cluster knows and the process takes.
+/// Kueue, built. The port of its webhooks is chosen in advance, because the cluster must know it.
 #[derive(Debug)]
 pub struct Kueue {
     folder: &'static Path,
@@ -46,10 +47,7 @@ const FRAMEWORKS: &[&str] = &[
 ];
 
 impl Kueue {
-    /// Builds it, if that was not done before.
-    ///
-    /// # Errors
-    /// If it cannot be built.
+    /// Builds it, unless it is cached.
     pub fn build() -> Result<Self, AssetsError> {
         Ok(Self { folder: Peer::Kueue.folder()?, webhook_port: ports::free(), frameworks: FRAMEWORKS })
     }
@@ -60,10 +58,7 @@ impl Kueue {
         Self { frameworks, ..self }
     }
 
-    /// Creates its namespace, its custom resources, the secret that it fills and, if asked, its webhooks.
-    ///
-    /// # Errors
-    /// If the API server refuses one of them.
+    /// Creates its namespace, its CRDs, the secret that it fills and, if asked, its webhooks.
     pub async fn install(&self, access: &Access, with_webhooks: bool) -> Result<(), String> {
         let client = access.client("salvor-testkit-kueue");
         let webhooks =
@@ -91,10 +86,7 @@ impl Kueue {
         Ok(())
     }
 
-    /// Starts it with these gates beside those that it needs here; it may not be ready yet.
-    ///
-    /// # Errors
-    /// If its files cannot be written.
+    /// Starts it with these feature gates besides those that it needs here. It may not be ready yet.
     pub fn start(&self, access: &Access, gates: &[(&str, bool)]) -> Result<RunningPeer, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let written = |error: std::io::Error| format!("{}: {error}", folder.path().display());
@@ -118,7 +110,7 @@ impl Kueue {
         Ok(RunningPeer { program, probes, folder, mounts: Some(mounts) })
     }
 
-    /// As shipped, save for addresses, elections, the client's limits and the gates.
+    /// As shipped, except for addresses, leader election, the client's limits and the feature gates.
     fn configuration(&self, certificates: &Path) -> Value {
         json!({
             "apiVersion": "config.kueue.x-k8s.io/v1beta2",
@@ -138,7 +130,7 @@ impl Kueue {
                 "ResourceFlavor.kueue.x-k8s.io": 1,
             }},
             "clientConnection": {"qps": UNLIMITED, "burst": UNLIMITED},
-            // Its visibility server writes to a folder of root's.
+            // Its visibility server writes to a folder that only root may write.
             "featureGates": {"VisibilityOnDemand": false},
             "integrations": {"frameworks": self.frameworks},
         })

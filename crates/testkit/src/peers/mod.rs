@@ -1,4 +1,4 @@
-//! Real controllers of others as plain processes beside a control plane, and the custom resources that they bring.
+//! Real controllers of other projects as plain processes beside a control plane, and their CRDs.
 //!
 //! `control-plane/peer` builds them once into the cache; none of their files are in this repository.
 
@@ -28,31 +28,26 @@ use crate::assets::{self, AssetsError};
 use crate::program::Program;
 use crate::wait::{self, Patience};
 
-/// A peer has this long to get ready.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// What `control-plane/peer` knows how to make.
+/// What `control-plane/peer` can build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Peer {
-    /// Kueue.
     Kueue,
-    /// The CodeFlare AppWrapper controller.
     AppWrapper,
-    /// No program: the custom resources of workloads that are wrapped (JobSet, RayCluster, RayJob, PyTorchJob,
-    /// LeaderWorkerSet), and the samples of AppWrappers.
+    /// No program: the CRDs of workloads that are wrapped (JobSet, RayCluster, RayJob, PyTorchJob, LeaderWorkerSet),
+    /// and the samples of AppWrappers.
     Workloads,
     /// Karpenter with its kwok provider.
     Karpenter,
-    /// No program: the custom resources of Karpenter and of Cluster API.
+    /// No program: the CRDs of Karpenter and of Cluster API.
     Machines,
-    /// Helm 4.
     Helm,
-    /// Helm 3.
     Helm3,
 }
 
 impl Peer {
-    /// Its name, which is that of its program as well.
+    /// Also the name of its program.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kueue => "kueue",
@@ -83,20 +78,19 @@ impl Peer {
     }
 }
 
-/// A peer that runs. Dropping it kills it.
+/// A running peer. Dropping it kills it.
 #[derive(Debug)]
 pub struct RunningPeer {
-    /// The process.
     pub program: Program,
-    /// Where it answers to probes.
+    /// The address of its probes.
     pub probes: SocketAddr,
     /// The files that it was started with.
     pub folder: tempfile::TempDir,
     mounts: Option<Mount>,
 }
 
-/// A Secret that the peer fills with a certificate, and the folder in which it waits for it. In a cluster a kubelet is
-/// between the two.
+/// A Secret that the peer fills with a certificate, and the folder in which it waits for it. In a cluster the kubelet
+/// copies one to the other.
 #[derive(Debug)]
 struct Mount {
     access: Access,
@@ -105,7 +99,7 @@ struct Mount {
 }
 
 impl RunningPeer {
-    /// Waits until it says that it is ready; polled, because a probe is no watch.
+    /// Waits until it is ready; polled, because a probe cannot be watched.
     ///
     /// # Errors
     /// If it ends instead, or takes too long; with the end of its output.
@@ -139,7 +133,7 @@ impl Mount {
             |secret: &Secret| secret.data.as_ref().is_some_and(|data| data.contains_key(CERTIFICATE));
         let secret = wait::for_object(&secrets, &self.secret, "it has a certificate", is_filled).await;
         let mut files: Vec<_> = secret.data.into_iter().flatten().collect();
-        // The peer goes on as soon as the certificate is there.
+        // The peer continues as soon as the certificate exists, so it is written last.
         files.sort_by_key(|(name, _)| name == CERTIFICATE);
         let write = || -> std::io::Result<()> {
             std::fs::create_dir_all(&self.folder)?;

@@ -1,7 +1,7 @@
 //! Webhooks of a peer that runs as a process on this machine, with the configurations that it ships.
 //!
-//! Their `clientConfig` names a Service. One of type ExternalName leads the API server to loopback, and the certificate is
-//! still checked for the Service's name, which is the one that peers put into theirs.
+//! Their `clientConfig` names a Service. A Service of type ExternalName leads the API server to loopback, and the
+//! certificate is still checked for the Service's name, which is the one in the peers' certificates.
 
 use std::path::Path;
 
@@ -15,17 +15,16 @@ use serde_json::{Value, json};
 use super::crds::create;
 use crate::access::Access;
 
-/// Where a peer's webhooks are.
 pub(crate) struct Webhooks<'a> {
     pub(crate) namespace: &'a str,
     pub(crate) service: &'a str,
     pub(crate) port: u16,
-    /// What its installation puts before the names of the configurations.
+    /// The prefix that its installation adds to the names of the configurations.
     pub(crate) prefix: &'a str,
 }
 
 impl Webhooks<'_> {
-    /// Creates the Service and the configurations of a file. Their certificate authority is the peer's to fill in.
+    /// Creates the Service and the configurations of a file. The peer fills in their certificate authority.
     pub(crate) async fn install(&self, access: &Access, file: &Path) -> Result<(), String> {
         let problem = |error: String| format!("{}: {error}", file.display());
         let client = access.client("salvor-testkit-webhooks");
@@ -60,7 +59,7 @@ impl Webhooks<'_> {
     }
 }
 
-/// Deletes the configurations whose names begin so.
+/// Deletes the configurations whose names have this prefix.
 pub(crate) async fn remove(access: &Access, prefix: &str) -> Result<(), String> {
     let client: Client = access.client("salvor-testkit-webhooks");
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());

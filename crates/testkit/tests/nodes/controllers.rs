@@ -1,4 +1,4 @@
-//! Controllers treat unreachable nodes and new templates in the same way on both sites.
+//! Controllers treat unreachable nodes and new templates the same way on both sites.
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, StatefulSet},
@@ -32,7 +32,7 @@ async fn three_replicas(arena: &Arena<'_>) -> Vec<Pod> {
         .await
 }
 
-/// Taints as people read them, in order.
+/// Taints in readable form, sorted.
 fn taints(node: &Node) -> Vec<String> {
     let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
     let mut all: Vec<String> = taints.iter().map(|t| format!("{}:{}", t.key, t.effect)).collect();
@@ -142,7 +142,7 @@ async fn pods_of_a_node_that_is_gone_are_collected(site: Site) {
     wait::for_absence(&pods, "held").await;
 }
 
-/// The StatefulSet's disease, and the taint that is the only cure without Salvor.
+/// How a lost node blocks a StatefulSet, and the taint that is the only remedy without Salvor.
 async fn a_stateful_set_waits_for_its_lost_pod_and_the_out_of_service_taint_frees_pod_and_volume(site: Site) {
     let arena = site.arena("sts-lost").await;
     let fleet = arena.fleet(4).await;

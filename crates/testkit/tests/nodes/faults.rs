@@ -1,4 +1,4 @@
-//! Nodes that die, and what Kubernetes makes of it.
+//! Nodes that die, and how Kubernetes reacts.
 
 use k8s_openapi::api::{
     batch::v1::Job,
@@ -66,7 +66,7 @@ async fn a_partitioned_node_is_tainted_and_its_pods_are_marked_and_healing_ends_
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), [], "the kubelet had confirmed the end first");
 }
 
-/// The disease that Salvor heals: with `podReplacementPolicy: Failed` a lost node blocks its index for ever.
+/// The problem that Salvor solves: with `podReplacementPolicy: Failed` a lost node blocks its index forever.
 #[tokio::test]
 async fn with_policy_failed_a_lost_node_blocks_its_index_for_ever() {
     let arena = arena("stuck").await;
@@ -76,8 +76,8 @@ async fn with_policy_failed_a_lost_node_blocks_its_index_for_ever() {
     let pods: Api<Pod> = Api::default_namespaced(arena.client());
     wait::for_object(&pods, &victim.name_any(), "it is marked for deletion", is_terminating).await;
 
-    // "For ever" ends here when the same control plane has meanwhile done this for other pods twice over:
-    // replaced a failed pod of this very Job, and evicted the pods of another lost node.
+    // "Forever" ends here when the same control plane has meanwhile done this for other pods: replaced a failed pod of
+    // this very Job, and evicted the pods of another lost node.
     let until = async {
         let other = &running[1];
         let failed = Patch::Merge(json!({"status": {"phase": "Failed"}}));
@@ -114,7 +114,7 @@ async fn with_policy_failed_a_lost_node_blocks_its_index_for_ever() {
     assert!(is_terminating(&left) && phase(&left) == "Running");
 }
 
-/// The opposite policy is no cure: the same index runs twice while its first node is only cut off.
+/// The opposite policy is no remedy: the same index runs twice while its first node is only partitioned.
 #[tokio::test]
 async fn with_policy_terminating_or_failed_a_partition_runs_the_same_index_twice() {
     let arena = arena("twice").await;
@@ -175,7 +175,7 @@ async fn the_out_of_service_taint_frees_the_pods_of_a_lost_node() {
     .await;
     assert_eq!(fleet.truth().overlaps(fleet.clock().now()), [], "the machine was really off");
 
-    // When it comes back it finds the taint, and nothing that was its own.
+    // When it comes back it finds the taint, and none of its own pods.
     fleet.heal(node).await.unwrap();
     wait::for_object(&nodes, node, "it is ready again", is_ready).await;
     let running = fleet.truth().running();
@@ -198,7 +198,7 @@ async fn a_returning_kubelet_refuses_what_does_not_tolerate_its_taints(site: Sit
         wait::for_object(&pods, name, "it runs", |p| condition(p, "Ready") == Some("True")).await;
     }
     fleet.inject(&node, Fault::KubeletStop).await.unwrap();
-    // Put while the kubelet is away; taint eviction is not what ends the pod here, so its delete is undone by a hold.
+    // Added while the kubelet is away. Taint eviction must not remove the pod here, so a finalizer blocks its deletion.
     let hold = Patch::Merge(json!({"metadata": {"finalizers": ["test.salvor.dev/hold"]}}));
     pods.patch("plain", &PatchParams::default(), &hold).await.unwrap();
     arena.kubectl().run(&["taint", "node", &node, "example.com/maintenance=:NoExecute"]).await.unwrap();
@@ -226,7 +226,7 @@ async fn a_pod_that_was_force_deleted_while_its_node_was_away_is_killed_when_it_
     wait::for_absence(&pods, "ghost").await;
     assert_eq!(fleet.truth().running().len(), 1, "gone from the API, not from the machine");
     fleet.heal(node_of(&bound)).await.unwrap();
-    // A pod that runs after this one on the same node shows that the kubelet has looked.
+    // A pod that runs after this one on the same node shows that the kubelet has synced.
     let next = pod("next", &PodShape::new().spec("nodeName", json!(node_of(&bound))));
     pods.create(&PostParams::default(), &next).await.unwrap();
     wait::for_object(&pods, "next", "it runs", |p| condition(p, "Ready") == Some("True")).await;
@@ -259,7 +259,7 @@ async fn after_a_reboot_containers_start_again_or_are_reported_lost(site: Site) 
     wait::for_object(&nodes, &node, "it has a new boot ID", |n| boot_id(n) != before).await;
 }
 
-/// The longest pause of this process while something went on.
+/// The longest pause of this process while something ran.
 async fn longest_pause_during(what: impl Future<Output = ()>) -> std::time::Duration {
     const TICK: std::time::Duration = std::time::Duration::from_millis(100);
     let longest = std::cell::Cell::new(std::time::Duration::ZERO);
@@ -305,7 +305,7 @@ async fn a_slow_node_stays_ready_and_a_flapping_one_comes_and_goes(site: Site) {
         })
     };
     assert!(is_lost(&flapping), "the recorder sees it");
-    // If the machine stood still, any node may have been lost.
+    // If the machine was paused, any node may have been lost.
     assert!(
         !is_lost(&slow) || is_lost(&sound) || stood_still > std::time::Duration::from_secs(4),
         "the slow node is lost"
@@ -325,7 +325,7 @@ async fn an_unknown_node_is_named_and_a_second_one_of_the_same_name_refused(site
 
 #[tokio::test]
 async fn when_the_api_server_crashes_and_comes_back_the_nodes_go_on() {
-    // However long the outage is, no node is given up for it.
+    // However long the outage is, no node is marked unreachable for it.
     let plane = ControlPlane::builder()
         .with(Part::ControllerManager)
         .flag(Part::ControllerManager, "--node-monitor-grace-period=10m")
@@ -363,8 +363,8 @@ fn index(pod: &Pod) -> Option<&String> {
     pod.annotations().get("batch.kubernetes.io/job-completion-index")
 }
 
-/// The kubelet's half of KEP-36: it starts with a heartbeat, and before it has read its Node, or while that is tainted, it
-/// starts only what tolerates an eviction, and static pods.
+/// The kubelet's half of KEP-36: it starts with a heartbeat. Until it has read its Node, or while that is tainted, it
+/// starts only static pods and pods that tolerate an eviction.
 async fn a_kubelet_that_starts_asks_its_node_which_pods_it_may_start(site: Site) {
     let arena = site.arena("starts").await;
     let fleet = arena.fleet(2).await;
@@ -390,7 +390,7 @@ async fn a_kubelet_that_starts_asks_its_node_which_pods_it_may_start(site: Site)
     fleet.inject(&node, Fault::Crash).await.unwrap();
     assert!(fleet.truth().running().iter().all(|run| run.node != node));
 
-    // Cut off, it cannot know what it may start.
+    // While partitioned, it cannot know what it may start.
     fleet.boot_cut_off(&node).await.unwrap();
     let started = wait::patience().until(async {
         while runs_of("tolerant") < 2 || runs_of("proxy") < 2 {
@@ -401,7 +401,7 @@ async fn a_kubelet_that_starts_asks_its_node_which_pods_it_may_start(site: Site)
     wait::for_object(&nodes, &node, "it is lost", |n| !is_ready(n)).await;
     assert_eq!(runs_of("plain"), 1);
 
-    // Tainted, it refuses what does not tolerate that.
+    // While tainted, it refuses pods that do not tolerate that.
     arena.kubectl().run(&["taint", "node", &node, &format!("{evicted}:NoExecute")]).await.unwrap();
     fleet.heal(&node).await.unwrap();
     wait::for_object(&nodes, &node, "it is ready", is_ready).await;

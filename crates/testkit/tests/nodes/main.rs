@@ -1,7 +1,7 @@
-//! Simulated nodes under the real control plane, and most of it under the embedded one as well: they are nodes like any other until they die, and then the
-//! ground truth shows what a cluster cannot see.
+//! Simulated nodes under the real control plane, and most of it under the embedded one as well: they behave like any
+//! other nodes until they die, and then the ground truth shows what a cluster cannot see.
 
-// A test that cannot set its stage has failed.
+// A test whose setup fails has failed.
 #![allow(clippy::unwrap_used)]
 
 mod controllers;

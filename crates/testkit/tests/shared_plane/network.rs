@@ -1,4 +1,4 @@
-//! A proxy that makes the network bad. Nobody else on the control plane notices.
+//! A proxy that disturbs the network, without effect on other clients of the control plane.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn config_maps(arena: &Arena<'_>, client: Client) -> Api<ConfigMap> {
     Api::namespaced(client, arena.namespace())
 }
 
-/// Some requests to the API server by another way: a clock that does not run faster than the server on a slow machine.
+/// Some direct requests to the API server: a clock that does not run faster than the server on a slow machine.
 async fn meanwhile(direct: &Api<ConfigMap>) {
     for _ in 0..20 {
         direct.list(&ListParams::default()).await.unwrap();
@@ -29,14 +29,14 @@ async fn a_proxy_can_be_slow() {
     let direct = config_maps(&arena, arena.client());
     slow.list(&ListParams::default()).await.unwrap();
 
-    // Latency as a lower bound: a request there and back takes at least twice as long.
+    // Latency as a lower bound: a request and its answer take at least twice as long.
     let latency = Duration::from_millis(300);
     proxy.set(Mode::Latency(latency)).await;
     let begin = tokio::time::Instant::now();
     slow.list(&ListParams::default()).await.unwrap();
     assert!(begin.elapsed() >= 2 * latency, "{:?}", begin.elapsed());
 
-    // And it ends at once when the network is good again, however long it was going to take.
+    // The latency ends at once when the network is good again, however long it was set to.
     proxy.set(Mode::Latency(Duration::from_secs(3600))).await;
     let all = ListParams::default();
     let mut stuck = std::pin::pin!(slow.list(&all));
@@ -56,7 +56,7 @@ async fn a_proxy_can_cut_connections() {
     let direct = config_maps(&arena, arena.client());
     through.create(&PostParams::default(), &config_map("a", "1")).await.unwrap();
 
-    // A request that is under way ends with an error, and so does every new one.
+    // A request in flight ends with an error, and so does every new one.
     proxy.set(Mode::Latency(Duration::from_secs(3600))).await;
     let all = ListParams::default();
     let mut under_way = std::pin::pin!(through.list(&all));

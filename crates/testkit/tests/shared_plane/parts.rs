@@ -1,4 +1,4 @@
-//! The parts work together: what they are there for happens.
+//! The parts of the control plane do their work together.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
@@ -47,7 +47,7 @@ fn job(name: &str) -> Job {
         "spec": { "template": { "spec": {
             "restartPolicy": "Never",
             "containers": [{ "name": "main", "image": "nothing" }],
-            // Nobody renews the lease of a node made by hand.
+            // The lease of a manually created node is not renewed.
             "tolerations": [{ "operator": "Exists" }],
         }}},
     });

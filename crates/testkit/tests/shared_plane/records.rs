@@ -20,7 +20,7 @@ async fn requests_are_counted_by_verb_resource_and_user_agent() {
 
     limits.create(&PostParams::default(), &limit("before")).await.unwrap();
     let mark = accounting.mark().await;
-    // Nobody else in this process ever creates one of these, so the server's own counter can be compared.
+    // Only this test creates one of these in this process, so the server's own counter can be compared.
     let server_before = accounting.server_total(Verb::Create, "limitranges").await;
     for number in 0..7 {
         limits.create(&PostParams::default(), &limit(&format!("limit-{number}"))).await.unwrap();

@@ -1,4 +1,4 @@
-//! Waiting for what must come, and watching for what must not.
+//! Waits for what must happen, and watches for what must not.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn waiting_sees_what_exists_what_comes_and_what_goes() {
     delete.unwrap();
 }
 
-/// Waits in vain, as briefly as this machine lets the first list come through, and returns the error.
+/// Waits for something that never comes, as briefly as this machine allows for the first list, and returns the error.
 async fn in_vain(config_maps: &Api<ConfigMap>, name: &str, condition: impl Fn(&ConfigMap) -> bool) -> String {
     for seconds in [1, 5, 25, 125] {
         let patience = Patience::of(Duration::from_secs(seconds));

@@ -1,11 +1,10 @@
-//! Helpers of several tests.
+//! Shared helpers of several tests.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 
-/// A ConfigMap with one entry, `step`.
 pub(crate) fn config_map(name: &str, step: &str) -> ConfigMap {
     ConfigMap {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -14,7 +13,6 @@ pub(crate) fn config_map(name: &str, step: &str) -> ConfigMap {
     }
 }
 
-/// The entry `step` of a ConfigMap.
 pub(crate) fn step(config_map: &ConfigMap) -> Option<&str> {
     config_map.data.as_ref()?.get("step").map(String::as_str)
 }
