@@ -1,4 +1,4 @@
-//! The tables of docs/choosing.md: each command of the page is run, and the text block after it becomes its output.
+//! The tables of docs/choosing.md: runs each command of the page, and replaces the text block after it with the output.
 
 use std::{
     path::{Path, PathBuf},
@@ -7,9 +7,8 @@ use std::{
 
 use crate::running::build_salvor;
 
-/// The repository.
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-/// A command of the page begins so.
+/// A command of the page begins with this.
 const COMMAND: &str = "salvor simulate ";
 
 /// What is run.
@@ -42,14 +41,14 @@ pub(crate) fn run(choice: &Choice) -> Result<(), String> {
     std::fs::write(&choice.page, page).map_err(told)
 }
 
-/// The page with the output of its commands; none leaves a block as it is.
+/// The page with the output of its commands; `None` leaves a block as it is.
 fn rewritten(
     page: &str,
     mut run: impl FnMut(&str) -> Result<Option<String>, String>,
 ) -> Result<String, String> {
     let mut text = String::new();
     let mut lines = page.lines();
-    // The output that the next block of text is to have.
+    // The output for the next text block.
     let mut next: Option<String> = None;
     while let Some(line) = lines.next() {
         text.push_str(line);
@@ -77,7 +76,7 @@ fn output(salvor: &Path, command: &str) -> Result<String, String> {
     String::from_utf8(run.stdout).map_err(|error| format!("{command}: {error}"))
 }
 
-/// Words between spaces; quotes keep some together.
+/// Splits at spaces; quotes keep words together.
 fn arguments(command: &str) -> Vec<String> {
     let (mut words, mut quoted) = (vec![String::new()], false);
     for c in command.chars() {

@@ -1,18 +1,17 @@
-//! A table of figures: Salvor beside another controller, turn by turn of one run.
+//! A table of results: Salvor beside another controller, turn by turn of one run.
 
-/// What Salvor's figure must be.
+/// The target for Salvor's number.
 #[derive(Clone, Copy)]
 pub(crate) enum Target {
-    /// At least so many times the other's.
+    /// At least this many times the other's.
     AtLeast(f64),
-    /// At most so many times the other's.
+    /// At most this many times the other's.
     AtMost(f64),
-    /// Below so much, whatever the other's is.
+    /// Below this, whatever the other's is.
     Below(f64),
     None,
 }
 
-/// One line of the table.
 pub(crate) struct Line<Turn> {
     what: &'static str,
     unit: &'static str,
@@ -36,11 +35,11 @@ impl<Turn> Line<Turn> {
         let (decimals, unit) = (self.decimals, self.unit);
         let (ours, theirs) = (median(salvor, self.of), median(other, self.of));
         let cell = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.decimals$}{unit}"));
-        // Each turn beside the one of the same round: the machine may have been slower in one of them.
+        // Each turn is compared with the one of the same round: the machine may have been slower in another round.
         let mut ratios: Vec<f64> =
             salvor.iter().zip(other).map(|(a, b)| (self.of)(a) / (self.of)(b)).collect();
         ratios.sort_by(f64::total_cmp);
-        // Nothing beside nothing has no ratio.
+        // Zero divided by zero has no ratio.
         let ratio = ratios.get(ratios.len() / 2).copied().filter(|ratio| ratio.is_finite());
         let target = match self.target {
             Target::AtLeast(least) => format!("≥ {least:.2}×"),
@@ -66,7 +65,7 @@ fn median<Turn>(turns: &[Turn], of: fn(&Turn) -> f64) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// The table, in Markdown. Without turns of one of them there are no ratios.
+/// The table, in Markdown. It has ratios only if both have turns.
 pub(crate) fn table<Turn>(lines: &[Line<Turn>], name: &str, salvor: &[Turn], other: &[Turn]) -> String {
     let mut table =
         format!("| figure | Salvor | {name} | ratio | target | met |\n|---|--:|--:|--:|--:|---|\n");

@@ -76,7 +76,6 @@ fn row(what: &str, count: usize, took: Duration, unit: &str) {
     eprintln!("| {what} | {count} | {seconds:.2} s | {rate:.0} {unit}/s |");
 }
 
-/// Prints a table.
 pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
     let cluster = Cluster::new(Settings::default());
     let own = std::process::id();
@@ -126,7 +125,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes while watchers read, each of them everything.
+/// Writes while every watcher reads everything.
 async fn fan_out(cluster: &Cluster, sizes: &Sizes) -> Result<(), String> {
     let path = format!("{PODS}?watch=true&resourceVersion={}", cluster.revision());
     let readers: Vec<_> = (0..sizes.watchers)

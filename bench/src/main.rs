@@ -1,4 +1,5 @@
-//! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` says how they measure.
+//! Benchmarks, most of them on the real control plane. Each prints a table; `bench/README.md` explains how they
+//! measure.
 
 mod appwrapper;
 mod choosing;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// The same as in the binary that is shipped: simulations run in this process.
+/// The same as in the shipped binary: simulations run in this process.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

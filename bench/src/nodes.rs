@@ -19,15 +19,15 @@ use crate::process::{cpu_seconds, memory_mb};
 
 const CREATES_AT_ONCE: usize = 32;
 
-/// Starts the nodes, then the pods, and watches that no node is ever lost; prints what it cost.
+/// Starts the nodes, then the pods, and checks that no node is ever lost; prints what it cost.
 pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
     let plane = ControlPlane::builder()
         .with(Part::ControllerManager)
         .with(Part::Scheduler)
-        // The shipped grace: what is asked is whether nodes with shipped timers stay ready.
+        // The shipped grace period: the benchmark checks whether nodes with shipped timers stay ready.
         .flag(Part::ControllerManager, "--node-monitor-grace-period=50s")
         .flag(Part::ControllerManager, "--node-startup-grace-period=60s")
-        // What is measured is the nodes, not how slowly their pods are bound.
+        // The benchmark measures the nodes, not how slowly their pods are bound.
         .flag(Part::Scheduler, "--kube-api-qps=1000")
         .flag(Part::Scheduler, "--kube-api-burst=1000")
         .start()
@@ -75,7 +75,7 @@ pub(crate) async fn run(nodes: usize, pods: usize) -> Result<(), String> {
     wait::never(&node_api, &everything, "a node is lost", |n| !schedulable(n), all_run).await?;
     let started = start.elapsed();
 
-    // A quiet minute: what a standing fleet costs, and that its nodes stay ready.
+    // A quiet minute: what an idle fleet costs, and that its nodes stay ready.
     let cpu_started = cpu_seconds(own);
     let quiet = Duration::from_secs(60);
     wait::never(&node_api, &everything, "a node is lost", |n| !schedulable(n), tokio::time::sleep(quiet))

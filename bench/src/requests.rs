@@ -1,4 +1,4 @@
-//! Plain requests, many at a time: bodies made beforehand, answers read no further than needed.
+//! Plain requests, many at a time: bodies are built beforehand, answers are read no further than needed.
 
 use std::{
     collections::VecDeque,
@@ -9,14 +9,13 @@ use http::{Method, Request, header::CONTENT_TYPE};
 use kube::Client;
 use serde_json::Value;
 
-/// What kind of document a request carries.
 pub(crate) const JSON: &str = "application/json";
 /// A patch that merges lists by their keys.
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 /// A patch that replaces lists.
 pub(crate) const MERGE: &str = "application/merge-patch+json";
 
-/// Sends one request; the text of the answer.
+/// Sends one request and returns the text of the answer.
 pub(crate) async fn send(
     client: &Client,
     method: Method,
@@ -31,7 +30,7 @@ pub(crate) async fn send(
     client.request_text(request).await.map_err(|e| format!("{what}: {e}"))
 }
 
-/// Does a piece of work for every item, `at_once` of them at a time; the results in no order.
+/// Runs a task for every item, `at_once` of them at a time; the results are unordered.
 pub(crate) async fn concurrently<I, T, F>(
     at_once: usize,
     items: impl IntoIterator<Item = I>,

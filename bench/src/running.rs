@@ -1,4 +1,4 @@
-//! Contenders as processes: started, ready, at rest.
+//! Contenders as processes: started, ready, idle.
 
 use std::{
     ffi::OsStr,
@@ -17,29 +17,29 @@ use tokio::{
 
 use crate::process::{cpu_seconds, memory_mb};
 
-/// A contender has this long to start, and this long to come to rest.
+/// The time limit for a contender to start, and to become idle.
 pub(crate) const START: Duration = Duration::from_secs(300);
-/// How often a starting contender is looked at.
+/// The polling interval of a starting contender.
 pub(crate) const LOOK: Duration = Duration::from_millis(100);
-/// At rest: less than this share of one core over a second.
+/// Idle: less than this share of one core over a second.
 const REST: f64 = 0.05;
 /// Settled: its memory changes by less than this share for this long.
 const STEADY: f64 = 0.01;
 const STEADY_FOR: Duration = Duration::from_secs(20);
-/// Memory that never settles is reported as it is then.
+/// Memory that never settles is reported as it is by then.
 const GIVE_UP: Duration = Duration::from_secs(240);
 const LOOK_AT_MEMORY: Duration = Duration::from_millis(500);
 
-/// A contender that runs. Dropping it ends it.
+/// A running contender. Dropping it stops it.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) program: Program,
-    /// What it was configured with.
+    /// Its configuration.
     _folder: tempfile::TempDir,
 }
 
 impl Running {
-    /// Waits until a program that was started is ready and has come to rest.
+    /// Waits until a started program is ready and idle.
     pub(crate) async fn when_at_rest(
         name: &str,
         program: Program,
@@ -61,7 +61,7 @@ impl Running {
         Ok(running)
     }
 
-    /// The end of what it has said.
+    /// The end of its output.
     pub(crate) fn tail(&self) -> String {
         let output = self.program.output();
         let lines: Vec<&str> = output.lines().collect();
@@ -69,7 +69,7 @@ impl Running {
     }
 }
 
-/// Waits until a process does nothing: its lists are read and its caches filled. `None` if that never comes.
+/// Waits until a process is idle: its lists are read and its caches filled. `None` if that never happens.
 pub(crate) async fn rest(pid: u32) -> Option<()> {
     let resting = async {
         loop {
@@ -83,7 +83,7 @@ pub(crate) async fn rest(pid: u32) -> Option<()> {
     Patience::of(START).until(resting).await
 }
 
-/// Starts `salvor run` with this configuration; the address of its probes.
+/// Starts `salvor run` with this configuration. Returns the address of its probes.
 pub(crate) async fn start_salvor(
     binary: &Path,
     plane: &ControlPlane,
@@ -156,7 +156,7 @@ pub(crate) fn build_salvor() -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     let own = std::env::current_exe().map_err(|e| format!("where this program is cannot be told: {e}"))?;
-    // cargo names the folder after the profile, but for this one.
+    // cargo names the folder after the profile, except for this one.
     let profile = match own.parent().and_then(Path::file_name).and_then(OsStr::to_str) {
         Some("debug") | None => "dev",
         Some(folder) => folder,

@@ -1,4 +1,4 @@
-//! Watches of the benchmark's own: every change from now on, read no further than needed.
+//! The benchmark's own watches: every change from now on, parsed no further than needed.
 
 use std::pin::Pin;
 
@@ -7,7 +7,7 @@ use http::Request;
 use kube::Client;
 use serde::{Deserialize, de::DeserializeOwned};
 
-/// What says in which state it is.
+/// An object with a resourceVersion.
 pub(crate) trait Versioned {
     fn version(&self) -> &str;
 }
@@ -32,8 +32,8 @@ struct Revision {
     resource_version: String,
 }
 
-/// Opens a watch from now on, and hands every event to `each` until that says no. The last word of a watch that cannot go
-/// on is an error.
+/// Opens a watch from now on, and passes every event to `each` until that returns false. A watch that cannot continue
+/// ends with an error.
 pub(crate) async fn watch<T: DeserializeOwned + Versioned + Send + 'static>(
     client: &Client,
     path: String,
@@ -64,7 +64,7 @@ pub(crate) async fn watch<T: DeserializeOwned + Versioned + Send + 'static>(
                         }
                     }
                 }
-                // The server drops a watch that does not keep up; nothing is lost by going on from the last event.
+                // The server drops a watch that does not keep up; continuing from the last event loses nothing.
                 _ => match open(&client, &path, &revision).await {
                     Ok(again) => {
                         lines = again;

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::running::{Running, start_salvor};
 
-/// A controller of AppWrappers.
 #[derive(Debug)]
 pub(crate) enum Contender {
     Salvor(PathBuf),
@@ -25,12 +24,12 @@ impl Contender {
         }
     }
 
-    /// Whether requests of this user agent are its own.
+    /// Whether a user agent is that of this controller.
     pub(crate) fn is(&self, user_agent: &str) -> bool {
         user_agent.split('/').next() == Some(self.name())
     }
 
-    /// Starts it with its custom resource and its webhooks, and waits until it is ready and has come to rest.
+    /// Starts it with its CRD and its webhooks, and waits until it is ready and idle.
     pub(crate) async fn start(&self, plane: &ControlPlane) -> Result<Running, String> {
         let admin = plane.admin();
         match self {
@@ -40,7 +39,7 @@ impl Contender {
                 write_definitions(binary, &definitions)?;
                 peers::install(&admin, &definitions, |_| ()).await?;
                 let port = free_port();
-                // The brake is off: many failures at once are what is measured.
+                // The brake is off: the benchmark measures many failures at once.
                 let configuration = format!(
                     "controllers: [appwrapper]\n\
                      brake: {{maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}}\n\
@@ -59,7 +58,7 @@ impl Contender {
     }
 }
 
-/// The custom resource definitions of Salvor's own manifests, one file each.
+/// The CRDs of Salvor's own manifests, one file each.
 fn write_definitions(binary: &PathBuf, folder: &PathBuf) -> Result<(), String> {
     let output = Command::new(binary)
         .args(["manifests", "--controllers", "appwrapper"])

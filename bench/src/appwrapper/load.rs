@@ -1,4 +1,4 @@
-//! AppWrappers to be run, the kubelet that moves their pods, and the eyes that see how far they are.
+//! Creates AppWrappers, plays the kubelet for their pods, and watches their progress.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,9 +16,9 @@ use crate::{
     watching::{Seen, Versioned, watch},
 };
 
-/// Requests of the benchmark's own in flight at once.
+/// The number of the benchmark's own concurrent requests.
 const AT_ONCE: usize = 32;
-/// What is not done by then will not be.
+/// The time limit of a wait.
 const GIVE_UP: Duration = Duration::from_secs(900);
 
 #[derive(Deserialize)]
@@ -79,11 +79,10 @@ enum Sight {
     },
     /// Nothing that matters.
     Other,
-    /// A watch cannot go on.
+    /// The watch failed.
     Blind(String),
 }
 
-/// What an AppWrapper wraps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wrapped {
     Job,
@@ -95,13 +94,13 @@ pub(crate) struct Load {
     client: Client,
     namespace: String,
     sights: mpsc::UnboundedReceiver<(Instant, Sight)>,
-    /// When each AppWrapper was first seen in a phase, or in one of those below.
+    /// When each AppWrapper was first seen in a phase, or in one of the states below.
     pub(crate) reached: HashMap<(String, String), Instant>,
     pub(crate) pods: HashSet<String>,
 }
 
 impl Load {
-    /// Makes the namespace and begins to watch it. With a kubelet, pods run as soon as they are there.
+    /// Creates the namespace and starts to watch it. With a kubelet, pods run as soon as they exist.
     pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, String> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         send(client, Method::POST, "/api/v1/namespaces", JSON, &body).await?;
@@ -189,7 +188,7 @@ impl Load {
         .map(|_| ())
     }
 
-    /// Waits until so many AppWrappers were in a phase; the seconds since `start` at which the last of them was.
+    /// Waits until this many AppWrappers were in a phase. Returns the seconds from `start` to the last of them.
     pub(crate) async fn until(&mut self, start: Instant, count: usize, phase: &str) -> Result<f64, String> {
         let mut running = 0;
         loop {
@@ -213,7 +212,7 @@ impl Load {
                 }
                 Sight::Pod { name, phase } if phase == "Pending" => {
                     if self.pods.insert(name.clone()) {
-                        // The kubelet: a hand for each, since they come one by one.
+                        // The kubelet: one task for each pod, since they come one by one.
                         let (client, namespace) = (self.client.clone(), self.namespace.clone());
                         tokio::spawn(async move {
                             if let Err(problem) = set_phase(&client, &namespace, &name, "Running").await {
@@ -233,9 +232,9 @@ impl Load {
     }
 }
 
-/// Not a phase of theirs: Running, and all pods are.
+/// Not a phase of AppWrappers: Running, and all pods are ready.
 pub(crate) const READY: &str = "Ready";
-/// Nor this: the Job inside is Complete.
+/// Not a phase either: the Job inside is Complete.
 pub(crate) const JOB_COMPLETE: &str = "JobComplete";
 
 impl Wrapped {

@@ -57,7 +57,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
                 Contender::Upstream(_) => upstream.push(turn),
             }
         }
-        // Whoever comes second finds a warmer machine, so they take turns.
+        // The second contender finds a warmer machine, so they alternate.
         contenders.reverse();
     }
     let page = report::page(sizes, &salvor, &upstream);

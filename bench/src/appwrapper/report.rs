@@ -1,4 +1,4 @@
-//! The page that shows the figures. Its layout stays; the figures are one run's.
+//! The page with the results. Its layout is fixed; the numbers come from one run.
 
 use super::{Sizes, turn::Turn};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     process::{Disturbance, cores},
 };
 
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
 
 const LINES: &[Line<Turn>] = &[
@@ -28,7 +28,6 @@ const LINES: &[Line<Turn>] = &[
     line("memory at its peak", " MB", 1, Target::None, |t| t.memory_peak),
 ];
 
-/// The page, in Markdown.
 pub(crate) fn page(sizes: &Sizes, salvor: &[Turn], upstream: &[Turn]) -> String {
     let Sizes { appwrappers, failures, rounds, .. } = sizes;
     let turns = salvor.iter().chain(upstream);

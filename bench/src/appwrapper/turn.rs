@@ -1,4 +1,4 @@
-//! One turn of one contender: the same work for each, on a control plane of its own.
+//! One turn of one contender: the same work for each, on its own control plane.
 
 use std::time::Instant;
 
@@ -13,26 +13,26 @@ use super::{
 use crate::process::{Disturbance, Watchman, cpu_seconds, memory_mb};
 use crate::running::rest;
 
-/// The grace that a failed pod is given before the reset, in seconds.
+/// The grace period of a failed pod before the reset, in seconds.
 pub(crate) const GRACE: f64 = 2.0;
 
-/// What a turn came to.
+/// The results of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// AppWrappers a second: from the first creation until the last one was Running, and until its pods were ready.
+    /// AppWrappers per second: from the first creation until the last one was Running, and until its pods were ready.
     pub(crate) running: f64,
     pub(crate) ready: f64,
-    /// AppWrappers a second that succeeded, once their pods had.
+    /// AppWrappers per second that succeeded, once their pods had.
     pub(crate) succeeded: f64,
-    /// Jobs a second that were Complete: who runs AppWrappers cannot be faster than who runs Jobs.
+    /// Jobs per second that became Complete: a controller of AppWrappers cannot be faster than the Job controller.
     pub(crate) jobs: f64,
-    /// AppWrappers a second through both: created until ready, and succeeded.
+    /// AppWrappers per second through both: from creation until ready, and succeeded.
     pub(crate) whole: f64,
-    /// Writes for each AppWrapper until its pods were ready, and until it had succeeded; without events and reviews.
+    /// Writes per AppWrapper until its pods were ready, and until it had succeeded; without events and reviews.
     pub(crate) writes_ready: f64,
     pub(crate) writes_succeeded: f64,
     pub(crate) events: f64,
-    /// Seconds from a pod's failure to Resetting, beyond the grace: the middle one, and the longest.
+    /// Seconds from a pod's failure to Resetting, beyond the grace period: the median, and the longest.
     pub(crate) detection: f64,
     pub(crate) detection_longest: f64,
     pub(crate) cpu: f64,
@@ -42,7 +42,7 @@ pub(crate) struct Turn {
     pub(crate) disturbance: Disturbance,
 }
 
-/// Lets a contender do everything once.
+/// Runs all work once with a contender.
 pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn, String> {
     let plane = ControlPlane::builder()
         .with(Part::ControllerManager)
@@ -103,8 +103,8 @@ pub(crate) async fn measure(contender: &Contender, sizes: &Sizes) -> Result<Turn
     Ok(turn)
 }
 
-/// Pods fail when all AppWrappers are ready and the contender (of this process id) has nothing else to do; the seconds from
-/// there to Resetting, less the grace.
+/// Makes pods fail when all AppWrappers are ready and the contender (with this process id) is idle. Returns the seconds
+/// from there to Resetting, without the grace period.
 async fn detections(client: &kube::Client, pid: u32, count: usize) -> Result<Vec<f64>, String> {
     let annotations = json!({
         "workload.codeflare.dev.appwrapper/failureGracePeriodDuration": format!("{GRACE}s"),
@@ -114,7 +114,7 @@ async fn detections(client: &kube::Client, pid: u32, count: usize) -> Result<Vec
     let start = Instant::now();
     load.create((0..count).map(|i| format!("fail-{i:05}")).collect(), Wrapped::Pod, annotations).await?;
     load.until(start, count, READY).await?;
-    // Whoever is still busy with these looks at them once more by chance.
+    // A contender that is still busy might happen to check them once more.
     rest(pid).await.ok_or("the contender does not come to rest")?;
     let failed = Instant::now();
     load.move_pods("Failed").await?;
@@ -123,7 +123,7 @@ async fn detections(client: &kube::Client, pid: u32, count: usize) -> Result<Vec
     Ok(resetting.map(|(_, at)| at.duration_since(failed).as_secs_f64() - GRACE).collect())
 }
 
-/// Writes of a contender, without those that tell people, and without those that only ask.
+/// Writes of a contender, without events and without reviews.
 fn writes(table: &Table, contender: &Contender) -> f64 {
     let counted = table.count(|request| {
         contender.is(&request.user_agent)

@@ -1,4 +1,4 @@
-//! The bare requests of an eviction, as many at once as Salvor has: no judgement, no look, no watch, nothing kept.
+//! The bare requests of an eviction, as many at once as Salvor sends: no decisions, no reads, no watch, no state.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 const AT_ONCE: usize = 32;
 const MESSAGE: &str = "Node bench-floor-000 is down and its pods were evicted by force (requested by taint salvor.dev/force-eviction=bench:NoSchedule)";
 
-/// Does to every node and pod what an eviction does: all nodes at once, each step by step.
+/// Sends the writes of an eviction for every node and pod: all nodes at once, each step by step.
 pub(crate) async fn run(client: &Client, set: Set) -> Result<(), String> {
     let bare = Bare { client: client.clone(), permits: Arc::new(Semaphore::new(AT_ONCE)) };
     let nodes =
@@ -33,7 +33,7 @@ pub(crate) async fn run(client: &Client, set: Set) -> Result<(), String> {
     try_join_all(nodes).await.map(|_| ())
 }
 
-/// A client with so many requests in flight, and no more.
+/// A client with a limited number of concurrent requests.
 #[derive(Clone)]
 struct Bare {
     client: Client,
@@ -45,13 +45,13 @@ impl Bare {
         send(&self.client, method, path, kind, body).await.map(|_| ())
     }
 
-    /// Does this when it is its turn. Pods take turns as a whole, one after the other is brought to its end.
+    /// Runs this when a slot is free. The slot covers a pod's whole sequence of requests.
     async fn in_turn(&self, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
         let _permit = self.permits.acquire().await.map_err(|e| e.to_string())?;
         work.await
     }
 
-    /// One node: asked for, begun and said; then its pods; then its volumes, and the end.
+    /// One node: requested, started and reported; then its pods; then its volumes, and the end.
     async fn empty(&self, node: &str, pods: Vec<MadePod>) -> Result<(), String> {
         let path = format!("/api/v1/nodes/{node}");
         let taint =

@@ -1,4 +1,5 @@
-//! What it costs to empty nodes: from the taint to the last pod gone and the last volume free, beside the bare requests.
+//! What it costs to evict nodes: from the taint to the last pod gone and the last volume free, beside the bare
+//! requests.
 
 mod floor;
 mod run;
@@ -15,9 +16,9 @@ use crate::{
     running::build_salvor,
 };
 
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
-/// How many times the floor it may take.
+/// The target: at most this many times the floor.
 const TARGET: f64 = 1.1;
 
 /// How much of everything.

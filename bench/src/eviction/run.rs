@@ -18,12 +18,11 @@ use crate::{
     zombie::{observer::Observer, pids, world::Consent},
 };
 
-/// The brake is off: many nodes at once are what is measured.
+/// The brake is off: the benchmark measures many nodes at once.
 const CONFIGURATION: &str = "controllers: [eviction]
 brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
 ";
 
-/// How it went.
 #[derive(Debug)]
 pub(crate) struct Round {
     /// From the first taint until the last pod was gone, its event recorded, and the last volume free.
@@ -41,7 +40,7 @@ pub(crate) struct Round {
     pub(crate) disturbance: Disturbance,
 }
 
-/// Runs the rounds. Whoever comes second finds a larger database, so they take turns.
+/// Runs the rounds. The second one finds a larger database, so eviction and floor alternate.
 pub(crate) async fn measure(
     plane: &ControlPlane,
     salvor: &Path,
@@ -83,7 +82,7 @@ async fn run_floor(plane: &ControlPlane, set: Set) -> Result<f64, String> {
     Ok(observed.seconds.max(free.duration_since(start).as_secs_f64()))
 }
 
-/// Starts Salvor, and waits until it has come to rest.
+/// Starts Salvor, and waits until it is idle.
 pub(crate) async fn start(plane: &ControlPlane, salvor: &Path) -> Result<Running, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let (program, address) = start_salvor(salvor, plane, folder.path(), CONFIGURATION).await?;
@@ -130,7 +129,7 @@ async fn run_salvor(plane: &ControlPlane, salvor: &Path, set: &Set) -> Result<Ro
     })
 }
 
-/// Looks at a process ten times a second.
+/// Samples a process ten times a second.
 async fn sample_memory(pid: u32, memory: &mut Vec<f64>) -> Infallible {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;

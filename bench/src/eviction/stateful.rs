@@ -1,4 +1,5 @@
-//! A StatefulSet with a volume on a machine that is off: how soon it runs elsewhere, by whose word.
+//! A StatefulSet with a volume on a machine that is off: how soon it runs elsewhere, depending on who declares the
+//! machine dead.
 
 use std::{
     path::Path,
@@ -17,10 +18,10 @@ use salvor_testkit::{
     workloads::{PodShape, stateful_set},
 };
 
-/// Without help it is stuck for ever; for ever ends here.
+/// Without help the pod is stuck forever; the benchmark stops waiting here.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
-/// Who says that the machine is off.
+/// Who declares that the machine is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Nobody,
@@ -28,7 +29,7 @@ enum Word {
     Salvor,
 }
 
-/// Seconds from the taint until the pod runs elsewhere with its volume; nothing if it does not.
+/// Seconds from the taint until the pod runs elsewhere with its volume; `None` if it does not.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
     pub(crate) nobody: Option<f64>,
@@ -61,7 +62,7 @@ async fn run(plane: &ControlPlane, word: Word) -> Result<Option<f64>, String> {
     let first = wait::for_object(&pods, "db-0", "it runs", runs).await;
     let node = first.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default();
     fleet.inject(&node, Fault::Crash).await.map_err(|e| e.to_string())?;
-    // From here on everybody knows as much.
+    // From here on all contenders have the same information.
     wait::for_object(&nodes, &node, "it is lost", |n| !is_ready(n)).await;
     let start = Instant::now();
     let taint = match word {
@@ -74,7 +75,7 @@ async fn run(plane: &ControlPlane, word: Word) -> Result<Option<f64>, String> {
     }
     let moved = |pod: &Pod| pod.uid() != first.uid() && runs(pod);
     let elsewhere = async {
-        // A name that is free for a moment is no answer yet.
+        // The pod may be absent for a moment before its replacement exists.
         while !pods.get_opt("db-0").await.ok().flatten().as_ref().is_some_and(moved) {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

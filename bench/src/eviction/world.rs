@@ -1,4 +1,5 @@
-//! Dead nodes with pods and attached volumes, made by hand; and what detaches a volume once its node lets it go.
+//! Dead nodes with pods and attached volumes, created without kubelets; and what detaches a volume once its node
+//! releases it.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -16,10 +17,9 @@ use crate::{
     zombie::world::{MadePod, WantedPod, make_namespace, make_pods_that_tolerate_nothing},
 };
 
-/// Requests that set the scene, in flight at once.
+/// The number of concurrent requests during setup.
 const AT_ONCE: usize = 32;
 
-/// How much is on how many nodes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) nodes: usize,
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub(crate) volumes: usize,
 }
 
-/// Dead nodes in a namespace of their own.
+/// Dead nodes with their own namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     pub(crate) namespace: String,
@@ -87,7 +87,7 @@ async fn make_dead_node(client: &Client, node: &str, volumes: usize) -> Result<(
     Ok(())
 }
 
-/// Asks for all nodes of a set to be emptied.
+/// Requests the eviction of all nodes of a set.
 pub(crate) async fn request(client: &Client, set: &Set) -> Result<(), String> {
     let client = client.clone();
     concurrently(AT_ONCE, set.nodes.clone(), move |node| {
@@ -136,7 +136,7 @@ struct List {
     metadata: Meta,
 }
 
-/// Plays attach/detach controller and driver: a node that has let its volumes go loses its attachments.
+/// Plays attach/detach controller and driver: a node that has released its volumes loses its attachments.
 pub(crate) struct Detacher {
     client: Client,
     lines: std::pin::Pin<Box<dyn futures::AsyncBufRead + Send>>,
@@ -144,7 +144,7 @@ pub(crate) struct Detacher {
 }
 
 impl Detacher {
-    /// Begins to watch; what nodes let go from now on is seen.
+    /// Starts to watch; releases from now on are seen.
     pub(crate) async fn start(client: Client, set: &Set) -> Result<Self, String> {
         let get = |query: &str| {
             let request = Request::get(format!("/api/v1/nodes?{query}")).body(Vec::new());
@@ -158,7 +158,7 @@ impl Detacher {
         Ok(Self { client, lines: Box::pin(lines), awaited })
     }
 
-    /// Waits until every volume is free; when that was.
+    /// Waits until every volume is free. Returns when that was.
     pub(crate) async fn until_free(mut self) -> Result<Instant, String> {
         let mut line = Vec::new();
         let mut detaching = Vec::new();

@@ -8,7 +8,7 @@ const ZONES: [&str; 3] = ["a", "b", "c"];
 const MINUTE: u64 = 60;
 const SINGLES: [&str; 6] = ["p1", "p2", "p3", "p4", "p5", "p6"];
 
-/// All incidents, in the order of the page.
+/// In the order of the page.
 pub(super) fn all() -> Vec<Incident> {
     let mut all = of_one_machine();
     all.extend(of_many_nodes());
@@ -65,7 +65,7 @@ fn machine(pool: &str, zone: &str) -> Machine {
     Machine { pool: pool.to_owned(), zone: zone.to_owned() }
 }
 
-/// A bad version of an agent comes to a node a minute.
+/// A bad version of an agent is rolled out to one node per minute.
 fn rollout(nodes: usize, condition: &'static Condition, over: u64) -> Vec<(u64, Event)> {
     let mut events = vec![at(0, Event::NewOnesAil("gpu", condition))];
     events.extend((0..nodes).zip(0..).map(|(node, minute)| at(minute, Event::Ails(vec![node], condition))));
@@ -144,7 +144,7 @@ fn of_many_nodes() -> Vec<Incident> {
 }
 
 fn of_zones() -> Vec<Incident> {
-    // Four of twenty, which is as many as Karpenter's breaker lets through.
+    // Four of twenty, the most that Karpenter's circuit breaker allows.
     let small = || {
         let zones = ["a", "a", "b", "b", "c"];
         pool("gpu", 20, &zones)

@@ -1,4 +1,4 @@
-//! Plays an incident under a contender, and counts.
+//! Plays an incident under a contender, and computes the results.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,11 +13,11 @@ use super::outcome::Outcome;
 use super::script::{CONDITIONS, Cause, Incident, STARTUP};
 use super::world::{Node, World};
 
-/// Seconds between two looks.
+/// Seconds between two samples.
 pub(super) const TICK: u64 = 10;
-/// Seconds until a contender leads and knows the cluster, before anything happens.
+/// Seconds until a contender leads and has synced its caches, before anything happens.
 const SETTLED: u64 = 60;
-/// The operator with its defaults; its Lease is renewed seldom, because it is nearly all that happens.
+/// The operator with its defaults; its Lease is renewed rarely, because renewals are nearly all that happens.
 const CONFIGURATION: &str = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [repair]\n\
     leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}\n";
 
@@ -30,7 +30,6 @@ pub(super) enum Contender {
     Salvor,
 }
 
-/// A contender that runs.
 enum Running {
     Karpenter(JoinHandle<kube::Error>),
     Salvor(Process),
@@ -61,7 +60,7 @@ impl Running {
     }
 }
 
-/// A NodeRepairPolicy for all nodes of Karpenter, with the tolerations that Karpenter has, and else defaults.
+/// A NodeRepairPolicy for all nodes of Karpenter, with Karpenter's tolerations, and otherwise defaults.
 async fn policy(cluster: &Cluster) -> Result<(), kube::Error> {
     let client = cluster.client();
     let definition = salvor_api::crds::NODE_REPAIR_POLICY;
@@ -104,7 +103,7 @@ pub(super) async fn play(incident: &Incident, contender: Contender) -> Result<Ou
     Ok(world.outcome)
 }
 
-/// Counts the state of one look.
+/// Adds the state of one sample to the results.
 fn count(world: &mut World, now: u64) {
     let busy: BTreeSet<&str> =
         world.nodes().filter(|node| node.is_going()).map(|node| node.machine.pool.as_str()).collect();

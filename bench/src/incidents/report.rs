@@ -1,11 +1,11 @@
-//! The page: what each incident is, what came of it, and where Salvor does worse.
+//! The page: each incident, its results, and where Salvor does worse.
 
 use std::fmt::Write;
 
 use super::outcome::Outcome;
 use super::script::{CONDITIONS, Incident};
 
-/// An incident and what came of it under both rules.
+/// An incident and its results under both rules.
 pub(super) struct Played {
     pub(super) incident: Incident,
     pub(super) karpenter: Outcome,
@@ -41,12 +41,10 @@ brings machines in other zones sooner than waiting does, and the page still call
 The model looks every 10 seconds, so differences of a minute or less are not listed below.
 ";
 
-/// Whole minutes.
 fn minutes(seconds: u64) -> u64 {
     (seconds + 30) / 60
 }
 
-/// The page, in Markdown.
 pub(super) fn page(all: &[Played]) -> String {
     let mut page = format!("{HEAD}\n{}\n{COLUMNS}\n## Results\n\n", tolerations());
     page.push_str("| incident | rules | replaced | in vain | late | lost | sick | held | frozen |\n");

@@ -13,7 +13,7 @@ fn both(name: &str) -> (Outcome, Outcome) {
     (outcome(name, Contender::Karpenter), outcome(name, Contender::Salvor))
 }
 
-/// A plain sickness is cured by both.
+/// Both cure a plain unhealthy node.
 #[test]
 fn one_sick_accelerator_is_replaced_by_both() {
     let (karpenter, salvor) = both("one sick accelerator");
@@ -62,7 +62,7 @@ fn two_of_four_freeze_karpenter_for_ever() {
     assert!(karpenter.frozen > 100 * 60, "{karpenter:?}");
 }
 
-/// The wave boots until minute 27, and Karpenter's rules look again every 5 minutes.
+/// The wave boots until minute 27, and Karpenter's rules requeue every 5 minutes.
 #[test]
 fn a_slow_boot_wave_freezes_karpenter_until_it_polls() {
     let (karpenter, salvor) = both("slow boot wave");
@@ -90,7 +90,7 @@ fn the_page_in_the_docs_has_fewer_needless_kills() {
     assert!(salvor * 2 < karpenter, "{karpenter} {salvor}");
 }
 
-/// `make repair-incidents` writes the page anew.
+/// `make repair-incidents` rewrites the page.
 #[test]
 fn the_page_in_the_docs_has_these_incidents() {
     let page = include_str!("../../../docs/repair-incidents.md");

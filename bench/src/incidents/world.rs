@@ -1,4 +1,4 @@
-//! The cluster of an incident: what is true of each node, and what its kubelet and agents say.
+//! The cluster of an incident: the true state of each node, and what its kubelet and agents report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +15,17 @@ use super::script::{Cause, Condition, Event, Incident, LOST, NOT_READY, STARTUP}
 
 /// Seconds from a NodeClaim to its Node.
 const REGISTERS: u64 = 120;
-/// Seconds from there until the Node is ready, if nothing else is said.
+/// Seconds from there until the Node is ready, by default.
 const BOOTS: u64 = 60;
-/// Seconds after which a launch that failed is tried again.
+/// Seconds after which a failed launch is retried.
 const RETRIED: u64 = 60;
 
-/// A sickness.
+/// A period in which a node is unhealthy.
 struct Ailment {
-    /// The condition that tells of it; none if nothing does.
+    /// The condition that reports it; `None` if nothing does.
     condition: Option<&'static Condition>,
     cause: Cause,
-    /// The second at which the toleration ends, however often the condition is written anew.
+    /// The second at which the toleration ends, however often the condition is rewritten.
     tolerated_until: u64,
 }
 
@@ -42,11 +42,11 @@ enum Phase {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Boot {
     Seconds(u64),
-    /// It says that it is Ready, and is never initialized.
+    /// It reports Ready, and is never initialized.
     Never,
 }
 
-/// A node, as it really is.
+/// The true state of a node.
 pub(super) struct Node {
     pub(super) machine: Machine,
     phase: Phase,
@@ -54,9 +54,9 @@ pub(super) struct Node {
     ailments: Vec<Ailment>,
     /// True if its NodeClaim is being deleted.
     pub(super) told_to_go: bool,
-    /// True if its machine never ends.
+    /// True if its machine never terminates.
     sticks: bool,
-    /// True if its kill was in vain.
+    /// True if its kill was needless.
     killed_in_vain: bool,
     replaces: Option<Killed>,
 }
@@ -70,17 +70,16 @@ struct Killed {
 }
 
 impl Node {
-    /// True if it is about to go.
     pub(super) fn is_going(&self) -> bool {
         self.told_to_go && !self.sticks
     }
 
-    /// True if it is sick for this cause.
+    /// True if it is unhealthy for this cause.
     pub(super) fn is(&self, cause: Cause) -> bool {
         self.ailments.iter().any(|ailment| ailment.cause == cause)
     }
 
-    /// True if it has been sick for longer than is tolerated.
+    /// True if it has been unhealthy for longer than tolerated.
     pub(super) fn is_past_toleration(&self, now: u64) -> bool {
         self.ailments.iter().any(|ailment| ailment.tolerated_until <= now)
     }
@@ -106,9 +105,9 @@ pub(super) struct World {
     zones: Vec<String>,
     /// True if the cloud has machines.
     pub(super) has_capacity: bool,
-    /// Nodes that were killed, rightly, and are not replaced.
+    /// Nodes that were killed for a good reason, and are not replaced.
     pub(super) missing: u64,
-    /// The same of those killed in vain.
+    /// The same for needless kills.
     pub(super) lost: u64,
     pub(super) outcome: Outcome,
 }
@@ -144,7 +143,7 @@ impl World {
         Ok(world)
     }
 
-    /// All nodes that are there, or on their way.
+    /// All nodes that exist, or are being launched.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
@@ -171,7 +170,7 @@ impl World {
         Ok(name)
     }
 
-    /// Machines come and go.
+    /// Launches and terminates machines.
     pub(super) async fn look(&mut self, now: u64) -> Result<(), kube::Error> {
         for name in std::mem::take(&mut self.failed) {
             self.karpenter.give_up(&name).await?;
@@ -284,7 +283,7 @@ impl World {
         self.heal(condition, |_| true).await
     }
 
-    /// Nodes that ailed so are well.
+    /// Nodes with this condition are healthy again.
     async fn heal(
         &mut self,
         condition: &'static Condition,
@@ -302,7 +301,6 @@ impl World {
         Ok(())
     }
 
-    /// Something happens.
     pub(super) async fn happens(&mut self, event: Event, now: u64) -> Result<(), kube::Error> {
         match event {
             Event::Breaks(number, condition) => {
@@ -360,7 +358,7 @@ impl World {
         }
     }
 
-    /// The agent of a node that is still there writes a condition.
+    /// The agent of a node that still exists writes a condition.
     async fn agent_says(
         &self,
         number: usize,

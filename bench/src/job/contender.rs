@@ -9,7 +9,7 @@ use crate::running::{Running, rest, start_salvor};
 
 const CONFIGURATION: &str = "controllers: [job]\n";
 
-/// A program that runs Jobs.
+/// A Job controller.
 #[derive(Debug)]
 pub(crate) enum Contender {
     Salvor(PathBuf),
@@ -17,7 +17,7 @@ pub(crate) enum Contender {
     BuiltIn,
 }
 
-/// A contender at work.
+/// A running contender.
 #[derive(Debug)]
 pub(crate) enum AtWork<'p> {
     Salvor(Running),
@@ -32,7 +32,7 @@ impl Contender {
         }
     }
 
-    /// Whether requests of this user agent are its own.
+    /// Whether a user agent is that of this contender.
     pub(crate) fn is(&self, user_agent: &str) -> bool {
         user_agent.starts_with(self.name())
     }
@@ -45,7 +45,7 @@ impl Contender {
         }
     }
 
-    /// Starts it, and waits until it is ready and has come to rest.
+    /// Starts it, and waits until it is ready and idle.
     pub(crate) async fn start<'p>(&self, plane: &'p ControlPlane) -> Result<AtWork<'p>, String> {
         match self {
             Self::Salvor(binary) => {
@@ -71,7 +71,6 @@ impl AtWork<'_> {
         }
     }
 
-    /// Ends it.
     pub(crate) async fn stop(self) -> Result<(), String> {
         match self {
             Self::Salvor(running) => {

@@ -1,4 +1,4 @@
-//! Jobs to be run, the kubelet that ends their pods, and the eyes that see how far they are.
+//! Creates Jobs, plays the kubelet for their pods, and watches their progress.
 
 use std::{
     collections::HashSet,
@@ -16,9 +16,9 @@ use crate::{
     watching::{Seen, Versioned, watch},
 };
 
-/// Requests of the benchmark's own in flight at once.
+/// The number of the benchmark's own concurrent requests.
 const AT_ONCE: usize = 32;
-/// What is not done by then will not be.
+/// The time limit of a wait.
 const GIVE_UP: Duration = Duration::from_secs(600);
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ enum Sight {
         name: String,
         let_go: bool,
     },
-    /// A watch cannot go on.
+    /// The watch failed.
     Blind(String),
 }
 
@@ -81,12 +81,12 @@ pub(crate) struct Load {
     pub(crate) active: HashSet<String>,
     pub(crate) complete: HashSet<String>,
     pub(crate) pods: HashSet<String>,
-    /// Pods whose finalizer is off.
+    /// Pods without their finalizer.
     pub(crate) let_go: HashSet<String>,
 }
 
 impl Load {
-    /// Makes the namespace and begins to watch it.
+    /// Creates the namespace and starts to watch it.
     pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, String> {
         let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         send(client, Method::POST, "/api/v1/namespaces", JSON, &body).await?;
@@ -136,7 +136,7 @@ impl Load {
         .map(|_| ())
     }
 
-    /// Ends all pods that were seen so far, many at a time.
+    /// Terminates all pods that were seen so far, many at a time.
     pub(crate) async fn end_pods(&self) -> Result<(), String> {
         let (client, namespace) = (self.client.clone(), self.namespace.clone());
         let pods: Vec<String> = self.pods.iter().cloned().collect();
@@ -148,7 +148,7 @@ impl Load {
         .map(|_| ())
     }
 
-    /// Waits until enough is seen; the seconds since `start` at which the last of it was.
+    /// Waits until enough is seen. Returns the seconds from `start` to the last of it.
     pub(crate) async fn until(
         &mut self,
         start: Instant,
@@ -185,14 +185,15 @@ impl Load {
         Ok(last.duration_since(start).as_secs_f64())
     }
 
-    /// Waits until all work is done that is left when the Jobs are Complete: it is not in their time, and is in their cost.
+    /// Waits for the work that remains when the Jobs are Complete: it does not count for their time, but for their
+    /// cost.
     pub(crate) async fn until_let_go(&mut self) -> Result<(), String> {
         self.until(Instant::now(), "all pods let go", |load| load.let_go.len() == load.pods.len())
             .await
             .map(|_| ())
     }
 
-    /// Takes everything away, so that the next turn finds what this one found.
+    /// Removes everything, so that the next turn finds the same state as this one.
     pub(crate) async fn close(self) -> Result<(), String> {
         let Self { client, namespace, .. } = self;
         for path in [
@@ -218,7 +219,7 @@ async fn succeed(client: &Client, namespace: &str, pod: &str) -> Result<(), Stri
     send(client, Method::PATCH, &path, STRATEGIC, &body).await.map(|_| ())
 }
 
-/// Ends every pod as soon as it is there. Dropping it ends it.
+/// Terminates every pod as soon as it exists. Dropping it stops it.
 pub(crate) struct Kubelet(Vec<JoinHandle<()>>);
 
 impl Kubelet {

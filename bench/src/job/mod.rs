@@ -44,11 +44,11 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
         .start()
         .await
         .map_err(|e| e.to_string())?;
-    // Whoever is not measured does not run.
+    // A controller that is not measured does not run.
     plane.crash(Part::ControllerManager).await.map_err(|e| e.to_string())?;
     let mut report = Report::new(sizes.clone());
     for round in 0..sizes.rounds {
-        // Whoever comes second finds a larger database, so they take turns.
+        // The second contender finds a larger database, so they alternate.
         let order = if round % 2 == 0 { [&salvor, &built_in] } else { [&built_in, &salvor] };
         for contender in order {
             let turn = turn::measure(&plane, contender, round, sizes).await?;

@@ -1,4 +1,4 @@
-//! The page that shows the figures. Its layout stays; the figures are one run's.
+//! The page with the results. Its layout is fixed; the numbers come from one run.
 
 use super::{Sizes, contender::Contender, turn::Turn};
 use crate::{
@@ -6,12 +6,12 @@ use crate::{
     process::{Disturbance, cores},
 };
 
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
-/// Requests of a controller that has nothing to do with a Job, such as a renewal, do not make it dearer than another.
+/// Leaves room for requests that are unrelated to Jobs, for example Lease renewals.
 const NO_MORE: f64 = 1.01;
 
-/// All that a run has seen.
+/// All results of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     sizes: Sizes,
@@ -47,7 +47,6 @@ impl Report {
         }
     }
 
-    /// The page, in Markdown.
     pub(crate) fn page(&self) -> String {
         let Sizes { jobs, pods, rounds, .. } = &self.sizes;
         let turns = self.salvor.iter().chain(&self.built_in);

@@ -12,18 +12,18 @@ use super::{
 };
 use crate::process::{Disturbance, Watchman, cpu_seconds, memory_mb};
 
-/// What a turn came to.
+/// The results of a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// Jobs of one pod that became active in a second.
+    /// Jobs of one pod that became active per second.
     pub(crate) active: f64,
-    /// Jobs of one pod that became Complete in a second, once their pods ended.
+    /// Jobs of one pod that became Complete per second, once their pods terminated.
     pub(crate) complete: f64,
-    /// Jobs a second from creation to Complete, with pods that end as soon as they are there.
+    /// Jobs per second from creation to Complete, with pods that terminate as soon as they exist.
     pub(crate) live: f64,
-    /// Pods of the Indexed Job made in a second.
+    /// Pods of the Indexed Job created per second.
     pub(crate) created: f64,
-    /// Requests, events left out, for each Job: until it was active, then until it was Complete, and live.
+    /// Requests without events per Job: until it was active, then until it was Complete, and live.
     pub(crate) calls_active: f64,
     pub(crate) calls_complete: f64,
     pub(crate) calls_live: f64,
@@ -31,7 +31,7 @@ pub(crate) struct Turn {
     pub(crate) calls_pod: f64,
     /// Events for each Job and pod.
     pub(crate) events: f64,
-    /// CPU seconds of the contender, and of the API server, over all of it.
+    /// CPU seconds of the contender, and of the API server, over the whole turn.
     pub(crate) cpu: f64,
     pub(crate) server_cpu: f64,
     /// Resident memory in MB at the end, and at its peak.
@@ -40,7 +40,7 @@ pub(crate) struct Turn {
     pub(crate) disturbance: Disturbance,
 }
 
-/// Lets a contender do everything once.
+/// Runs all work once with a contender.
 pub(crate) async fn measure(
     plane: &ControlPlane,
     contender: &Contender,
@@ -128,7 +128,7 @@ pub(crate) async fn measure(
     Ok(turn)
 }
 
-/// A Job of this contender's; of one pod, or Indexed.
+/// The spec of a Job for this contender: of one pod, or Indexed.
 fn spec(contender: &Contender, pods: usize) -> Value {
     let container = json!({"name": "main", "image": "example.org/work:1", "command": ["work"]});
     json!({

@@ -1,4 +1,5 @@
-//! Repair in a large cluster: how soon all nodes of a policy are judged anew after a change of it, and what a node weighs.
+//! Repair in a large cluster: how soon all nodes of a policy are evaluated after a change of it, and how much memory a
+//! node takes.
 
 mod world;
 
@@ -19,23 +20,24 @@ use crate::{
     zombie::pids,
 };
 
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
-/// All nodes are judged within this time of a change.
+/// The target: all nodes are evaluated within this time of a change.
 const SECONDS: f64 = 1.0;
-/// A node weighs at most so many bytes.
+/// The target: a node takes at most this many bytes.
 const BYTES: f64 = 2_000.0;
 /// The brake is off: no node is repaired, and none is unreachable.
 const CONFIGURATION: &str = "controllers: [repair]
 brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
 ";
-/// Nodes with which the memory is read for the first time: the code that the first nodes make a process load is no weight of a node.
+/// The number of nodes at the first memory reading: the code that the first nodes make a process load does not count
+/// for a node.
 const FEW: usize = 20;
-/// How often the metrics are read while a change is judged.
+/// The interval at which the metrics are read while a change is evaluated.
 const LOOK: Duration = Duration::from_millis(10);
-/// A change that is not judged by then never will be.
+/// A change that is not evaluated by then never will be.
 const JUDGED_BY: Duration = Duration::from_secs(300);
-/// Writes that Salvor has in flight, and so has the floor.
+/// The number of Salvor's concurrent writes, and of the floor's.
 const IN_FLIGHT: usize = 32;
 
 /// How much of everything.
@@ -58,15 +60,14 @@ pub(crate) struct Sizes {
     output: PathBuf,
 }
 
-/// One change of the policy.
 struct Round {
-    /// Until every node was judged anew.
+    /// Until every node was evaluated again.
     judged: f64,
-    /// Until the last of them said so in its condition.
+    /// Until the last of them showed that in its condition.
     told: f64,
     /// The same writes by bare requests.
     floor: f64,
-    /// CPU seconds of Salvor until all was told and at rest.
+    /// CPU seconds of Salvor until everything was reported and it was idle.
     cpu: f64,
 }
 
@@ -117,7 +118,7 @@ async fn start(plane: &ControlPlane, salvor: &Path) -> Result<(Running, SocketAd
     Ok((Running::when_at_rest("salvor", program, address, folder).await?, address))
 }
 
-/// Takes the pause off the policy. Then its breaker holds every sick node, for another reason than before.
+/// Resumes the policy. Then its circuit breaker blocks every unhealthy node, for another reason than before.
 async fn change(
     client: &Client,
     address: SocketAddr,
@@ -141,13 +142,13 @@ async fn change(
     Ok(Round { judged: judged.as_secs_f64(), told: told.as_secs_f64(), floor, cpu })
 }
 
-/// What Salvor has counted so far.
+/// Salvor's counters so far.
 struct Counts {
-    /// Verdicts by which a node is held by the breaker and has to be told so.
+    /// Decisions that the breaker blocks a node, which must be reported on the node.
     verdicts: usize,
-    /// Verdicts by which the policy has to say something else. It is judged after all its nodes.
+    /// Decisions that change the status of the policy. It is evaluated after all its nodes.
     policies: usize,
-    /// Writes that told nodes something.
+    /// Writes of conditions to nodes.
     reports: usize,
 }
 
@@ -171,7 +172,7 @@ impl Counts {
     }
 }
 
-/// Waits until the counts are so; the time since the start.
+/// Waits until the counters satisfy a condition. Returns the time since the start.
 async fn counted(
     address: SocketAddr,
     start: Instant,

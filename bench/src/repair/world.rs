@@ -1,4 +1,4 @@
-//! Nodes with their NodeClaims, made by hand in the size that they have in a cluster; there are no kubelets and no controllers.
+//! Nodes with their NodeClaims, created directly with a realistic size; there are no kubelets and no controllers.
 
 use std::{ops::Range, path::Path, process::Command, time::Duration};
 
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::requests::{JSON, MERGE, STRATEGIC, concurrently, send};
 
-/// Requests that set the scene, in flight at once.
+/// The number of concurrent requests during setup.
 const AT_ONCE: usize = 32;
 const POLICY: &str = "/apis/salvor.dev/v1alpha1/noderepairpolicies";
 const CLAIMS: &str = "/apis/karpenter.sh/v1/nodeclaims";
 const BAD: &str = "AcceleratedHardwareReady";
-/// The conditions of all sick nodes are written by then.
+/// The conditions of all unhealthy nodes are written by then.
 const TOLD_BY: Duration = Duration::from_secs(300);
 
-/// The hold that a sick node tells.
+/// The reason for blocking that an unhealthy node reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     Paused,
@@ -26,7 +26,7 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// Words of the condition's message that no other hold has.
+    /// Words of the condition's message that are unique to this reason.
     fn words(self) -> &'static str {
         match self {
             Self::Paused => "paused",
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-/// Installs the definitions: Karpenter's, and ours as the manifests bring them.
+/// Installs the CRDs: Karpenter's, and ours from the manifests.
 pub(crate) async fn install(plane: &ControlPlane, salvor: &Path) -> Result<(), String> {
     let machines = Peer::Machines.folder().map_err(|e| e.to_string())?;
     peers::install(&plane.admin(), &machines.join("crds"), |_| ()).await?;
@@ -56,7 +56,7 @@ fn name(number: usize) -> String {
     format!("gpu-{number:05}")
 }
 
-/// Makes the policy, which is paused.
+/// Creates the policy, paused.
 pub(crate) async fn begin(client: &Client) -> Result<(), String> {
     let policy = json!({
         "apiVersion": "salvor.dev/v1alpha1", "kind": "NodeRepairPolicy", "metadata": {"name": "gpu"},
@@ -71,7 +71,8 @@ pub(crate) async fn begin(client: &Client) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes the nodes of these numbers, the first of all of them sick; the bytes of a Node and of a NodeClaim as JSON.
+/// Creates the nodes with these numbers; the first ones of all are unhealthy. Returns the size in bytes of a Node and
+/// of a NodeClaim as JSON.
 pub(crate) async fn fill(
     client: &Client,
     numbers: Range<usize>,
@@ -99,7 +100,7 @@ fn labels(number: usize) -> Value {
     json!({
         "kubernetes.io/hostname": name(number), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "topology.kubernetes.io/region": "region-1",
-        // So many zones that none is sick as a whole.
+        // Enough zones that none is unhealthy as a whole.
         "topology.kubernetes.io/zone": format!("zone-{}", number % 9),
         "node.kubernetes.io/instance-type": "gpu-8x.large",
         "karpenter.sh/nodepool": "gpu", "karpenter.sh/capacity-type": "on-demand",
@@ -173,13 +174,13 @@ fn claim_status(number: usize) -> Value {
     json!({"nodeName": name(number), "providerID": format!("kwok://{}", name(number)), "conditions": conditions})
 }
 
-/// Pauses the policy, or goes on.
+/// Pauses or resumes the policy.
 pub(crate) async fn pause(client: &Client, paused: bool) -> Result<(), String> {
     let body = json!({"spec": {"paused": paused}});
     send(client, Method::PATCH, &format!("{POLICY}/gpu"), MERGE, &body).await.map(|_| ())
 }
 
-/// Writes a condition of a sick node, of the size that Salvor's has.
+/// Writes a condition of an unhealthy node, as large as Salvor's.
 pub(crate) async fn touch(client: &Client, number: usize) -> Result<(), String> {
     let condition = json!({
         "type": "Bench", "status": "False", "reason": "Measured",
@@ -191,10 +192,10 @@ pub(crate) async fn touch(client: &Client, number: usize) -> Result<(), String> 
     send(client, Method::PATCH, &path, STRATEGIC, &body).await.map(|_| ())
 }
 
-/// Waits until every sick node tells this hold.
+/// Waits until every unhealthy node reports this reason.
 pub(crate) async fn until_told(client: &Client, sick: usize, held: Held) -> Result<(), String> {
     let all_tell = async {
-        // Those that told it once need not be read again.
+        // Nodes that reported it once need not be read again.
         let mut missing: Vec<usize> = (0..sick).collect();
         while let Some(number) = missing.last() {
             let path = format!("/api/v1/nodes/{}", name(*number));

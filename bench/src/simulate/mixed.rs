@@ -1,4 +1,5 @@
-//! A mixed cluster: large Jobs, a Deployment and a StatefulSet with volumes, machines that crash, and a zone that is cut off.
+//! A mixed cluster: large Jobs, a Deployment and a StatefulSet with volumes, machines that crash, and a zone that is
+//! partitioned.
 
 use std::time::Duration;
 
@@ -20,17 +21,17 @@ use tokio::time::sleep;
 use super::{Cost, Counts, Outcome, Sizes};
 
 pub(super) const ZONES: usize = 10;
-/// Of so many pods, how many each workload has: a Job that runs on, a Job of two minutes' work in four turns, a
-/// Deployment, and a StatefulSet with a volume each.
+/// The number of pods of each workload, relative to each other: a Job that runs forever, a Job of two minutes' work in
+/// four batches, a Deployment, and a StatefulSet with a volume each.
 const SHARES: [(&str, usize); 4] =
     [("training", 2_000), ("batch", 3_000), ("website", 4_000), ("database", 50)];
 const TURNS: usize = 4;
-/// The machines that crash, one after the other.
+/// The number of machines that crash, one after the other.
 const CRASHES: usize = 3;
-/// The zone that is cut off, and for how long.
+/// The zone that is partitioned, and for how long.
 const CUT_OFF: usize = 2;
 const CUT_OFF_FOR: Duration = Duration::from_secs(15 * 60);
-/// One thing happens after the other, this long apart.
+/// The interval between two failures.
 const PAUSE: Duration = Duration::from_secs(5 * 60);
 const POOL: (&str, &str) = ("pool", "mixed");
 
@@ -44,7 +45,7 @@ struct Work {
 }
 
 impl Work {
-    /// So many pods in all, in the usual shares.
+    /// Splits a number of pods by these shares.
     fn of(pods: usize) -> Self {
         let all: usize = SHARES.iter().map(|(_, share)| share).sum();
         let share = |index: usize| (pods * SHARES[index].1 / all).max(1);
@@ -52,7 +53,6 @@ impl Work {
     }
 }
 
-/// Plays the hour.
 pub(super) async fn play(sizes: Sizes) -> Result<Outcome, String> {
     let Sizes { nodes, pods, minutes, seed } = sizes;
     let cost = Cost::begin();
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(Work::of(9_050), usual);
     }
 
-    /// The work of a small cluster comes back; how long that takes, the benchmark says.
+    /// The work of a small cluster comes back; the benchmark measures how long that takes.
     #[test]
     fn a_small_mixed_cluster_recovers() {
         let sizes = Sizes { nodes: 20, pods: 91, minutes: 60, seed: 1 };

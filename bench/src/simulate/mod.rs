@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::process::{Watchman, cores, cpu_seconds, memory_mb};
 
-/// The target: a virtual hour in a minute, and in so much memory.
+/// The target: a virtual hour in a minute, and within this memory.
 const TARGET_SECONDS: f64 = 60.0;
 const TARGET_MB: f64 = 500.0;
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
 
 /// A cluster and what happens in it.
@@ -81,7 +81,6 @@ pub(crate) struct Choice {
     output: PathBuf,
 }
 
-/// How large a cluster is, and how long it lives.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Sizes {
     nodes: usize,
@@ -90,7 +89,7 @@ struct Sizes {
     seed: u64,
 }
 
-/// The cost of a stretch of time.
+/// The cost of a period of time.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Spent {
     wall: f64,
@@ -113,7 +112,6 @@ impl Cost {
     }
 }
 
-/// What happened to objects.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct Happened {
     changes: usize,
@@ -121,7 +119,6 @@ struct Happened {
     recovered: usize,
 }
 
-/// Counts what happens to objects.
 #[derive(Clone, Default)]
 struct Counts(Arc<[AtomicUsize; 3]>);
 
@@ -160,16 +157,14 @@ fn is_recovery(event: &[u8]) -> bool {
 struct Outcome {
     /// Until the pods ran.
     start: Spent,
-    /// In all.
+    /// In total.
     spent: Spent,
-    /// Nodes that failed.
     failed: usize,
-    /// Pods that run in the end.
     running: usize,
     counts: Happened,
 }
 
-/// One line of the page: a run in a process of its own.
+/// One line of the page: a run in its own process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     sizes: Sizes,
@@ -178,13 +173,12 @@ struct Line {
     peak: f64,
 }
 
-/// Plays, and prints what it took.
 pub(crate) async fn run(choice: Choice) -> Result<(), String> {
     if let Some(world) = choice.only {
         let line = tokio::task::spawn_blocking(move || play(world, &choice));
         let line = line.await.map_err(|error| error.to_string())??;
         eprintln!("{}", described(world, &line));
-        // Read by the run that plays all of them.
+        // The parent run, which plays all clusters, reads this.
         let json = serde_json::to_string(&line).map_err(|e| e.to_string())?;
         #[expect(clippy::print_stdout, reason = "the result")]
         {
@@ -222,7 +216,7 @@ fn play(world: World, choice: &Choice) -> Result<Line, String> {
     Ok(Line { sizes, outcome, peak: memory_mb(std::process::id()).1 })
 }
 
-/// A process of its own, so that each has its own peak of memory.
+/// Runs in a separate process, so that each run has its own peak of memory.
 fn in_a_process(world: World, choice: &Choice) -> Result<Line, String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let output = Command::new(own)

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{Cost, Counts, Outcome, Sizes};
 
-/// All Jobs are as large; the last one takes the rest.
+/// All Jobs have this size; the last one takes the rest.
 const PODS_OF_A_JOB: usize = 100;
 const ZONES: usize = 5;
 /// The share of nodes that fail, in percent.
@@ -56,7 +56,7 @@ pub(super) async fn play(sizes: Sizes) -> Result<Outcome, String> {
     let mut order: Vec<usize> = (1..=nodes).collect();
     chance.shuffle(&mut order);
     let fails = nodes * FAILING / 100;
-    // They fail one after the other in the first half, so that the second half sees them recovered.
+    // They fail one after the other in the first half, so that they recover in the second half.
     let pause = Duration::from_secs(minutes * 60) / 2 / u32::try_from(fails.max(1)).unwrap_or(1);
     for (turn, node) in order.iter().take(fails).enumerate() {
         let fault = if turn % 2 == 0 { Fault::Crash } else { Fault::Partition };

@@ -1,11 +1,11 @@
-//! Predicted and measured phases of the same work.
+//! Compares predicted and measured phases of the same work.
 
 use salvor_simulate::{
     play::Millis,
     report::{Phases, Recovery, Report},
 };
 
-/// The lines in which a scenario is compared.
+/// The rows by which a scenario is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rows {
     /// One for each workload.
@@ -30,16 +30,15 @@ impl Rows {
 /// A play on the real control plane.
 pub(super) struct Measured {
     pub(super) report: Report,
-    /// Turns of nodes that kube-controller-manager let pass, because its own view was old.
+    /// How often kube-controller-manager skipped the turn of a node, because its cache was stale.
     pub(super) stale: usize,
 }
 
-/// A scenario, line by line.
 pub(super) struct Comparison {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) lines: Vec<Line>,
-    /// Turns of nodes that kube-controller-manager let pass, in all rounds.
+    /// How often kube-controller-manager skipped the turn of a node, in all rounds.
     pub(super) stale: usize,
 }
 
@@ -57,7 +56,7 @@ pub(super) struct Side {
     pub(super) lost: u64,
     /// Those that another pod has replaced.
     pub(super) replaced: u64,
-    /// Each phase, and all of them together.
+    /// Each phase, and their total.
     pub(super) spans: [Span; 8],
 }
 
@@ -66,7 +65,7 @@ pub(super) struct Side {
 pub(super) struct Span {
     /// The mean of all pods.
     pub(super) mean: f64,
-    /// The least and the largest mean of one play.
+    /// The smallest and the largest mean of one play.
     pub(super) range: (f64, f64),
 }
 
@@ -77,13 +76,13 @@ pub(super) enum Distance {
     Near(f64),
     /// Less than a second, in seconds.
     Short(f64),
-    /// Within what the seeds span, in seconds.
+    /// Within the range of the seeds, in seconds.
     Spread(f64),
     /// More than that, in seconds.
     Far(f64),
 }
 
-/// A difference of at most this share needs no words.
+/// A difference of at most this share needs no explanation.
 const NEAR: f64 = 0.1;
 /// Requests and the scheduler take part of a second, which virtual time does not have.
 const SHORT: f64 = 1.0;
@@ -140,7 +139,7 @@ fn seconds(phases: &Phases) -> [f64; 8] {
 }
 
 impl Line {
-    /// Of each phase, and of all together.
+    /// For each phase, and for the total.
     pub(super) fn distances(&self) -> impl Iterator<Item = Distance> {
         self.predicted.spans.iter().zip(&self.measured.spans).map(|(predicted, measured)| {
             let by = measured.mean - predicted.mean;

@@ -16,7 +16,6 @@ use salvor_simulate::{
 use self::compare::{Comparison, Measured, Rows};
 use crate::running::build_salvor;
 
-/// The folder of the scenarios.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scenarios/truth");
 
 /// The scenarios, each with the rows that it is compared by.
@@ -51,7 +50,7 @@ pub(crate) struct Choice {
     output: PathBuf,
 }
 
-/// Plays everything twice, prints the page and writes it.
+/// Plays everything on both sides, prints the page and writes it.
 pub(crate) async fn run(choice: Choice) -> Result<(), String> {
     let chosen: Vec<_> =
         SCENARIOS.iter().filter(|(name, _)| choice.only.as_ref().is_none_or(|only| only == name)).collect();

@@ -1,4 +1,4 @@
-//! The page: what was predicted, what was measured, and why they differ where they do.
+//! The page: the predictions, the measurements, and why they differ where they do.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ A difference is told in percent if it is at most 10 %. Else it is told in second
 - numbers: below the table.
 ";
 
-/// What the comparison has found so far, and what was mended.
+/// What the comparison has found so far, and what was fixed.
 const FOUND: &str = "
 ## What was wrong
 
@@ -47,14 +47,14 @@ The first comparisons found these faults of the simulation. All are mended, and 
 - A pod whose machine came back, and that failed hours later, counted as lost all that time.
 ";
 
-/// kube-controller-manager let a turn of a node pass. Seen in its log; the number of times is told.
+/// kube-controller-manager skipped the turn of a node. Its log shows it; the page gives the number of times.
 const STALE: &str = "kube-controller-manager gives up one node of a zone every ten seconds. It let a turn pass because its own view still showed \
     the node as Ready, a moment after it had itself written otherwise, and the node waited for the next turn. Its log says so; times:";
 /// The Job controller waits for more changes of pods.
 const BATCHED: &str = "kube-controller-manager waits one second for more changes of pods before it looks at a Job. Salvor's Job controller, \
     which stands for it in the simulation, does not.";
 
-/// The cause of a difference that was looked into.
+/// The cause of a difference that was investigated.
 fn known(comparison: &Comparison, phase: &str, by: f64) -> Option<String> {
     match phase {
         "evict" | "in all" if by > 0.0 && comparison.stale > 0 => {
@@ -65,7 +65,6 @@ fn known(comparison: &Comparison, phase: &str, by: f64) -> Option<String> {
     }
 }
 
-/// The page, in Markdown.
 pub(super) fn page(all: &[Comparison], seeds: u64, rounds: u64) -> String {
     let mut page = format!("{HEAD}\n{HOW}\nSeeds: {seeds}. Rounds on the real control plane: {rounds}.\n");
     for comparison in all {
@@ -130,7 +129,7 @@ fn pods(side: &Side) -> String {
     }
 }
 
-/// The number of a cause, which is told once.
+/// The number of a cause, which is listed once.
 fn cause(causes: &mut Vec<String>, told: Option<String>) -> usize {
     let told = told.unwrap_or_else(|| "**Not explained.**".to_owned());
     let position = causes.iter().position(|known| *known == told).unwrap_or_else(|| {

@@ -1,4 +1,5 @@
-//! A scenario on the real control plane: its kube-controller-manager and scheduler, simulated kubelets, and `salvor run`.
+//! A scenario on the real control plane: its kube-controller-manager and scheduler, simulated kubelets, and `salvor
+//! run`.
 
 use std::{path::Path, time::Duration};
 
@@ -31,16 +32,15 @@ const SHIPPED: [&str; 6] = [
     "--secondary-node-eviction-rate=0.01",
     "--large-cluster-size-threshold=50",
 ];
-/// It says so if it took a node off the queue of nodes to be given up, because its own view still showed it as Ready. The node waits for its
-/// next turn then.
+/// kube-controller-manager logs this if it removed a node from the queue of nodes to taint, because its cache still
+/// showed the node as Ready. The node then waits for its next turn.
 const STALE_VIEW: &str = "was in a taint queue, but it's ready now";
-/// This much is logged for that.
+/// The verbosity that logs it.
 const VERBOSITY: &str = "--v=4";
 
-/// What came of a play.
 pub(super) struct Played {
     pub(super) record: Record,
-    /// Turns of nodes that kube-controller-manager let pass, because its own view was old.
+    /// How often kube-controller-manager skipped the turn of a node, because its cache was stale.
     pub(super) stale: usize,
 }
 
@@ -55,7 +55,8 @@ impl Versioned for Object {
     }
 }
 
-/// Plays a scenario once; the round draws when kubelets renew their Leases. What happened is read from watches of pods and nodes, and from the kubelets' own record of what ran.
+/// Plays a scenario once; the round determines when kubelets renew their Leases. The record comes from watches of pods
+/// and nodes, and from the kubelets' own record of what ran.
 pub(super) async fn play(
     name: &str,
     scenario: &Scenario,
@@ -108,7 +109,7 @@ pub(super) async fn play(
     Ok(Played { record, stale })
 }
 
-/// Notes every change of a resource, when it arrives.
+/// Records every change of a resource, when it arrives.
 async fn follow(
     client: &Client,
     resource: &'static str,
@@ -142,7 +143,7 @@ async fn all_are_schedulable(client: &Client, count: usize) -> Result<(), String
         .map_err(text)
 }
 
-/// Waits until all work runs. Definitions that were made a moment ago may not be served yet.
+/// Waits until all work runs. New CRDs may not be served yet.
 async fn open(client: &Client, scenario: &Scenario) -> Result<(), String> {
     let runs = async {
         while !missing(client, scenario).await.is_ok_and(|missing| missing.nothing_is_short()) {
@@ -152,8 +153,8 @@ async fn open(client: &Client, scenario: &Scenario) -> Result<(), String> {
     Patience::of(START).until(runs).await.ok_or_else(|| "the work does not start to run".to_owned())
 }
 
-/// The moment at which the rules let Salvor act on a pod, from what the API says: the end of its grace period and the wait after it, and
-/// not before its node was unreachable for long enough. Salvor is not asked.
+/// When the rules allow Salvor to act on a pod, computed from the API: after its grace period and the wait after it,
+/// and not before its node was unreachable for long enough. It does not depend on Salvor's output.
 fn due(record: &mut Record, scenario: &Scenario) {
     let rules = &scenario.salvor.configuration.failure_recovery_policy;
     let wait = millis(rules.annotated_pods.forceful_termination_grace_period.to_std());

@@ -1,4 +1,4 @@
-//! The two programs that recover zombies, as processes.
+//! The two programs that recover zombie pods, as processes.
 
 use std::path::PathBuf;
 
@@ -9,13 +9,12 @@ use salvor_testkit::{
 
 use crate::running::{Running, start_salvor};
 
-/// The brake is off: a storm is what is measured.
+/// The brake is off: the benchmark measures a storm.
 const CONFIGURATION: &str = "featureGates: {FailureRecoveryPolicy: true}
 controllers: [zombie]
 brake: {maxPodsPerMinute: 0, maxNodesPerMinute: 0, maxUnreachablePercent: 0}
 ";
 
-/// A program that recovers zombies.
 #[derive(Debug)]
 pub(crate) enum Contender {
     Salvor(PathBuf),
@@ -30,12 +29,12 @@ impl Contender {
         }
     }
 
-    /// Whether requests of this user agent are its own.
+    /// Whether a user agent is that of this contender.
     pub(crate) fn is(&self, user_agent: &str) -> bool {
         user_agent.starts_with(self.name())
     }
 
-    /// Puts into the cluster what it needs to be there before it starts.
+    /// Creates the objects that must exist before it starts.
     pub(crate) async fn prepare(&self, plane: &ControlPlane) -> Result<(), String> {
         match self {
             Self::Salvor(_) => Ok(()),
@@ -43,7 +42,7 @@ impl Contender {
         }
     }
 
-    /// Starts it, and waits until it is ready and has come to rest.
+    /// Starts it, and waits until it is ready and idle.
     pub(crate) async fn start(&self, plane: &ControlPlane) -> Result<Running, String> {
         let (program, address, folder) = match self {
             Self::Salvor(binary) => {

@@ -1,4 +1,4 @@
-//! The bare requests of a recovery, by as many clients at once as Salvor has: no judgement, no watch, nothing kept.
+//! The bare requests of a recovery, as many at once as Salvor sends: no decisions, no watch, no state.
 
 use http::Method;
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use crate::requests::{JSON, STRATEGIC, concurrently, send};
 /// The default of Salvor's `concurrency.writes`.
 const AT_ONCE: usize = 32;
 
-/// Does to every pod what a recovery does.
+/// Sends the writes of a recovery for every pod.
 pub(crate) async fn run(client: &Client, consent: Consent, pods: Vec<MadePod>) -> Result<(), String> {
     let client = client.clone();
     concurrently(AT_ONCE, pods, move |pod| {

@@ -1,4 +1,4 @@
-//! What a contender holds in memory in a large cluster in which nothing happens.
+//! The memory of a contender in a large idle cluster.
 
 use salvor_testkit::ControlPlane;
 
@@ -23,7 +23,7 @@ pub(crate) struct Memory {
     pub(crate) disturbance: Disturbance,
 }
 
-/// Makes the nodes and the pods; a pod's size as JSON.
+/// Creates the nodes and the pods. Returns a pod's size as JSON.
 pub(crate) async fn fill(plane: &ControlPlane, sizes: &Sizes) -> Result<usize, String> {
     eprintln!("memory: making {} pods on {} nodes", sizes.pods, sizes.nodes);
     let client = plane.admin().client("bench-world");

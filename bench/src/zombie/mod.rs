@@ -1,4 +1,4 @@
-//! What zombie recovery costs: memory at rest, and a storm. Salvor, the bare requests, and Kueue, in one run.
+//! What zombie recovery costs: memory when idle, and a storm. Salvor, the bare requests, and Kueue, in one run.
 
 pub(crate) mod contender;
 mod floor;
@@ -65,7 +65,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
         }
     };
     if let Some(kueue) = &kueue {
-        // It knows no other annotation.
+        // Kueue knows no other annotation.
         report.kueue.storms = storms(kueue, &[Consent::Delete], sizes).await?;
     }
     if !sizes.without_memory {
@@ -79,7 +79,7 @@ pub(crate) async fn run(sizes: &Sizes) -> Result<(), String> {
         .map_err(|e| format!("the table cannot be written to {}: {e}", sizes.output.display()))
 }
 
-/// Every kind of storm on a control plane of its own, so that none finds the leftovers of another.
+/// Every kind of storm has its own control plane, so that none finds the leftovers of another.
 async fn storms(contender: &Contender, consents: &[Consent], sizes: &Sizes) -> Result<Vec<Storm>, String> {
     let mut storms = Vec::new();
     for &consent in consents {
@@ -109,7 +109,7 @@ async fn memories(
     Ok((of_salvor, of_kueue))
 }
 
-/// etcd and the API server. Nobody but us and the contender touches what is in there.
+/// etcd and the API server. Only the benchmark and the contender write to it.
 async fn plane() -> Result<ControlPlane, String> {
     ControlPlane::builder().start().await.map_err(|e| e.to_string())
 }

@@ -1,4 +1,4 @@
-//! Sees by watch when each pod of a set is recovered, whoever does it.
+//! Watches when each pod of a set is recovered, by any contender.
 
 use std::{
     collections::HashSet,
@@ -14,10 +14,10 @@ use crate::watching::{Seen, Versioned, watch};
 
 /// A storm that is not over by then has failed.
 const GIVE_UP: Duration = Duration::from_secs(300);
-/// Events are the one thing that a contender may drop: they are waited for this long after the last pod.
+/// Events are the only writes that a contender may drop: the observer waits for them this long after the last pod.
 const EVENTS_WITHIN: Duration = Duration::from_secs(10);
 
-/// What was seen of a set of pods.
+/// The observations of a set of pods.
 #[derive(Debug)]
 pub(crate) struct Observed {
     /// From the start until the last pod was recovered and the last event recorded.
@@ -39,7 +39,7 @@ impl Observed {
 enum Sight {
     Recovered(String),
     Told(String),
-    /// A watch cannot go on.
+    /// The watch failed.
     Blind(String),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Observer {
     awaited: HashSet<String>,
 }
 
-/// What is read of an object of either watch.
+/// The fields that are read from an object of either watch.
 #[derive(Deserialize)]
 struct SeenObject {
     #[serde(default)]
@@ -86,7 +86,7 @@ struct Status {
 }
 
 impl Observer {
-    /// Begins to watch; what happens from now on is seen.
+    /// Starts to watch; changes from now on are seen.
     pub(crate) async fn start(
         plane: &ControlPlane,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! The page that shows the figures. Its layout stays; the figures are one run's.
+//! The page with the results. Its layout is fixed; the numbers come from one run.
 
 use super::{
     Sizes,
@@ -8,10 +8,10 @@ use super::{
 };
 use crate::process::{Disturbance, cores};
 
-/// A run in which others took more than this share of the machine says so.
+/// The page mentions it if other processes took more than this share of the machine.
 const TOLERATED: f64 = 0.1;
 
-/// What one contender was seen to need.
+/// The results of one contender.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) memory: Option<Memory>,
@@ -31,7 +31,7 @@ impl Figures {
     }
 }
 
-/// All that a run has seen.
+/// All results of a run.
 #[derive(Debug)]
 pub(crate) struct Report {
     sizes: Sizes,
@@ -40,7 +40,6 @@ pub(crate) struct Report {
     pub(crate) kueue_is_missing_because: Option<String>,
 }
 
-/// What a figure must be.
 #[derive(Clone, Copy)]
 enum Target {
     AtMost(f64),
@@ -58,7 +57,6 @@ impl Target {
     }
 }
 
-/// One line of the table.
 struct Line {
     what: &'static str,
     unit: &'static str,
@@ -87,7 +85,7 @@ impl Line {
         };
         let ahead = match (self.salvor, self.kueue) {
             (Some(ours), Some(theirs)) if ours < theirs => "yes",
-            // Where a number of requests is the task itself, nobody can be ahead.
+            // If the task itself requires this number of requests, neither can do better.
             (Some(ours), Some(theirs)) if (ours - theirs).abs() < 1e-9 => "equal",
             (Some(_), Some(_)) => "**no**",
             _ => "–",
@@ -108,7 +106,6 @@ impl Report {
         Self { sizes, salvor: Figures::default(), kueue: Figures::default(), kueue_is_missing_because: None }
     }
 
-    /// The page, in Markdown.
     pub(crate) fn page(&self) -> String {
         let Sizes { pods, nodes, opted_in, zombies, rounds, .. } = &self.sizes;
         let mut page = format!(

@@ -1,4 +1,4 @@
-//! Many zombies that come due in one instant: how soon a contender has recovered them all, and at what price.
+//! Many zombie pods that become due at once: how soon a contender has recovered them all, and at what cost.
 
 use std::{
     collections::HashSet,
@@ -16,10 +16,10 @@ use super::{
 };
 use crate::process::{Disturbance, Watchman, cpu_seconds};
 
-/// As many as a kubelet takes by default, nearly.
+/// Nearly a kubelet's default limit.
 const PODS_PER_NODE: usize = 100;
-/// From the mark for deletion until a pod is due: its own grace of a second, the recovery's minute, and what the
-/// contenders' and the server's clocks may differ.
+/// From the deletion request until a pod is due: its own grace period of a second, the recovery's minute, and the
+/// possible difference between the clocks of contenders and server.
 const UNTIL_DUE: Duration = Duration::from_secs(1 + 60 + 3);
 
 /// Storms of one kind, each with a floor beside it.
@@ -41,7 +41,7 @@ pub(crate) struct Round {
     pub(crate) disturbance: Disturbance,
 }
 
-/// How it went for one set of pods.
+/// The result for one set of pods.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) observed: Observed,
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     pub(crate) server_cpu: f64,
 }
 
-/// Zombies in waiting, on nodes of their own, in a namespace of their own.
+/// Future zombie pods, with their own nodes and namespace.
 struct Set {
     namespace: String,
     nodes: Vec<String>,
@@ -73,7 +73,7 @@ impl Set {
         });
         let wanted: Vec<WantedPod> = wanted.collect();
         world::make_namespace(&client, &namespace).await?;
-        // Their kubelets have been silent for long; only the taint is still to come.
+        // Their kubelets have sent no heartbeat for long; only the taint is missing.
         world::make_nodes(&client, nodes.clone(), "Unknown").await?;
         let pods = world::make_pods(&client, &namespace, wanted).await?;
         let pods = world::mark_deleted(&client, pods).await?;
@@ -85,7 +85,7 @@ impl Set {
     }
 }
 
-/// Runs the storms, each time with the contender started anew, and the floors between them.
+/// Runs the storms, each time with a restarted contender, and the floors between them.
 pub(crate) async fn measure(
     plane: &ControlPlane,
     contender: &Contender,
@@ -97,7 +97,7 @@ pub(crate) async fn measure(
     let mut sets = Vec::new();
     for round in 0..rounds {
         let named = |of: &str| format!("storm-{round}-{of}");
-        // The same in size, but no consent: the contender has no business with the floor's pods.
+        // The same size, but without consent: the contender must ignore the floor's pods.
         let floor = Set::make(plane, named("floor"), (consent.annotation(), "none"), zombies).await?;
         let own = Set::make(plane, named(contender.name()), (consent.annotation(), "true"), zombies).await?;
         sets.push((own, floor));
@@ -105,7 +105,7 @@ pub(crate) async fn measure(
     tokio::time::sleep(UNTIL_DUE).await;
     let mut measured = Vec::new();
     for (number, (own, floor)) in sets.into_iter().enumerate() {
-        // Whoever comes second finds a larger database, so they take turns.
+        // The second one finds a larger database, so they alternate.
         let (floor_first, floor_second) =
             if number % 2 == 0 { (Some(floor), None) } else { (None, Some(floor)) };
         let mut floor_run = None;

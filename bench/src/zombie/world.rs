@@ -1,4 +1,4 @@
-//! Nodes and pods made by hand: no kubelet runs them, and nobody else looks after them.
+//! Nodes and pods created directly: no kubelet runs them, and no other controller handles them.
 
 use http::Method;
 use jiff::Timestamp;
@@ -8,18 +8,17 @@ use serde_json::{Map, Value, json};
 
 use crate::requests::{JSON, MERGE, concurrently, send};
 
-/// Consent to be failed.
+/// Consent to be marked Failed.
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
-/// Consent to be failed and deleted.
+/// Consent to be marked Failed and deleted.
 pub(crate) const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
-/// Requests that set the scene, in flight at once.
+/// The number of concurrent requests during setup.
 const AT_ONCE: usize = 32;
-/// Makes a pod of about ten kilobytes, what the API server keeps about its fields included.
+/// Gives a pod about ten kilobytes, including its managedFields.
 const VARIABLES: usize = 62;
 
-/// A pod that was made.
 #[derive(Clone, Debug)]
 pub(crate) struct MadePod {
     pub(crate) namespace: String,
@@ -27,7 +26,7 @@ pub(crate) struct MadePod {
     pub(crate) uid: String,
     pub(crate) node: String,
     pub(crate) resource_version: String,
-    /// How large it is as JSON.
+    /// Its size as JSON.
     pub(crate) bytes: usize,
 }
 
@@ -63,7 +62,6 @@ impl MadePod {
     }
 }
 
-/// A pod to be made.
 #[derive(Clone, Debug)]
 pub(crate) struct WantedPod {
     pub(crate) name: String,
@@ -76,7 +74,7 @@ pub(crate) async fn make_namespace(client: &Client, name: &str) -> Result<(), St
     send(client, Method::POST, "/api/v1/namespaces", JSON, &body).await.map(|_| ())
 }
 
-/// Makes nodes without a Lease whose `Ready` condition has this status.
+/// Creates nodes without a Lease whose `Ready` condition has this status.
 pub(crate) async fn make_nodes(
     client: &Client,
     names: Vec<String>,
@@ -124,7 +122,7 @@ pub(crate) async fn make_pods(
     make(client, namespace, pods, json!([{"operator": "Exists"}])).await
 }
 
-/// The same, for nodes that are to be emptied.
+/// The same, for nodes that are to be evicted.
 pub(crate) async fn make_pods_that_tolerate_nothing(
     client: &Client,
     namespace: &str,
@@ -153,7 +151,7 @@ async fn make(
     .await
 }
 
-/// Marks pods for deletion. With no kubelet they stay; they are zombies a minute and a second later.
+/// Requests the deletion of pods. Without a kubelet they stay; they are zombies a minute and a second later.
 pub(crate) async fn mark_deleted(client: &Client, pods: Vec<MadePod>) -> Result<Vec<MadePod>, String> {
     let client = client.clone();
     concurrently(AT_ONCE, pods, move |pod| {
@@ -194,7 +192,6 @@ fn manifest(pod: &WantedPod) -> Value {
     })
 }
 
-/// What the pods' owner has consented to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consent {
     Terminate,
