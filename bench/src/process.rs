@@ -68,7 +68,7 @@ impl Disturbance {
         Self { others: self.others + other.others, capacity: self.capacity + other.capacity }
     }
 
-    /// The same if processes that came and went meanwhile are ours too, and used this many CPU seconds.
+    /// Like `share`, if processes that came and went meanwhile are ours too, and used this many CPU seconds.
     pub(crate) fn share_without(self, ours: f64) -> f64 {
         Self { others: (self.others - ours).max(0.0), ..self }.share()
     }

@@ -122,7 +122,7 @@ pub(crate) async fn make_pods(
     make(client, namespace, pods, json!([{"operator": "Exists"}])).await
 }
 
-/// The same, for nodes that are to be evicted.
+/// Like `make_pods`, for nodes that are to be evicted.
 pub(crate) async fn make_pods_that_tolerate_nothing(
     client: &Client,
     namespace: &str,

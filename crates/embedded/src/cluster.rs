@@ -109,7 +109,7 @@ pub struct Change<'a> {
     pub kind: ChangeKind,
     /// The object afterwards, or its last state if it was removed. JSON, without its type.
     pub object: &'a Bytes,
-    /// The same as a value.
+    /// `object` as a value.
     pub value: &'a Arc<Value>,
 }
 

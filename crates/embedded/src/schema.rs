@@ -301,7 +301,7 @@ pub(crate) fn decode(schema: &Schema, mut value: Value) -> Result<Value, String>
     Ok(value)
 }
 
-/// The same in place. On an error, the wrong value and everything after it stay unchanged.
+/// Like [`decode`], in place. On an error, the wrong value and everything after it stay unchanged.
 pub(crate) fn settle(schema: &Schema, value: &mut Value) -> Result<(), String> {
     decoded(schema, value, &mut Vec::new())
 }

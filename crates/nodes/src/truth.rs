@@ -152,8 +152,8 @@ impl GroundTruth {
         saved_at(&begun, at)
     }
 
-    /// The same for interchangeable pods: each start takes over the most that a dead pod has saved and that no other
-    /// start took over.
+    /// Like `saved`, for interchangeable pods: each start takes over the most that a dead pod has saved and that no
+    /// other start took over.
     fn left_behind(&self, work: &[Work], container: &str, every: Duration, at: Timestamp) -> Duration {
         let Some(work) = work.iter().find(|work| matches!(work, Work::Job { .. })) else {
             return Duration::ZERO;

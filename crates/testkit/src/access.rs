@@ -36,7 +36,7 @@ impl Access {
             .expect("a generated CA and token make a valid client configuration")
     }
 
-    /// The same as a configuration, for callers that change it before they create a client.
+    /// Like `client`, as a configuration for callers that change it before they create a client.
     ///
     /// # Panics
     /// If the user agent is not valid in an HTTP header.

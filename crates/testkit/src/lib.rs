@@ -1,7 +1,7 @@
 //! A real Kubernetes control plane for tests: etcd, kube-apiserver, kube-controller-manager and kube-scheduler as
 //! child processes that cannot outlive the test process.
 //!
-//! Most tests share one control plane per test process and work in an [`Arena`], a corner of their own:
+//! Most tests share one control plane per test process and work in an [`Arena`], their own part of it:
 //!
 //! ```no_run
 //! # async fn test() {
@@ -15,9 +15,9 @@
 //! # }
 //! ```
 //!
-//! Tests in [`on_both!`] are played on the embedded cluster as well; `SALVOR_CLUSTER` chooses one of the two.
+//! Tests in [`on_both!`] run on the embedded cluster as well; `SALVOR_CLUSTER` selects one of the two.
 //!
-//! A test that needs flags of its own, or that breaks things, starts a [`ControlPlane`] for itself.
+//! A test that needs its own flags, or that breaks things, starts its own [`ControlPlane`].
 
 pub mod access;
 pub mod accounting;

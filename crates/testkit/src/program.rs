@@ -35,7 +35,7 @@ impl Program {
         std::env::temp_dir().join(format!("salvor-testkit-{}-{}", name(program), random::suffix(8)))
     }
 
-    /// The same in a folder that may already have files. It is removed when the program is dropped, and when this
+    /// Like `start`, in a folder that may already have files. It is removed when the program is dropped, and when this
     /// process ends.
     pub(crate) fn start_in(
         folder: &Path,

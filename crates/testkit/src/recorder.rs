@@ -101,8 +101,8 @@ impl<K: Watched<DynamicType = ()>> Recorder<K> {
         changes
     }
 
-    /// The same for a test that restarts the API server. Changes before a relist are recorded as one change per object,
-    /// however many there were.
+    /// Like `changes`, for a test that restarts the API server. Changes before a relist are recorded as one change per
+    /// object, however many there were.
     ///
     /// # Panics
     /// If the API server does not answer.

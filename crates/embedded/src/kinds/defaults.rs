@@ -30,7 +30,7 @@ fn set(value: &mut Value, pointer: &str, key: &str, field: Value) {
     }
 }
 
-/// The same, also if the present value is empty.
+/// Like `set`, also if the present value is empty.
 fn or_empty(value: &mut Value, pointer: &str, key: &str, field: &Value) {
     if let Some(members) = members(value, pointer)
         && members.get(key).is_none_or(|known| *known == json!("") || *known == json!(0) || known.is_null())

@@ -136,7 +136,7 @@ pub(super) fn immutable_with(current: &Value, new: &Value, fields: &[&str], styl
         .collect()
 }
 
-/// The same for fields whose new value the real server does not show.
+/// For fields whose new value the real server does not show.
 pub(super) fn immutable_unshown(current: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
     immutable_with(current, new, fields, &Style::Unshown)
 }

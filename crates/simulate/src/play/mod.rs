@@ -246,7 +246,7 @@ async fn overview(cluster: &LocalCluster, policy: &Policy) -> Result<Overview, P
     Ok(overview)
 }
 
-/// The same, in the form that a report uses.
+/// The overview in the form that a report uses.
 fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
     overview
         .groups

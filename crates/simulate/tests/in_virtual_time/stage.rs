@@ -160,7 +160,7 @@ impl Stage {
         self.pods().patch_status(name, &PatchParams::default(), &Patch::Strategic(running)).await.unwrap();
     }
 
-    /// The same, being deleted.
+    /// Like `pod`, with a deletion in progress.
     pub(crate) async fn terminating(&self, name: &str, node: &str, extra: Value) {
         self.pod(name, node, extra).await;
         self.delete(name).await;

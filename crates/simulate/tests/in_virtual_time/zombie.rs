@@ -35,7 +35,7 @@ fn a_zombie_fails_a_minute_after_its_grace_and_not_a_second_earlier() {
     });
 }
 
-/// The same with all parts: a simulated machine crashes, node lifecycle marks it unreachable, taint eviction deletes
+/// A zombie with all parts: a simulated machine crashes, node lifecycle marks it unreachable, taint eviction deletes
 /// its pod.
 #[test]
 fn a_machine_that_crashed_takes_its_pod_along_and_nothing_ran_when_it_was_declared_dead() {

@@ -22,7 +22,7 @@ fn repairs(toleration: u32, moves: Vec<Move>) -> Plan {
     Plan { seed: 1, nodes: 3, pool: 2, replicas: 1, workloads: Workloads::default(), settings, moves }
 }
 
-/// The same without the pool.
+/// Like `repairs`, without the pool.
 fn no_repairs(workloads: Workloads, moves: Vec<Move>) -> Plan {
     let plan = repairs(900, moves);
     let settings = Settings { repair: false, ..plan.settings };

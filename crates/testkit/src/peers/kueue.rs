@@ -52,7 +52,7 @@ impl Kueue {
         Ok(Self { folder: Peer::Kueue.folder()?, webhook_port: ports::free(), frameworks: FRAMEWORKS })
     }
 
-    /// The same for these kinds of workload only. MultiKueue uses no cluster that lacks one of them.
+    /// Queues only these kinds of workload. MultiKueue uses no cluster that lacks one of them.
     #[must_use]
     pub fn only_for(self, frameworks: &'static [&'static str]) -> Self {
         Self { frameworks, ..self }

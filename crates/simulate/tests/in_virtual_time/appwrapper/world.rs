@@ -26,7 +26,7 @@ pub(super) fn settings() -> Configuration {
     with_settings("")
 }
 
-/// The same with these fields of the section `appwrapper`.
+/// Like `settings`, with these fields of the section `appwrapper`.
 pub(super) fn with_settings(fields: &str) -> Configuration {
     configuration(&format!(
         "controllers: [appwrapper]

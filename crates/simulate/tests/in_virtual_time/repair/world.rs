@@ -27,7 +27,7 @@ pub(super) fn settings() -> Configuration {
     with_settings("")
 }
 
-/// The same with these fields of the section `repair`.
+/// Like `settings`, with these fields of the section `repair`.
 pub(super) fn with_settings(fields: &str) -> Configuration {
     configuration(&format!(
         "controllers: [repair]
@@ -73,7 +73,7 @@ impl World {
         Self::with(By::Policy, nodes, budget).await
     }
 
-    /// The same by a policy, or by a NodePool, whose budget is the default.
+    /// Like `new`, by a policy, or by a NodePool, whose budget is the default.
     pub(super) async fn with(by: By, nodes: usize, budget: usize) -> Self {
         let stage = Stage::new(1).await;
         let definition = salvor_api::crds::NODE_REPAIR_POLICY;
