@@ -173,7 +173,7 @@ fn election(renewed: &str, configuration: &str) -> Value {
     let configuration = salvor_api::config::parse(&format!("{head}{configuration}")).unwrap();
     let told = json!({"version": "1", "configuration": configuration}).to_string();
     json!({
-        "metadata": {"name": "salvor", "namespace": "salvor-system", "annotations": {"salvor.dev/status": told, "salvor.dev/brake": "{}"}},
+        "metadata": {"name": "salvor", "namespace": "salvor-system", "annotations": {"salvor.dev/status": told, "salvor.dev/brake": r#"{"admitted":{}}"#}},
         "spec": {"holderIdentity": "one", "renewTime": renewed, "leaseDurationSeconds": 15},
     })
 }
