@@ -1,6 +1,7 @@
 //! Checks irreversible writes: pods that are marked Failed or force-deleted, and nodes that are tainted out-of-service.
 
 use http::Method;
+use jiff::Timestamp;
 use salvor_api::names::{annotations, appwrapper, taints};
 use salvor_embedded::ChangeKind;
 
@@ -26,7 +27,9 @@ pub(super) fn see(seen: &Seen<'_>, known: &Known, wrong: &mut Vec<Violation>) {
     }
     let tell =
         |why: String| format!("{} {} was {what} by {}: {why}", seen.resource, seen.name(), write.sent.by);
-    if let Some(alive) = known.alive(node, write.sent.at) {
+    if let Some(alive) = known.alive(node, write.sent.at)
+        && !is_overdue_member(seen, write.sent.at)
+    {
         wrong.push(Violation::new(Invariant::ForceAlive, seen.at, tell(alive)));
     }
     let is_read = known.looked(&write.sent, &format!("/api/v1/nodes/{node}"));
@@ -63,11 +66,18 @@ pub(super) fn is_marked(seen: &Seen<'_>) -> bool {
     seen.kind == ChangeKind::Modified && is_failed(seen.object) && !seen.before.is_some_and(is_failed)
 }
 
-/// True if a pod is deleted without a grace period. An AppWrapper may do that to its own pods after a long time.
+/// True if a pod is deleted without a grace period.
 fn is_removed_by_force(seen: &Seen<'_>) -> bool {
-    let is_member = !seen.object["metadata"]["labels"][appwrapper::MEMBER_LABEL].is_null();
     let write = seen.by.filter(|write| write.sent.method == Method::DELETE);
-    write.is_some_and(|write| write.body["gracePeriodSeconds"] == 0) && !is_member
+    write.is_some_and(|write| write.body["gracePeriodSeconds"] == 0)
+}
+
+/// True if a pod of an AppWrapper is being deleted and its own grace period is over. After ForcefulDeletionGracePeriod an
+/// AppWrapper removes such a pod from a living node too; `ran-twice` watches those that must not run twice.
+fn is_overdue_member(seen: &Seen<'_>, sent: Timestamp) -> bool {
+    let metadata = &seen.before.unwrap_or(seen.object)["metadata"];
+    let ends: Option<Timestamp> = text(&metadata["deletionTimestamp"]).parse().ok();
+    !metadata["labels"][appwrapper::MEMBER_LABEL].is_null() && ends.is_some_and(|ends| ends <= sent)
 }
 
 /// True if this change adds Salvor's out-of-service taint to a node.
