@@ -11,9 +11,9 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY bench bench
 # On Alpine the target is musl, which links statically.
-RUN cargo build --profile ship --locked --package salvor
+RUN cargo build --release --locked --package salvor
 # The hook by which tests end or hold the process is in debug builds only.
-RUN ! grep -q SALVOR_TEST_CRASH target/ship/salvor
+RUN ! grep -q SALVOR_TEST_CRASH target/release/salvor
 
 FROM alpine AS certificates
 RUN apk add --no-cache ca-certificates
@@ -21,7 +21,7 @@ RUN apk add --no-cache ca-certificates
 FROM scratch
 # Only for a kubeconfig that relies on the system's roots; in a pod the cluster's own certificate is used.
 COPY --from=certificates /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /src/target/ship/salvor /salvor
+COPY --from=build /src/target/release/salvor /salvor
 USER 65532:65532
 EXPOSE 8080
 ENTRYPOINT ["/salvor"]

@@ -15,35 +15,35 @@ control-plane:
 
 # 500 AppWrappers to Running and to Succeeded, beside CodeFlare's controller; writes docs/benchmarks-appwrappers.md.
 bench-appwrapper:
-	cargo run --profile ship -p salvor-bench -- appwrapper
+	cargo run --release -p salvor-bench -- appwrapper
 
 # The embedded API server: requests per second, a watch fanned out, and memory per stored pod.
 bench-embedded:
-	cargo run --profile ship -p salvor-bench -- embedded
+	cargo run --release -p salvor-bench -- embedded
 
 # 1,000 Jobs of one pod and one of 2,000, beside kube-controller-manager; writes docs/benchmarks-jobs.md.
 bench-job:
-	cargo run --profile ship -p salvor-bench -- job
+	cargo run --release -p salvor-bench -- job
 
 # 1,000 simulated nodes with 10,000 pods on the real control plane.
 bench-nodes:
-	cargo run --profile ship -p salvor-bench -- nodes
+	cargo run --release -p salvor-bench -- nodes
 
 # Memory at rest and storms of zombie recovery, beside bare requests and beside Kueue; writes docs/benchmarks.md.
 bench-zombie:
-	cargo run --profile ship -p salvor-bench -- zombie
+	cargo run --release -p salvor-bench -- zombie
 
 # Emptying nodes, beside bare requests; writes docs/benchmarks-eviction.md.
 bench-eviction:
-	cargo run --profile ship -p salvor-bench -- eviction
+	cargo run --release -p salvor-bench -- eviction
 
 # 10,000 nodes under one repair policy, 1,000 of them sick; writes docs/benchmarks-repair.md.
 bench-repair:
-	cargo run --profile ship -p salvor-bench -- repair
+	cargo run --release -p salvor-bench -- repair
 
 # A virtual hour of 1,000 nodes with 10,000 pods, with mixed work, and of 5,000 nodes; writes docs/benchmarks-simulate.md.
 bench-simulate:
-	cargo run --profile ship -p salvor-bench -- simulate
+	cargo run --release -p salvor-bench -- simulate
 
 # The scenarios of docs/scenarios/truth in virtual time and on the real control plane; writes docs/simulate-truth.md.
 bench-simulate-truth:
@@ -51,7 +51,7 @@ bench-simulate-truth:
 
 # Runs the commands of docs/choosing.md, and writes their tables into it.
 choosing:
-	cargo run --profile ship -p salvor-bench -- choosing
+	cargo run --release -p salvor-bench -- choosing
 
 # The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/repair-incidents.md.
 repair-incidents:
