@@ -26,7 +26,7 @@ use salvor_recovery::{
 use self::{
     around::{Around, view},
     authors::{Reviews, authorship},
-    kinds::{COMPONENTS, Kinds, Turn},
+    kinds::{COMPONENTS, GroupKind, Kinds, Turn},
     look::{Inquiry, Places, Unlabelled},
     metrics::AppWrapperMetrics,
     pods::Pods,
@@ -69,7 +69,7 @@ pub(crate) enum News {
     App(Change<App>),
     Pod(Change<SeenPod>),
     Node(Change<SeenNode>),
-    Component(Kind, OfKind<FoundComponent>),
+    Component(GroupKind, OfKind<FoundComponent>),
     Lease { node: NodeName, lease: Option<NodeLease> },
     Work { pod: WorkKey, copies: Copies },
 }
@@ -83,9 +83,9 @@ struct Known {
     memory: Memory,
     /// The last phase that was counted. The watch may show our own write before its answer arrives.
     counted: Phase,
-    /// The last state of components that are gone, by kind and name.
-    last: BTreeMap<(Kind, String), Last>,
-    /// UIDs of objects of an earlier attempt. The watch may report their deletion when the next attempt has begun.
+    /// Components that are gone, as they were last seen, by kind and name.
+    last: BTreeMap<(GroupKind, String), Last>,
+    /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
     of_the_past: BTreeSet<Uid>,
     unlabelled: Unlabelled,
     reviews: Reviews,
@@ -143,9 +143,14 @@ impl AppWrappers {
 
     // ---- AppWrappers --------------------------------------------------------------------------------
 
-    /// The kinds of its components that we may read.
-    fn kinds_of(&self, app: &App) -> BTreeSet<Kind> {
-        app.parts.iter().map(|part| &part.kind).filter(|kind| self.rules.wraps(kind)).cloned().collect()
+    /// The kinds of its components that may be read.
+    fn kinds_of(&self, app: &App) -> BTreeSet<GroupKind> {
+        app.parts
+            .iter()
+            .map(|part| &part.kind)
+            .filter(|kind| self.rules.wraps(kind))
+            .map(Into::into)
+            .collect()
     }
 
     /// Applies an AppWrapper unless a later state is known.
@@ -237,7 +242,12 @@ impl AppWrappers {
         self.app_named(&pod.view.pod.namespace, &pod.app)
     }
 
-    fn hear_kind(&mut self, kind: &Kind, news: OfKind<FoundComponent>, now: Timestamp) -> Vec<AppWrapperRef> {
+    fn hear_kind(
+        &mut self,
+        kind: &GroupKind,
+        news: OfKind<FoundComponent>,
+        now: Timestamp,
+    ) -> Vec<AppWrapperRef> {
         let Turn { owners, gone, all } = self.kinds.hear(kind, news, now);
         for last in gone {
             let object = &last.object;
@@ -254,7 +264,8 @@ impl AppWrappers {
             }
         }
         if all {
-            let uses = |known: &&Known| known.app.parts.iter().any(|part| part.kind == *kind);
+            let uses =
+                |known: &&Known| known.app.parts.iter().any(|part| GroupKind::from(&part.kind) == *kind);
             let known = self.apps.values().map(Box::as_ref);
             return known.filter(uses).map(|known| known.app.appwrapper.clone()).collect();
         }
@@ -272,7 +283,7 @@ impl AppWrappers {
             let Some(store) = self.kinds.get(&part.kind) else {
                 return (String::new(), self.unwatched(part));
             };
-            let last = known.last.get(&(part.kind.clone(), name.to_owned()));
+            let last = known.last.get(&((&part.kind).into(), name.to_owned()));
             let seen = match store.seen(namespace, name, last, epoch) {
                 Seen::Absent { last } => {
                     let unlabelled = known.unlabelled.get(&part.kind, name);
@@ -386,7 +397,7 @@ impl AppWrappers {
             kind: object.kind.kind.clone().into_owned(),
         };
         let found = answered(&kind, &object.kind.resource, text)?;
-        if let Some(store) = self.kinds.of_written(&kind) {
+        if let Some(store) = self.kinds.get_mut(&kind) {
             store.take(found.clone(), Told::Alone);
         }
         Some(found)

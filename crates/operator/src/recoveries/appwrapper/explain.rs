@@ -18,6 +18,7 @@ use serde_json::json;
 use super::{
     around::{Around, view},
     authors::{Reviews, authorship},
+    kinds::GroupKind,
     look::{Places, read_around, read_node, read_works},
     wire::{App, Rules, SeenNode},
 };
@@ -73,7 +74,7 @@ async fn look_around(
         let place = if !rules.wraps(&part.kind) {
             Err(Seen::Unknown(format!("{} is not among appwrapper.wrappedKinds", part.kind)))
         } else {
-            match discovery.find(&part.kind, Versions::Any).await?.served {
+            match discovery.find(&GroupKind::from(&part.kind).read_as(), Versions::Any).await?.served {
                 Some(served) if served.namespaced => Ok(served),
                 Some(_) => Err(Seen::Unknown("objects of its kind are in no namespace".into())),
                 // A single answer does not prove that the kind is gone for good.

@@ -1,5 +1,5 @@
-//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of
-//! it.
+//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of it, once for all
+//! versions: users may make versions up, and the objects are the same in each. So there are no more watches than kinds that may be wrapped.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,17 +20,36 @@ use crate::{
 
 /// The name of the component watches in metrics.
 pub(super) const COMPONENTS: &str = "appwrapper components";
-/// Limit on watched kinds. Only made-up versions reach it.
-const MOST: usize = 64;
-/// Number of deleted UIDs to remember, for answers that arrive after the deletion.
+/// So many objects are remembered that are gone, for answers that come after their end.
 const GONE: usize = 1024;
 
+/// A kind, in whatever version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupKind {
+    group: String,
+    kind: String,
+}
+
+impl From<&Kind> for GroupKind {
+    fn from(Kind { group, kind, .. }: &Kind) -> Self {
+        Self { group: group.clone(), kind: kind.clone() }
+    }
+}
+
+impl GroupKind {
+    /// The kind in the version that is read if it is served: the one whose status is understood, of those kinds where it matters.
+    pub(super) fn read_as(&self) -> Kind {
+        Kind { group: self.group.clone(), version: "v1".into(), kind: self.kind.clone() }
+    }
+}
+
+/// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
-    stores: BTreeMap<Kind, Store>,
-    /// Number of AppWrappers with a component of the kind.
-    users: BTreeMap<Kind, usize>,
-    /// Number of watches started so far.
+    stores: BTreeMap<GroupKind, Store>,
+    /// How many AppWrappers have a component of it.
+    users: BTreeMap<GroupKind, usize>,
+    /// How many watches were begun.
     begun: u64,
     changed: bool,
 }
@@ -69,11 +88,11 @@ pub(super) struct Turn {
 }
 
 impl Kinds {
-    /// Registers an AppWrapper with components of these kinds.
-    pub(super) fn use_all(&mut self, kinds: &BTreeSet<Kind>) {
+    /// An AppWrapper has components of these kinds.
+    pub(super) fn use_all(&mut self, kinds: &BTreeSet<GroupKind>) {
         for kind in kinds {
             *self.users.entry(kind.clone()).or_default() += 1;
-            if self.stores.len() < MOST && !self.stores.contains_key(kind) {
+            if !self.stores.contains_key(kind) {
                 self.begun += 1;
                 self.stores.insert(kind.clone(), Store::new(self.begun));
                 self.changed = true;
@@ -81,9 +100,9 @@ impl Kinds {
         }
     }
 
-    /// Unregisters an AppWrapper from these kinds. A listed kind stays watched, because the next AppWrapper with that
-    /// kind would have to wait for its list.
-    pub(super) fn release_all(&mut self, kinds: &BTreeSet<Kind>) {
+    /// An AppWrapper has components of these kinds no more. A kind that is known stays watched: another AppWrapper of the
+    /// same kind would have to wait for its list.
+    pub(super) fn release_all(&mut self, kinds: &BTreeSet<GroupKind>) {
         for kind in kinds {
             let Some(users) = self.users.get_mut(kind) else { continue };
             *users = users.saturating_sub(1);
@@ -96,15 +115,6 @@ impl Kinds {
                 self.changed = true;
             }
         }
-        // There may be room again for kinds beyond the limit.
-        if self.changed {
-            let waiting: Vec<Kind> =
-                self.users.keys().filter(|kind| !self.stores.contains_key(*kind)).cloned().collect();
-            for kind in waiting.into_iter().take(MOST.saturating_sub(self.stores.len())) {
-                self.begun += 1;
-                self.stores.insert(kind, Store::new(self.begun));
-            }
-        }
     }
 
     /// Whether the set of watches changed since the last call.
@@ -113,16 +123,16 @@ impl Kinds {
     }
 
     pub(super) fn feeds(&self) -> Vec<Feed<News>> {
-        let feed = |(kind, store): (&Kind, &Store)| {
+        let feed = |(kind, store): (&GroupKind, &Store)| {
             let target = KindTarget {
-                kind: kind.clone(),
+                kind: kind.read_as(),
                 versions: Versions::Any,
                 namespace: None,
                 field_selector: None,
                 label_selector: Some(MEMBER_LABEL.to_owned()),
             };
             let of = kind.clone();
-            Feed::kind(COMPONENTS, target, store.number, Components(kind.clone()), move |news| {
+            Feed::kind(COMPONENTS, target, store.number, Components(kind.read_as()), move |news| {
                 News::Component(of.clone(), news)
             })
         };
@@ -130,16 +140,11 @@ impl Kinds {
     }
 
     pub(super) fn get(&self, kind: &Kind) -> Option<&Store> {
-        self.stores.get(kind)
+        self.stores.get(&kind.into())
     }
 
-    /// The store of an object that was written in this version, which may differ from the version that components name.
-    pub(super) fn of_written(&mut self, kind: &Kind) -> Option<&mut Store> {
-        let is_it = |of: &Kind, store: &Store| {
-            let version = store.served.as_ref().map_or(&of.version, |served| &served.version);
-            of.group == kind.group && of.kind == kind.kind && *version == kind.version
-        };
-        self.stores.iter_mut().find(|(of, store)| is_it(of, store)).map(|(_, store)| store)
+    pub(super) fn get_mut(&mut self, kind: &Kind) -> Option<&mut Store> {
+        self.stores.get_mut(&kind.into())
     }
 
     pub(super) fn owned_by<'a>(&'a self, uid: &'a Uid) -> impl Iterator<Item = &'a FoundComponent> {
@@ -149,7 +154,7 @@ impl Kinds {
         })
     }
 
-    pub(super) fn hear(&mut self, kind: &Kind, news: OfKind<FoundComponent>, now: Timestamp) -> Turn {
+    pub(super) fn hear(&mut self, kind: &GroupKind, news: OfKind<FoundComponent>, now: Timestamp) -> Turn {
         let Some(store) = self.stores.get_mut(kind) else { return Turn::default() };
         match news {
             OfKind::Served(served) => {

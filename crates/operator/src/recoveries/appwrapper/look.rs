@@ -27,6 +27,7 @@ use serde_json::Value;
 use super::{
     around::{Around, view},
     authors::{Reviews, Standing, standing},
+    kinds::GroupKind,
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
@@ -81,7 +82,7 @@ pub(crate) struct Inquiry {
     pub(super) policy: Arc<AppWrapperPolicy>,
     pub(super) rules: Arc<Rules>,
     pub(super) memory: Memory,
-    pub(super) last: BTreeMap<(Kind, String), Last>,
+    pub(super) last: BTreeMap<(GroupKind, String), Last>,
     pub(super) places: Places,
     /// Everything around it as last seen. For a creation only the AppWrapper is read live: an existing object has the
     /// name, and the server refuses another one.
@@ -184,7 +185,7 @@ pub(super) async fn read_around(
     client: &Client,
     app: &App,
     places: &Places,
-    last: &BTreeMap<(Kind, String), Last>,
+    last: &BTreeMap<(GroupKind, String), Last>,
     policy: &AppWrapperPolicy,
 ) -> kube::Result<Around> {
     let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
@@ -265,7 +266,7 @@ async fn read_part(
     app: &App,
     index: usize,
     places: &Places,
-    last: &BTreeMap<(Kind, String), Last>,
+    last: &BTreeMap<(GroupKind, String), Last>,
     lists: &Lists<'_>,
 ) -> kube::Result<(String, Seen)> {
     let (part, name) = (&app.parts[index], app.name_of(index));
@@ -284,7 +285,7 @@ async fn read_part(
     if let Some(object) = listed.into_iter().find(is_it) {
         return Ok((resource, Seen::Found(Box::new(object.clone()))));
     }
-    let absent = || Seen::Absent { last: last.get(&(part.kind.clone(), name.to_owned())).cloned() };
+    let absent = || Seen::Absent { last: last.get(&((&part.kind).into(), name.to_owned())).cloned() };
     if lists.get(&part.kind).is_some_and(|list| list.is_whole) {
         return Ok((resource, absent()));
     }

@@ -106,7 +106,7 @@ fn seen(object: &Value) -> FoundComponent {
 }
 
 fn kind_news(news: OfKind<FoundComponent>) -> News {
-    News::Component(job_kind(), news)
+    News::Component((&job_kind()).into(), news)
 }
 
 fn listed(all: &[Value], revision: &str) -> News {
@@ -365,7 +365,7 @@ fn an_appwrapper_of_another_controller_is_not_even_kept() {
 }
 
 #[test]
-fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
+fn only_wrapped_kinds_are_watched_and_each_once_in_whatever_version() {
     let mut recovery = recovery();
     for number in 0..200 {
         let mut object = resuming(5);
@@ -379,7 +379,16 @@ fn only_wrapped_kinds_are_watched_and_not_any_number_of_versions() {
         let app = app(&recovery, &admit(object));
         recovery.hear(News::App(Change::Applied(app)), now());
     }
-    assert_eq!(recovery.kinds.feeds().len(), 64);
+    assert_eq!(recovery.kinds.feeds().len(), 1, "all versions share one watch");
+    let mut object = resuming(5);
+    object["metadata"]["uid"] = "pod".into();
+    object["spec"]["components"][0]["template"] = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    let pod = app(&recovery, &admit(object));
+    recovery.hear(News::App(Change::Applied(pod)), now());
+    assert_eq!(recovery.kinds.feeds().len(), 2, "there is room for other kinds");
+    recovery.hear(News::App(Change::Gone("pod".into())), now());
     let secret = Kind { group: String::new(), version: "v1".into(), kind: "Secret".into() };
     assert!(recovery.kinds.get(&secret).is_none());
     for number in 0..200 {

@@ -104,3 +104,14 @@ async fn a_creation_that_was_not_answered_is_looked_for_before_it_is_sent_again(
     let verdict = found.unwrap().unwrap().verdict;
     assert!(!names(verdict.actions()).contains(&"CreateComponent"), "{verdict:?}");
 }
+
+/// What it makes in a version that is not served, or has made in one that is served no more, is what is read.
+#[test]
+fn a_component_is_found_whatever_version_it_names() {
+    let mut object = resuming(5);
+    object["spec"]["components"][0]["template"]["apiVersion"] = "batch/v7".into();
+    let (mut recovery, subject) = with(&admit(object));
+    recovery.hear(listed(&[job("j1", 9, "w-uid")], "9"), now());
+    let around = recovery.around(&recovery.apps[&subject.uid]);
+    assert!(matches!(around.components[0].1, Seen::Found(_)), "{:?}", around.components);
+}
