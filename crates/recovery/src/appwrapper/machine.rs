@@ -9,12 +9,11 @@ use super::conditions::Gone;
 use super::creation::{self, Creation, Hindrance};
 use super::deletion;
 use super::health::{Picture, deployed_since, own_pods};
-use super::moves::{Machine, Turn, Turned};
+use super::moves::{Machine, Turn, Turned, create_failed};
 use super::names::CONTROLLER_NAME;
 use super::names::conditions::{DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED};
 use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
-use super::resets::{Cause, Evidence};
 use super::status::Phase;
 use super::steps::{Stakes, Step};
 use super::views::{AppWrapperView, PodView};
@@ -90,15 +89,13 @@ impl Machine<'_> {
         self.nothing_left_over(ask)?;
         // While it waits, the configuration may be corrected or a change reverted.
         self.record_pod_sets();
-        let refused = self.not_as_it_must_be();
-        let waits = refused.map_or(Why::Suspended, |message| Why::SuspendedAndRefused { message });
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
-            .ok_or(Turn::Rest(waits))?;
-        // Nothing runs yet, so it fails without a wait: it must not hold quota meanwhile.
+            .ok_or_else(|| self.while_suspended())?;
+        // Nothing of it runs, and whoever holds quota for it must not wait.
         self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
-        self.authorized(ask)?;
-        // The finalizer comes before any creation. Without it the AppWrapper could be gone before its components.
+        self.not_refused(ask)?;
+        // Before anything is created: without it the AppWrapper could be gone before what it made.
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),
             resource_version: self.view.resource_version.clone(),
@@ -159,8 +156,8 @@ impl Machine<'_> {
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
                 self.unchanged(ask, give_up)?;
-                // Components that already exist stay.
-                self.authorized(ask)?;
+                // What is there already stays.
+                self.authorized(ask, give_up)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();
                 Err(self.act(steps, Why::Creating { components: indexes.len() }))
@@ -395,8 +392,4 @@ impl Machine<'_> {
         };
         Ok(Turn::Only { step: Box::new(step), why: Why::Released })
     }
-}
-
-fn create_failed(error: &str) -> Evidence {
-    Evidence::new(Cause::CreateFailed, format!("error creating components: {error}"))
 }

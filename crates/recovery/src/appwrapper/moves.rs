@@ -23,6 +23,9 @@ use crate::verdict::Verdict::{self, Ignore};
 
 /// How long to wait before checking again for keys that were not read yet. They are read at process start.
 const KEYS_WITHIN: SignedDuration = SignedDuration::from_secs(1);
+/// The same for an AppWrapper that is suspended, and for which nothing is to be created. There may be thousands.
+const KEYS_WITHIN_WHILE_SUSPENDED: SignedDuration = SignedDuration::from_secs(15);
+const KEYS_UNREAD: &str = "the keys of stamps were not read yet";
 
 /// The result of one decision about an AppWrapper.
 pub(super) enum Turn {
@@ -74,9 +77,12 @@ impl Machine<'_> {
             }
         }
         let problem = self.not_as_it_must_be();
-        // While reviews are unanswered, the condition stays as it is.
-        if !matches!(self.view.authorship, Authorship::Unanswered { .. }) {
-            self.next.set_components_valid(problem.as_deref(), self.now);
+        match self.view.authorship {
+            Authorship::Fine | Authorship::Refused(_) => {
+                self.next.set_components_valid(problem.as_deref(), self.now);
+            }
+            // While nothing is known, the condition says what it said.
+            Authorship::NoKeys | Authorship::Unanswered { .. } => {}
         }
         match &self.view.admitted {
             Comparison::New(admitted) if problem.is_none() && !self.view.memory.record_is_dropped => {
@@ -131,38 +137,60 @@ impl Machine<'_> {
         })
     }
 
-    /// Salvor creates users' objects with its own rights. So it creates nothing that the author may not create.
-    pub(super) fn authorized(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
-        const QUESTION: &str = "May its author create it?";
-        match &self.view.authorship {
-            Authorship::Fine => {
-                ask.that(QUESTION, "nothing is known against it", true);
-                Ok(())
-            }
-            Authorship::Refused(message) => {
-                ask.that(QUESTION, message, false);
-                let mut evidence = Evidence::new(Cause::Refused, message.clone());
-                evidence.terminal = true;
-                Err(self.reset_or_fail(evidence))
-            }
+    /// A suspended AppWrapper waits until it is to run. Before the keys are read, nothing tells whether it will be refused then.
+    pub(super) fn while_suspended(&self) -> Turn {
+        if let Some(message) = self.not_as_it_must_be() {
+            return Turn::Rest(Why::SuspendedAndRefused { message });
+        }
+        match self.view.authorship {
             Authorship::NoKeys => {
-                let message = "the keys of stamps were not read yet".to_owned();
-                ask.that(QUESTION, &message, false);
-                let until = after(self.now, KEYS_WITHIN);
-                Err(Turn::Wait { until, why: Why::AuthorUnknown { message } })
+                Turn::Wait { until: after(self.now, KEYS_WITHIN_WHILE_SUSPENDED), why: Why::Suspended }
             }
-            Authorship::Unanswered { message, retry_at } => {
-                self.next.set_author_unknown(message, self.now);
-                // When the retry is due, the reviews before the creation ask again.
-                ask.that(QUESTION, message, self.now >= *retry_at).ok_or(Turn::Wait {
-                    until: *retry_at,
-                    why: Why::AuthorUnknown { message: message.clone() },
-                })
+            Authorship::Fine | Authorship::Refused(_) | Authorship::Unanswered { .. } => {
+                Turn::Rest(Why::Suspended)
             }
         }
     }
 
-    /// A creation whose answer was lost may take effect after everything was deleted.
+    /// Nothing is begun for an author who is refused. One of whom that is not known yet has until the end of the admission grace
+    /// period, which counts from the beginning.
+    pub(super) fn not_refused(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+        let refused = match &self.view.authorship {
+            Authorship::Refused(message) => Some(message.clone()),
+            Authorship::Fine | Authorship::NoKeys | Authorship::Unanswered { .. } => None,
+        };
+        let seen = refused.as_deref().unwrap_or("nothing is known against it").to_owned();
+        ask.none("May its author create it?", seen, refused).map_err(|message| {
+            let mut evidence = Evidence::new(Cause::Refused, message);
+            evidence.terminal = true;
+            self.reset_or_fail(evidence)
+        })
+    }
+
+    /// Salvor creates with its own rights what others write. So nothing is created unless their author may. Quota must not be held
+    /// for ever while nothing tells.
+    pub(super) fn authorized(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
+        const QUESTION: &str = "Is it known what its author may create?";
+        self.not_refused(ask)?;
+        let (message, retry_at) = match &self.view.authorship {
+            Authorship::Fine | Authorship::Refused(_) => return Ok(()),
+            Authorship::NoKeys => (KEYS_UNREAD.to_owned(), after(self.now, KEYS_WITHIN)),
+            Authorship::Unanswered { message, retry_at } => {
+                self.next.set_author_unknown(message, self.now);
+                (message.clone(), *retry_at)
+            }
+        };
+        if self.now >= give_up {
+            ask.that(QUESTION, &message, false);
+            let error = format!("it is not known what their author may create: {message}");
+            return Err(self.reset_or_fail(create_failed(&error)));
+        }
+        // When it is due, the reviews before the creation ask again.
+        ask.that(QUESTION, &message, self.now >= retry_at)
+            .ok_or(Turn::Wait { until: retry_at.min(give_up), why: Why::AuthorUnknown { message } })
+    }
+
+    /// A creation whose answer was lost may take effect when nothing should exist any more.
     pub(super) fn nothing_left_over(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
@@ -385,4 +413,8 @@ impl Machine<'_> {
             Turn::Rest(why) => Ignore(why),
         }
     }
+}
+
+pub(super) fn create_failed(error: &str) -> Evidence {
+    Evidence::new(Cause::CreateFailed, format!("error creating components: {error}"))
 }

@@ -314,7 +314,11 @@ impl Reason for AppWrapperWhy {
             Self::Changed { .. } => {
                 "The spec as it was admitted would; after the admission grace period the AppWrapper fails.".into()
             }
-            Self::AuthorUnknown { .. } => "An answer to the SubjectAccessReviews would; they are asked again.".into(),
+            Self::AuthorUnknown { .. } => {
+                "An answer to the SubjectAccessReviews would; they are asked again, and after the admission grace period the \
+                 attempt ends."
+                    .into()
+            }
             Self::LeftOver { .. } | Self::Deleting { .. } => {
                 "The end of these resources; after the forceful deletion grace period they are deleted by force where two of \
                  them may run, but no finalizer is removed."

@@ -156,7 +156,7 @@ pub enum Authorship {
     Fine,
     /// The author is not known, or may not create the components.
     Refused(String),
-    /// The keys for stamps were not read yet.
+    /// The keys of stamps were not read yet, or not since it had a stamp that those which are known have not signed.
     NoKeys,
     /// The author is known, but their rights could not be checked.
     Unanswered {

@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use futures::future::join_all;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared, join_all},
+};
 use http::Request;
 use jiff::Timestamp;
 use kube::{Client, client::Body};
@@ -16,13 +19,18 @@ use salvor_recovery::appwrapper::{
     stamp::Claim,
 };
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::wire::{App, Rules, Written};
-use crate::{live, time::within};
+use crate::{live, tasks, time::within};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Timeout of the access reviews. A look is valid for a second, and this is only a part of it.
-const ANSWER_WITHIN: Duration = Duration::from_millis(700);
+/// Reviews that take longer are given up.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A look waits this long for them: it counts for a second, and they are only a part of it. What is answered later is for the next look.
+const LOOK_WAITS: Duration = Duration::from_millis(700);
+/// Answers that came too late for the look that asked count for this long since then.
+const LATE_HOLDS: Duration = Duration::from_secs(8);
 
 /// Asks the API server what a user may do. That changes nothing there.
 pub(super) async fn ask(client: &Client, questions: &Questions) -> Vec<Access> {
@@ -45,10 +53,61 @@ async fn ask_one(client: &Client, review: &Value) -> Access {
     }
 }
 
-/// The result of the last look's access reviews, if it prevents a creation. The next look asks again; this only records
-/// the reason. Clones share it.
+/// The outcome of reviews.
+#[derive(Clone, Debug)]
+enum Outcome {
+    Allowed,
+    Denied(String),
+    Unanswered(String),
+}
+
+/// Reviews for the author of one stamp that no look has waited for.
+#[derive(Clone, Debug)]
+struct Late {
+    claim: Claim,
+    asked: Instant,
+    outcome: Shared<BoxFuture<'static, Outcome>>,
+}
+
+impl Late {
+    /// Asks, also when no look waits for it any more.
+    fn ask(client: &Client, claim: &Claim, questions: Questions) -> Self {
+        let client = client.clone();
+        let outcome = async move {
+            let answers = within(ANSWER_WITHIN, ask(&client, &questions)).await;
+            match answers.map(|answers| questions.judge(&answers)) {
+                Some(Ok(())) => Outcome::Allowed,
+                // Where one is denied and another is not answered, nothing is certain yet.
+                Some(Err(refusal)) if refusal.is_certain() => Outcome::Denied(refusal.to_string()),
+                Some(Err(refusal)) => Outcome::Unanswered(refusal.to_string()),
+                None => Outcome::Unanswered(format!(
+                    "no SubjectAccessReview was answered within {} s",
+                    ANSWER_WITHIN.as_secs()
+                )),
+            }
+        };
+        let outcome = outcome.boxed().shared();
+        tasks::spawn(outcome.clone());
+        Self { claim: claim.clone(), asked: Instant::now(), outcome }
+    }
+
+    /// Whether its answers, if there are some already, say what the author of this stamp may do.
+    fn is_of_use(&self, claim: &Claim) -> bool {
+        let failed = matches!(self.outcome.peek(), Some(Outcome::Unanswered(_)));
+        self.claim == *claim && self.asked.elapsed() < LATE_HOLDS && !failed
+    }
+}
+
+/// What the reviews of the last look came to, if that stands in the way of a creation. The next look asks again: this only tells
+/// what it was for. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reviews(Arc<Mutex<Option<Reviewed>>>);
+pub(super) struct Reviews(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    last: Option<Reviewed>,
+    late: Option<Late>,
+}
 
 /// Access reviews for the author of one stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,14 +123,14 @@ enum Ruling {
 }
 
 impl Reviews {
-    fn last(&self) -> MutexGuard<'_, Option<Reviewed>> {
+    fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is known of an author until the next reviews.
     fn authorship(&self, claim: &Claim) -> Authorship {
-        let last = self.last();
-        match last.as_ref().filter(|last| last.claim == *claim).map(|last| &last.ruling) {
+        let known = self.known();
+        match known.last.as_ref().filter(|last| last.claim == *claim).map(|last| &last.ruling) {
             None => Authorship::Fine,
             Some(Ruling::Denied(message)) => Authorship::Refused(message.clone()),
             Some(Ruling::Unanswered(failure)) => {
@@ -81,7 +140,7 @@ impl Reviews {
     }
 
     pub(super) fn forget(&self) {
-        *self.last() = None;
+        *self.known() = Known::default();
     }
 
     /// Asks what the author of a stamp may create, and records what prevents it.
@@ -102,40 +161,33 @@ impl Reviews {
             admission::Answer::Refused(refusal) => return Authorship::Refused(refusal.to_string()),
             admission::Answer::Ask(questions) => questions,
         };
-        let answers = within(ANSWER_WITHIN, ask(client, &questions)).await;
-        let ruling = match answers.map(|answers| questions.judge(&answers)) {
-            Some(Ok(())) => {
-                self.forget();
-                return Authorship::Fine;
-            }
-            // If one review is denied and another is not answered, the result is still uncertain.
-            Some(Err(refusal)) if refusal.is_certain() => Ok(refusal.to_string()),
-            Some(Err(refusal)) => Err(refusal.to_string()),
-            None => {
-                Err(format!("no SubjectAccessReview was answered within {} ms", ANSWER_WITHIN.as_millis()))
-            }
+        let late = self.known().late.take().filter(|late| late.is_of_use(claim));
+        let is_late = late.is_some();
+        let late = late.unwrap_or_else(|| Late::ask(client, claim, questions));
+        let outcome = within(LOOK_WAITS, late.outcome.clone()).await;
+        let mut known = self.known();
+        if is_late || outcome.is_none() {
+            known.late = Some(late);
+        }
+        let before = known.last.take().filter(|last| last.claim == *claim).map(|last| last.ruling);
+        let unanswered = |message: String, attempts: u32| {
+            Ruling::Unanswered(CreateFailure { message, fatal: false, unanswered: false, at: now, attempts })
         };
-        let mut last = self.last();
-        let before = last.take().filter(|last| last.claim == *claim).map(|last| last.ruling);
-        let ruling = ruling.map_or_else(
-            |message| {
+        let ruling = match outcome {
+            Some(Outcome::Allowed) => return Authorship::Fine,
+            Some(Outcome::Denied(message)) => Ruling::Denied(message),
+            Some(Outcome::Unanswered(message)) => {
                 let attempts = match before {
                     Some(Ruling::Unanswered(failure)) => failure.attempts,
                     Some(Ruling::Denied(_)) | None => 0,
                 };
-                let attempts = attempts.saturating_add(1);
-                Ruling::Unanswered(CreateFailure {
-                    message,
-                    fatal: false,
-                    unanswered: false,
-                    at: now,
-                    attempts,
-                })
-            },
-            Ruling::Denied,
-        );
-        *last = Some(Reviewed { claim: claim.clone(), ruling });
-        drop(last);
+                unanswered(message, attempts.saturating_add(1))
+            }
+            // They are under way, and the next look asks for nothing more.
+            None => unanswered("no SubjectAccessReview was answered yet".into(), 1),
+        };
+        known.last = Some(Reviewed { claim: claim.clone(), ruling });
+        drop(known);
         self.authorship(claim)
     }
 }

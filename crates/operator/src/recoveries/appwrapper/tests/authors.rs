@@ -1,5 +1,7 @@
 //! What is created depends on the permissions of the author of exactly the components that are created.
 
+use std::time::Duration;
+
 use salvor_api::names::appwrapper::WRITTEN_BY;
 use salvor_recovery::appwrapper::{
     Authorship,
@@ -89,7 +91,7 @@ async fn reviews_that_fail_create_nothing_and_are_made_again() {
         ((|| Answer::Refused(403, "not yours to ask")) as Failing, "not yours to ask"),
         (|| Answer::Refused(500, "later"), "later"),
         (|| Answer::Json(201, json!({"status": {}})), "the answer has no status.allowed"),
-        (|| Answer::Never, "within 700 ms"),
+        (|| Answer::Never, "no SubjectAccessReview was answered yet"),
     ] {
         let keyring = Keyring::random();
         let object = by("ann", &keyring, resuming(5));
@@ -106,8 +108,41 @@ async fn reviews_that_fail_create_nothing_and_are_made_again() {
             let condition = status.condition("ComponentsValid").unwrap();
             assert!(condition.reason == "AuthorUnknown" && condition.message.contains(says), "{condition:?}");
         }
+        tokio::time::sleep(Duration::from_secs(5)).await;
         let (code, _) = look(&recovery, &subject, &server(object, answers(true))).await.unwrap();
         assert_eq!(code, "Creating", "{says}");
+    }
+}
+
+/// The authorizer takes longer than a look may. Its answers are there for the next one, and nothing is asked twice meanwhile.
+#[tokio::test(start_paused = true)]
+async fn answers_that_are_late_for_one_look_count_for_the_next() {
+    for (millis, allowed, expected) in
+        [(800, true, "Creating"), (4_000, true, "Creating"), (800, false, "GivenUp")]
+    {
+        let keyring = Keyring::random();
+        let object = by("ann", &keyring, resuming(5));
+        let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+        let answer = move || answers(allowed)().late(Duration::from_millis(millis));
+        let api = server(object, answer);
+        let began = tokio::time::Instant::now();
+        loop {
+            let asked = tokio::time::Instant::now();
+            let (code, _) = look(&recovery, &subject, &api).await.unwrap();
+            assert!(asked.elapsed() < crate::looks::LOOK_HOLDS, "{:?}", asked.elapsed());
+            if code == expected {
+                break;
+            }
+            assert_eq!(code, "AuthorUnknown");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
+        // What it denies is looked at once more before the end.
+        assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, expected);
+        assert_eq!(reviews(&api).len(), 1);
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, "AuthorUnknown");
+        assert_eq!(reviews(&api).len(), 2, "old answers do not count");
     }
 }
 
