@@ -172,7 +172,7 @@ async fn a_real_api_server_calls_and_trusts_us() {
     assert_eq!(bundle(&mutating.get("salvor").await.unwrap()), good);
     let secret: Secret = Api::default_namespaced(client).get("salvor-webhooks").await.unwrap();
     let keys: Vec<_> = secret.data.unwrap().into_keys().collect();
-    assert_eq!(keys, ["current.crt", "current.key", "path.token", "stamp.key"]);
+    assert_eq!(keys, ["current.crt", "current.key", "path.since", "path.token", "stamp.key"]);
 }
 
 /// An administrator's CA and a certificate that it signed.

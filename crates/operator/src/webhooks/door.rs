@@ -72,7 +72,8 @@ impl Refusal {
 }
 
 async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
-    let Some(registration) = door.registration(request.uri().path()) else {
+    let path = request.uri().path().to_owned();
+    let Some(registration) = door.registration(&path).await else {
         return (StatusCode::NOT_FOUND, "there is no webhook at this path\n").into_response();
     };
     let name = registration.webhook.name;
@@ -101,11 +102,11 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
 }
 
 impl Door {
-    /// The webhook at a path, if the path ends with the token that only the API server knows. Other clients cannot even
-    /// find out which paths exist.
-    fn registration(&self, path: &str) -> Option<&Registration> {
+    /// The webhook at a path, for who knows the token at its end: only the API server does. Others learn nothing, not even
+    /// which paths there are.
+    async fn registration(&self, path: &str) -> Option<&Registration> {
         let (path, token) = path.rsplit_once('/')?;
-        self.registrations.get(path).filter(|_| self.keyring.admits(token))
+        if self.keyring.lets_in(token).await { self.registrations.get(path) } else { None }
     }
 
     async fn attend(

@@ -11,9 +11,10 @@ use std::{
 };
 
 use http::{Method, Request};
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     authority::{Authorities, SERVING_LIFE},
@@ -30,7 +31,13 @@ use crate::{
 
 /// A foreign change of a configuration is undone within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// Interval at which certificate files are read again.
+/// A look that is asked for comes this long after the last one at the earliest: strangers may ask for them.
+const AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// A token is replaced after so long. An API server that cannot reach a webhook names it, token and all, to users.
+const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(10);
+/// The same for one that is found at the start, when webhooks may have been out of reach. Of replicas that start together one replaces it.
+const TOKEN_LIFE_BEFORE_US: SignedDuration = SignedDuration::from_mins(1);
+/// Files are read again so often.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// Backoff after a failed round. It doubles with each further failure, up to [`LOOK_EVERY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -109,6 +116,10 @@ impl Readiness {
         };
     }
 
+    fn was_ready(&self) -> bool {
+        self.standing().was_ready
+    }
+
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,6 +159,24 @@ impl Kept {
     }
 }
 
+/// What becomes of the token in one pass.
+#[derive(Clone, Copy)]
+enum Token {
+    Kept,
+    /// It is replaced if it is that old. Another replica may just have done it.
+    ReplacedAfter(SignedDuration),
+}
+
+impl Token {
+    fn of(self, secrets: Secrets, now: Timestamp) -> Result<Secrets, NoRandomNumbers> {
+        match self {
+            Self::ReplacedAfter(life) if secrets.is_older_than(life, now) => secrets.with_new_token(now),
+            Self::ReplacedAfter(_) | Self::Kept => Ok(secrets),
+        }
+    }
+}
+
+/// Looks after the Secret, the certificate and the configurations.
 pub(super) struct Keeper {
     pub(super) client: Client,
     pub(super) time: Time,
@@ -175,11 +204,20 @@ impl Keeper {
         loop {
             let pause = if self.look().await { LOOK_EVERY } else { retry };
             retry = if pause == LOOK_EVERY { FIRST_RETRY } else { (retry * 2).min(LOOK_EVERY) };
-            self.rest(pause).await;
+            tokio::select! {
+                biased;
+                () = self.rest(pause) => {}
+                () = self.is_asked_to_look() => {}
+            }
         }
     }
 
-    /// Waits, but ends early when files have changed.
+    async fn is_asked_to_look(&self) {
+        sleep(AGAIN_AFTER).await;
+        self.keyring.is_wanted().await;
+    }
+
+    /// Waits, but no longer than until files have changed.
     async fn rest(&self, pause: Duration) {
         let Origin::Files(files) = &self.origin else { return sleep(pause).await };
         let mut left = pause;
@@ -216,10 +254,25 @@ impl Keeper {
     }
 
     async fn round(&mut self) -> Result<(), Trouble> {
-        let kept = self.kept().await?;
+        self.put_in_place(Token::Kept).await?;
+        self.keyring.settle();
+        let life = if self.readiness.was_ready() { TOKEN_LIFE } else { TOKEN_LIFE_BEFORE_US };
+        let now = self.time.roughly();
+        let is_old = self.kept.as_ref().is_some_and(|kept| kept.secrets.is_older_than(life, now));
+        // Two tokens are let in, and no third one: what the configurations have must be one of them, also where they cannot be written.
+        if is_old && !self.keyring.overlaps() {
+            self.put_in_place(Token::ReplacedAfter(life)).await?;
+            self.keyring.settle();
+        }
+        Ok(())
+    }
+
+    async fn put_in_place(&mut self, token: Token) -> Result<(), Trouble> {
+        let read = Instant::now();
+        let kept = self.kept(token).await?;
         let token = kept.secrets.token.clone();
-        // Accept the token before the API server learns of it.
-        self.keyring.hold(kept.secrets.clone());
+        // Before the API server learns of a token, it is let in with it.
+        self.keyring.hold(kept.secrets.clone(), read);
         let authorities = kept.authorities.clone();
         self.kept = Some(kept);
         let (wanted, bundle) = match (&self.origin, authorities) {
@@ -273,8 +326,8 @@ impl Keeper {
 
     // ---- state shared by replicas ----------------------------------------------------------------------------------
 
-    async fn kept(&mut self) -> Result<Kept, Trouble> {
-        match self.shared().await {
+    async fn kept(&mut self, token: Token) -> Result<Kept, Trouble> {
+        match self.shared(token).await {
             Err(trouble) if self.may_be_alone(&trouble) => {
                 if !self.alone {
                     tracing::warn!(
@@ -292,8 +345,9 @@ impl Keeper {
         let now = self.time.roughly();
         let (known, secrets) = match &self.kept {
             Some(kept) => (kept.authorities.as_ref(), kept.secrets.clone()),
-            None => (None, Secrets::of(None, None)?),
+            None => (None, Secrets::of(None, None, now)?),
         };
+        let secrets = token.of(secrets, now)?;
         let authorities = match (&self.origin, known) {
             (Origin::Files(_), _) => None,
             (Origin::Own, Some(known)) => Some(known.advance(now)?.unwrap_or_else(|| known.clone())),
@@ -307,15 +361,15 @@ impl Keeper {
         matches!(self.target, Target::Url(_)) && matches!(trouble.code(), Some(403 | 404))
     }
 
-    /// Reads the shared state. The first replica to find it outdated updates it.
-    async fn shared(&self) -> Result<Kept, Trouble> {
+    /// What all replicas share: read, and brought up to date by whoever comes first.
+    async fn shared(&self, token: Token) -> Result<Kept, Trouble> {
         let folder = format!("/api/v1/namespaces/{}/secrets", self.namespace);
         let path = format!("{folder}/{SERVICE}");
         let what = format!("Secret {}/{SERVICE}", self.namespace);
         let mut namespace_made = false;
         for _ in 0..RACES {
             let found = self.get(&path, &what).await?.filter(Value::is_object);
-            let (kept, is_new) = self.brought_up_to_date(found.as_ref())?;
+            let (kept, is_new) = self.brought_up_to_date(found.as_ref(), token)?;
             if !is_new {
                 return Ok(kept);
             }
@@ -353,14 +407,14 @@ impl Keeper {
         Err(Trouble::Contended(what))
     }
 
-    /// The state to share, given the Secret, and whether it differs from the Secret.
-    fn brought_up_to_date(&self, found: Option<&Value>) -> Result<(Kept, bool), Trouble> {
+    /// What is to be shared, given the Secret, and whether that is something else.
+    fn brought_up_to_date(&self, found: Option<&Value>, token: Token) -> Result<(Kept, bool), Trouble> {
         let known = self.kept.as_ref();
-        let secrets = Secrets::of(found, known.map(|known| &known.secrets))?;
+        let now = self.time.roughly();
+        let secrets = token.of(Secrets::of(found, known.map(|known| &known.secrets), now)?, now)?;
         let data = found.and_then(|found| found.get("data"));
         let has = |(name, value): (&String, &String)| data.is_some_and(|data| data[name] == **value);
         let has_secrets = secrets.data().iter().all(has);
-        let now = self.time.roughly();
         let (authorities, is_new) = match &self.origin {
             Origin::Files(_) => (None, false),
             Origin::Own => {

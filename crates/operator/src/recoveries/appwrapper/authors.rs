@@ -107,6 +107,8 @@ pub(super) struct Reviews(Arc<Mutex<Known>>);
 struct Known {
     last: Option<Reviewed>,
     late: Option<Late>,
+    /// The stamp that no known key had signed when it was first seen, and when that was.
+    doubted: Option<(Claim, Instant)>,
 }
 
 /// Access reviews for the author of one stamp.
@@ -140,7 +142,17 @@ impl Reviews {
     }
 
     pub(super) fn forget(&self) {
-        *self.known() = Known::default();
+        let mut known = self.known();
+        (known.last, known.late) = (None, None);
+    }
+
+    /// Since when it is known that no known key has signed a stamp.
+    fn doubted_since(&self, claim: &Claim) -> Instant {
+        let mut known = self.known();
+        let since = known.doubted.take().filter(|(doubted, _)| doubted == claim).map(|(_, since)| since);
+        let since = since.unwrap_or_else(Instant::now);
+        known.doubted = Some((claim.clone(), since));
+        since
     }
 
     /// Asks what the author of a stamp may create, and records what prevents it.
@@ -200,7 +212,7 @@ pub(super) enum Standing<'a> {
     Author { claim: &'a Claim, author: User },
 }
 
-pub(super) fn standing<'a>(app: &'a App, rules: &Rules) -> Standing<'a> {
+pub(super) fn standing<'a>(app: &'a App, rules: &Rules, reviews: &Reviews) -> Standing<'a> {
     let refused = |refusal: Option<&String>| {
         refusal.map_or(Authorship::Fine, |refusal| Authorship::Refused(refusal.clone()))
     };
@@ -209,6 +221,12 @@ pub(super) fn standing<'a>(app: &'a App, rules: &Rules) -> Standing<'a> {
         Written::Unstamped { refusal } => Standing::Known(refused(refusal.as_ref())),
         Written::Claimed { claim, if_forged } => match rules.author(claim) {
             None => Standing::Known(Authorship::NoKeys),
+            // Another replica may have signed it with a key that was made after this one has read the keys.
+            Some(Err(_))
+                if if_forged.is_some() && !rules.keys_were_read_since(reviews.doubted_since(claim)) =>
+            {
+                Standing::Known(Authorship::NoKeys)
+            }
             Some(Err(_)) => Standing::Known(refused(if_forged.as_ref())),
             Some(Ok(author)) => Standing::Author { claim, author },
         },
@@ -217,7 +235,7 @@ pub(super) fn standing<'a>(app: &'a App, rules: &Rules) -> Standing<'a> {
 
 /// What is known without new reviews.
 pub(super) fn authorship(app: &App, rules: &Rules, reviews: &Reviews) -> Authorship {
-    match standing(app, rules) {
+    match standing(app, rules, reviews) {
         Standing::Known(authorship) => authorship,
         // Reviews matter only where something is to be created.
         Standing::Author { claim, .. } if app.status.phase == Phase::Resuming => reviews.authorship(claim),

@@ -131,8 +131,8 @@ impl LiveInquiry for Inquiry {
             view.authorship = authorship;
             decide(&view, &self.policy, now)
         };
-        // The author's permissions are reviewed now; earlier results do not count.
-        let judgement = match standing(&app, &self.rules) {
+        // The author is asked about now, and what was known of them before does not count.
+        let judgement = match standing(&app, &self.rules, &self.reviews) {
             Standing::Known(authorship) => {
                 self.reviews.forget();
                 judge(authorship)

@@ -49,7 +49,7 @@ pub(super) fn handlers(configuration: &Configuration, office: &Office) -> Vec<Re
         match webhook.kind {
             WebhookKind::Mutating => Registration::new(webhook, move |request| {
                 let (policy, office) = (policy.clone(), office.clone());
-                async move { mutate(&office, &request, &policy).unwrap_or_else(|refused| refused) }
+                async move { mutate(&office, &request, &policy).await.unwrap_or_else(|refused| refused) }
             }),
             WebhookKind::Validating => Registration::new(webhook, move |request| {
                 let (policy, client) = (policy.clone(), office.client.clone());
@@ -69,7 +69,11 @@ fn of_bounded_size(request: &AdmissionRequest) -> Result<(), Answer> {
     now.excess_since(before).map_or(Ok(()), |excess| Err(Answer::denied(403, excess.to_string())))
 }
 
-fn mutate(office: &Office, request: &AdmissionRequest, policy: &AdmissionPolicy) -> Result<Answer, Answer> {
+async fn mutate(
+    office: &Office,
+    request: &AdmissionRequest,
+    policy: &AdmissionPolicy,
+) -> Result<Answer, Answer> {
     of_bounded_size(request)?;
     let object: Value = request.object()?;
     let user = user(&request.user_info);
@@ -86,10 +90,17 @@ fn mutate(office: &Office, request: &AdmissionRequest, policy: &AdmissionPolicy)
     let asked = admission::Request { operation, namespace: &request.namespace, user: &user, object: &object };
     let changes = admission::mutate(&asked, policy).into_iter();
     let changes = changes.map(|it| Change::Add { path: it.path, value: it.value });
-    // The caller knew the token, and the token is loaded together with the keys.
-    let Some(keys) = office.keyring.keys() else {
-        return Err(Answer::denied(503, "the keys of stamps are not known yet: try again"));
+    // Who knows the token of the path was let in, and the token comes with the keys.
+    let known = || {
+        let keys = office.keyring.keys();
+        keys.ok_or_else(|| Answer::denied(503, "the keys of stamps are not known yet: try again"))
     };
+    let mut keys = known()?;
+    // Another replica may have signed it with a key that was made after this one has read the keys.
+    if stamp::loses_its_stamp(&asked, &keys) {
+        office.keyring.read_again().await;
+        keys = known()?;
+    }
     let stamping = stamp::stamp(&asked, &keys, office.time.roughly());
     Ok(Answer::patched(changes.chain(annotated(&object, stamping)).collect()))
 }

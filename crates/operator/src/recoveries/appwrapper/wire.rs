@@ -35,6 +35,7 @@ use salvor_recovery::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
+use tokio::time::Instant;
 
 use crate::{
     discovery::Kind,
@@ -134,7 +135,15 @@ impl Rules {
         }
     }
 
-    /// Who wrote an AppWrapper; `None` while the keys are unknown.
+    /// Whether the keys are as new as that. If not, they are read again soon.
+    pub(super) fn keys_were_read_since(&self, at: Instant) -> bool {
+        match &self.authors {
+            Authors::Stamped(Some(keyring)) => keyring.was_read_since(at),
+            Authors::Unknown | Authors::Unasked | Authors::Stamped(None) => true,
+        }
+    }
+
+    /// Who has written an AppWrapper; none while the keys are not known.
     pub(super) fn author(&self, claim: &Claim) -> Option<Result<User, Unstamped>> {
         match &self.authors {
             Authors::Stamped(Some(keyring)) => Some(claim.author(&keyring.keys()?).cloned()),

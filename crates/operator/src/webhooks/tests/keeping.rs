@@ -241,7 +241,9 @@ async fn authorities_are_replaced_without_a_moment_in_which_something_is_not_tru
         (4, 2),
         "four authorities, and two in the bundle while one replaces another"
     );
-    assert!(writes(&api) < 100, "{} writes in three years", writes(&api));
+    // A token is replaced with each look of these, and the rest is left alone.
+    let looks = 2 * 3 * 365;
+    assert!(writes(&api) < 3 * looks + 100, "{} writes in three years", writes(&api));
 }
 
 #[tokio::test(start_paused = true)]
@@ -482,8 +484,8 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     serves(&first).await;
     assert_eq!(store.trusted(), first.0);
     let shared = store.get(SECRET)["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
-    assert_eq!(shared, ["path.token", "stamp.key"], "no authority is made");
-    // Half of the change: the served certificate stays.
+    assert_eq!(shared, ["path.since", "path.token", "stamp.key"], "no authority is made");
+    // Half of the change: what is served stays.
     folder.write("tls.crt", &second.0);
     tokio::time::sleep(Duration::from_secs(60)).await;
     serves(&first).await;
@@ -536,4 +538,108 @@ fn files_that_cannot_be_used_are_named_with_what_would_be_right() {
             .to_string()
             .starts_with("/nonexistent/tls.crt (webhooks.certDir)")
     );
+}
+
+/// Those who are told of a webhook that cannot be reached learn its token. It is of no use to them for long.
+#[tokio::test(start_paused = true)]
+async fn a_token_is_replaced_every_ten_minutes_and_let_in_for_another_one() {
+    let (store, time) = (Store::default(), Time::starting_at(start()));
+    let api = store.api();
+    let mut keeper = replica(&api, &time, &outside());
+    assert!(keeper.look().await);
+    let first = keeper.keyring.token();
+    tokio::time::advance(Duration::from_secs(599)).await;
+    assert!(keeper.look().await);
+    assert_eq!(keeper.keyring.token(), first);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(keeper.look().await);
+    let second = keeper.keyring.token();
+    assert_ne!(second, first);
+    let url = format!("https://127.0.0.1:9443/mutate/{second}");
+    assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
+    assert!(keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(!keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
+    // While no replica ran, any request about an AppWrapper has shown it to a user.
+    let mut started = replica(&api, &time, &outside());
+    assert!(started.look().await);
+    assert_ne!(started.keyring.token(), second);
+    let mut beside = replica(&api, &time, &outside());
+    assert!(beside.look().await);
+    assert_eq!(
+        beside.keyring.token(),
+        started.keyring.token(),
+        "of those that start together one replaces it"
+    );
+}
+
+/// The configurations cannot be written: the API server goes on with the token that it has.
+#[tokio::test(start_paused = true)]
+async fn a_token_that_the_configurations_still_have_is_let_in() {
+    let (store, time) = (Store::default(), Time::starting_at(start()));
+    let refusing = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let api = {
+        let (store, refusing) = (store.clone(), refusing.clone());
+        FakeApi::new(move |asked| {
+            let refused = asked.path.contains("webhookconfigurations") && asked.method != Method::GET;
+            if refused && refusing.load(std::sync::atomic::Ordering::SeqCst) {
+                return ApiAnswer::Refused(403, "not allowed");
+            }
+            store.answer(asked)
+        })
+    };
+    let mut keeper = replica(&api, &time, &outside());
+    assert!(keeper.look().await);
+    let first = keeper.keyring.token();
+    refusing.store(true, std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..6 {
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert!(!keeper.look().await);
+        assert!(keeper.keyring.lets_in(&first).await);
+    }
+    refusing.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert!(keeper.look().await);
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert!(!keeper.keyring.lets_in(&first).await);
+}
+
+/// One replica replaces the token and the key; the other learns of both when it is first asked, and no flood makes it read in a loop.
+#[tokio::test(start_paused = true)]
+async fn the_secret_is_read_again_before_a_token_is_refused() {
+    let (store, time) = (Store::default(), Time::starting_at(start()));
+    let api = store.api();
+    let mut first = replica(&api, &time, &outside());
+    assert!(first.look().await);
+    let second = replica(&api, &time, &outside());
+    let (keyring, readiness, running) =
+        (second.keyring.clone(), second.readiness.clone(), tokio::spawn(second.run()));
+    soon(async {
+        while readiness.problem().is_some() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+    store.edit(SECRET, |secret| {
+        secret["data"].as_object_mut().unwrap().retain(|name, _| name.starts_with("current."));
+    });
+    assert!(first.look().await);
+    let began = tokio::time::Instant::now();
+    assert!(keyring.lets_in(&first.keyring.token()).await);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert_eq!(keyring.keys(), first.keyring.keys());
+    let reads = || api.asked().iter().filter(|asked| asked.path == SECRET).count();
+    let (before, began) = (reads(), tokio::time::Instant::now());
+    for _ in 0..5 {
+        let wrong = "0".repeat(64);
+        let all = (0..100).map(|_| keyring.lets_in(&wrong));
+        assert_eq!(futures::future::join_all(all).await, [false; 100]);
+    }
+    let most = began.elapsed().as_secs() / 2 + 2;
+    assert!(
+        u64::try_from(reads() - before).unwrap() <= most,
+        "{} in {:?}",
+        reads() - before,
+        began.elapsed()
+    );
+    running.abort();
 }

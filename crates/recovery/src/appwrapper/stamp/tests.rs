@@ -221,6 +221,19 @@ fn a_stamp_of_the_key_before_is_signed_again() {
     assert_eq!(read(&after).unwrap().author(&OTHER_KEYS), Ok(&user("ann")));
 }
 
+/// A replica that has not read the newest keys must not take off what another one has signed with them.
+#[test]
+fn a_stamp_that_would_be_lost_for_want_of_a_key_is_known() {
+    let (ann, old) = (user("ann"), created("ann", sent("a"), "u1"));
+    let request = asked(Operation::Update { old: &old }, &ann, &old);
+    assert!(!loses_its_stamp(&request, &KEYS) && loses_its_stamp(&request, &OTHER_KEYS));
+    assert!(matches!(stamp(&request, &OTHER_KEYS, now()), Stamping::Remove));
+    assert!(!loses_its_stamp(&asked(Operation::Create, &ann, &old), &OTHER_KEYS));
+    let unstamped = stored(sent("a"), "u1");
+    let request = asked(Operation::Update { old: &unstamped }, &ann, &unstamped);
+    assert!(!loses_its_stamp(&request, &OTHER_KEYS));
+}
+
 proptest! {
     #![proptest_config(crate::fuzz::cases(512))]
 

@@ -146,6 +146,20 @@ async fn answers_that_are_late_for_one_look_count_for_the_next() {
     }
 }
 
+/// Another replica has made a new key, and signs with it at once.
+#[tokio::test]
+async fn a_stamp_of_a_key_that_is_not_read_yet_is_not_forged() {
+    let (keyring, next) = (Keyring::random(), Keyring::random());
+    let object = by("ann", &next, resuming(5));
+    let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
+    let api = server(object, answers(true));
+    assert_eq!(asked(&recovery, &subject), ("AuthorUnknown", Vec::new()));
+    assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, "AuthorUnknown");
+    keyring.read_from(&next);
+    create(&recovery, &subject);
+    assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, "Creating");
+}
+
 #[tokio::test]
 async fn what_no_webhook_has_stamped_is_created_only_if_its_kinds_are_named_for_that() {
     let keyring = Keyring::random();
@@ -161,6 +175,9 @@ async fn what_no_webhook_has_stamped_is_created_only_if_its_kinds_are_named_for_
     ] {
         let (recovery, subject) = knowing(recovery_with("", &keyring), &object);
         let api = server(object.clone(), answers(true));
+        // The keys are read once more before a stamp counts as forged.
+        asked(&recovery, &subject);
+        keyring.read_from(&keyring);
         let (code, steps) = asked(&recovery, &subject);
         for (code, steps) in [(code.to_owned(), steps), look(&recovery, &subject, &api).await.unwrap()] {
             assert_eq!(code, "GivenUp");
