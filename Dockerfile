@@ -9,7 +9,7 @@ WORKDIR /src
 # Not rust-toolchain.toml: the image is the toolchain, and must not fetch another.
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
-COPY bench bench
+COPY lab lab
 # On Alpine the target is musl, which links statically.
 RUN cargo build --release --locked --package salvor
 # The hook by which tests end or hold the process is in debug builds only.

@@ -3,7 +3,7 @@
 #![no_main]
 
 use http::Request;
-use salvor_embedded::{Cluster, Settings};
+use salvor_apiserver::{Cluster, Settings};
 
 const TYPES: [&str; 4] = [
     "application/merge-patch+json",

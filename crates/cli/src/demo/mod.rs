@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::LogFormat;
+use salvor_apiserver::Server;
 use salvor_cluster::StartError;
-use salvor_embedded::Server;
 use salvor_page::{Page, ServeOptions, Wish};
 use salvor_simulate::play::{Peer, PlayError, PolicyError};
 use salvor_simulate::scenario::{self, Scenario, ScenarioError, Source};

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use salvor_embedded::Cluster;
+use salvor_apiserver::Cluster;
 use tokio::sync::mpsc;
 
 /// How often the clock advances. A timer fires late by at most this, times the speed.

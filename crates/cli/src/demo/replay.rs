@@ -9,7 +9,7 @@ use std::thread;
 
 use jiff::Timestamp;
 use salvor_api::config::{Configuration, LogFormat};
-use salvor_embedded::{Change, ChangeKind};
+use salvor_apiserver::{Change, ChangeKind};
 use salvor_operator::Notice;
 use salvor_page::{Episode, Recording, Replay, Story};
 use salvor_recovery::appwrapper::AppWrapperPolicy;

@@ -63,7 +63,7 @@ mod tests {
     use k8s_openapi::api::core::v1::{Namespace, Node};
     use kube::api::{Patch, PatchParams, PostParams};
     use salvor_api::config::Configuration;
-    use salvor_embedded::{Cluster, Settings};
+    use salvor_apiserver::{Cluster, Settings};
 
     use super::super::marks::Carrier;
     use super::super::report::Report;

@@ -255,7 +255,7 @@ async fn the_time_to_live_begins_at_success(site: Site) {
 
 /// A component that was just created is not missing because a watch lags (6.1, #416).
 async fn a_component_that_the_watch_has_not_shown_yet_is_not_missing(site: Site) {
-    use salvor_embedded::{Effect, Fault};
+    use salvor_apiserver::{Effect, Fault};
     use salvor_testkit::FaultyServer;
 
     use crate::controller::{Controller, Settings};

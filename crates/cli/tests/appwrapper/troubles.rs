@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, PostParams},
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Plane, Recorder, Site, recorder::ChangeKind, wait};
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::api::{ListParams, Patch, PatchParams};
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Salvor, Site, wait};
 use serde_json::{Value, json};
 

@@ -6,7 +6,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, ListParams},
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Recorder, Site, recorder::ChangeKind, wait};
 use serde_json::json;
 

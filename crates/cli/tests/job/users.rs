@@ -10,7 +10,7 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{
     FaultyServer, Site, wait,
     workloads::{PodShape, job},

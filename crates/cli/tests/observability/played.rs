@@ -18,7 +18,7 @@ use kube::{
         PostParams,
     },
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Salvor, Site, free_port, on_both, peers, promtool, wait};
 use serde_json::{Value, json};
 

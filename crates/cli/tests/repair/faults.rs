@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use kube::api::{Patch, PatchParams};
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Salvor, Site, on_both, recorder::ChangeKind, wait};
 use serde_json::{Value, json};
 

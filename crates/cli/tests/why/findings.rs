@@ -7,7 +7,7 @@ use k8s_openapi::{
     jiff::{SignedDuration, Timestamp},
 };
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Plane, Site, on_both, peers};
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@
 use http::Method;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Site};
 use serde_json::{Value, json};
 

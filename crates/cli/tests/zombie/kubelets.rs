@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Salvor, Site, wait};
 use serde_json::{Value, json};
 

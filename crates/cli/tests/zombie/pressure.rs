@@ -8,7 +8,7 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
-use salvor_embedded::{Effect, Fault};
+use salvor_apiserver::{Effect, Fault};
 use salvor_testkit::{FaultyServer, Hold, Salvor, Site, wait};
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use salvor_embedded::{Cluster, Settings};
+use salvor_apiserver::{Cluster, Settings};
 use salvor_operator::Notice;
 use salvor_page::{Page, ServeOptions, Wish};
 use salvor_recovery::appwrapper::AppWrapperPolicy;

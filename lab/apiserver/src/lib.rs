@@ -1,0 +1,82 @@
+//! A Kubernetes API in memory: a cluster for tests, demonstrations and simulations, without a separate process.
+//!
+//! [`Core`] is the server without a socket: a request and the time go in, an answer comes out. [`Cluster`] puts it
+//! behind a [`tower::Service`], so that a [`kube::Client`] works on it in process, also under a paused clock:
+//!
+//! ```
+//! # use k8s_openapi::api::core::v1::Namespace;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), kube::Error> {
+//! use salvor_apiserver::{Cluster, Settings};
+//!
+//! let cluster = Cluster::new(Settings::default());
+//! let namespaces: kube::Api<Namespace> = kube::Api::all(cluster.client());
+//! assert_eq!(namespaces.list(&Default::default()).await?.items.len(), 4);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The real server is the reference: `tests/transcripts` are sent to both and must get the same answers.
+
+mod admission;
+mod apply;
+mod cluster;
+mod core;
+mod custom;
+mod declared;
+mod definitions;
+mod delete;
+mod discovery;
+mod duplicates;
+mod environment;
+mod events;
+mod faults;
+mod fields;
+mod hearing;
+mod kinds;
+mod loops;
+mod managers;
+mod metadata;
+mod object;
+mod part;
+mod patch;
+mod patching;
+mod printing;
+mod propagation;
+mod quantity;
+mod read;
+mod render;
+mod request;
+mod response;
+mod reviews;
+mod schema;
+mod selection;
+mod selectors;
+mod server;
+mod signal;
+mod state;
+mod status;
+mod store;
+mod structs;
+mod subresources;
+mod table;
+mod user;
+mod watch;
+mod webhooks;
+mod wire;
+mod write;
+
+pub use cluster::{Backup, Body, Change, ChangeKind, Cluster, Settings};
+pub use environment::Environment;
+pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};
+pub use loops::{
+    AttachDetachTimers, ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, PodGcTimers,
+    UnknownLoop,
+};
+pub use request::Request;
+pub use response::{Reply, Response};
+pub use server::{Server, ServerError};
+pub use state::Core;
+pub use status::Refusal;
+pub use watch::Watch;
+pub use webhooks::{WebhookAnswer, WebhookRequest};
