@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use salvor_api::{GoDuration, ParseGoDurationError};
-use salvor_apiserver::{Loop, LoopOptions, NodeLifecycleTimers, Server, ServerError, Settings, UnknownLoop};
+use salvor_apiserver::{Server, ServerError, Settings};
 use salvor_cluster::{FaultError, LocalCluster, NodeFault, Options, StartError, inject, zoned};
+use salvor_controllers::{Loop, LoopOptions, NodeLifecycleTimers, UnknownLoop};
 use salvor_nodes::Timers;
 use salvor_operator::story;
 

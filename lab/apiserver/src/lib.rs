@@ -17,6 +17,8 @@
 //! ```
 //!
 //! The real server is the reference: `tests/transcripts` are sent to both and must get the same answers.
+//!
+//! The modules [`object`], [`propagation`], [`quantity`] and [`signal`] are shared with the controllers that run on it.
 
 mod admission;
 mod apply;
@@ -34,16 +36,15 @@ mod faults;
 mod fields;
 mod hearing;
 mod kinds;
-mod loops;
 mod managers;
 mod metadata;
-mod object;
+pub mod object;
 mod part;
 mod patch;
 mod patching;
 mod printing;
-mod propagation;
-mod quantity;
+pub mod propagation;
+pub mod quantity;
 mod read;
 mod render;
 mod request;
@@ -53,7 +54,7 @@ mod schema;
 mod selection;
 mod selectors;
 mod server;
-mod signal;
+pub mod signal;
 mod state;
 mod status;
 mod store;
@@ -69,10 +70,6 @@ mod write;
 pub use cluster::{Backup, Body, Change, ChangeKind, Cluster, Settings};
 pub use environment::Environment;
 pub use faults::{Cut, Effect, Fault, Faults, Faulty, FaultyBody};
-pub use loops::{
-    AttachDetachTimers, ControlLoops, EvictionRates, Loop, LoopOptions, NodeLifecycleTimers, PodGcTimers,
-    UnknownLoop,
-};
 pub use request::Request;
 pub use response::{Reply, Response};
 pub use server::{Server, ServerError};

@@ -92,7 +92,8 @@ fn has_fraction(value: &Value) -> bool {
     }
 }
 
-pub(crate) fn encode(value: &Value) -> Bytes {
+/// The JSON text of a value.
+pub fn encode(value: &Value) -> Bytes {
     Bytes::from(value.to_string())
 }
 
@@ -103,7 +104,7 @@ pub(crate) fn at<'v>(value: &'v Value, pointer: &str) -> Option<&'v Value> {
 }
 
 /// The text at a JSON pointer, or "".
-pub(crate) fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
+pub fn text<'v>(value: &'v Value, pointer: &str) -> &'v str {
     at(value, pointer).and_then(Value::as_str).unwrap_or("")
 }
 
@@ -115,7 +116,8 @@ pub(crate) fn namespace(value: &Value) -> &str {
     text(value, "/metadata/namespace")
 }
 
-pub(crate) fn uid(value: &Value) -> &str {
+/// `metadata.uid`, or "".
+pub fn uid(value: &Value) -> &str {
     text(value, "/metadata/uid")
 }
 
@@ -128,11 +130,13 @@ pub(crate) fn is_terminating(value: &Value) -> bool {
     at(value, "/metadata/deletionTimestamp").is_some_and(|time| !time.is_null())
 }
 
-pub(crate) fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
+/// The list at a JSON pointer, or an empty one.
+pub fn list<'v>(value: &'v Value, pointer: &str) -> &'v [Value] {
     at(value, pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-pub(crate) fn strings(value: &Value, pointer: &str) -> Vec<String> {
+/// The texts in the list at a JSON pointer; other elements are left out.
+pub fn strings(value: &Value, pointer: &str) -> Vec<String> {
     list(value, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
@@ -172,7 +176,7 @@ pub(crate) fn set_finalizers(value: &mut Value, finalizers: &[String]) {
 }
 
 /// The time as `metav1.Time` prints it: whole seconds.
-pub(crate) fn time(at: Timestamp) -> String {
+pub fn time(at: Timestamp) -> String {
     let seconds = Timestamp::from_second(at.as_second()).unwrap_or(at);
     seconds.to_string()
 }

@@ -1,10 +1,13 @@
 //! The propagation policy of a deletion.
 
-pub(crate) const ORPHAN: &str = "orphan";
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+/// The finalizer of an owner whose dependents lose it and stay.
+pub const ORPHAN: &str = "orphan";
+/// The finalizer of an owner that goes after its dependents.
+pub const FOREGROUND: &str = "foregroundDeletion";
 
+/// What becomes of the dependents of a deleted object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
+pub enum Propagation {
     Orphan,
     Background,
     Foreground,
@@ -12,7 +15,7 @@ pub(crate) enum Propagation {
 
 impl Propagation {
     /// The value of `propagationPolicy`.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Orphan => "Orphan",
             Self::Background => "Background",

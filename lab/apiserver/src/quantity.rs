@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// Billionths per unit, the finest resolution of Kubernetes. The largest quantity fits into 128 bits.
-pub(crate) const SCALE: i128 = 1_000_000_000;
+pub const SCALE: i128 = 1_000_000_000;
 
 const BINARY: [(&str, i128); 6] =
     [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("Ti", 1 << 40), ("Pi", 1 << 50), ("Ei", 1 << 60)];
@@ -39,7 +39,7 @@ pub(crate) fn canonical(text: &str) -> Result<String, String> {
 }
 
 /// The value in billionths.
-pub(crate) fn amount(text: &str) -> Option<i128> {
+pub fn amount(text: &str) -> Option<i128> {
     parse(text).map(|(amount, _)| amount)
 }
 

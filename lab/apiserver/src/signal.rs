@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 /// The value, and the tasks that wait for a change. Clones are the same signal.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Signal<T>(Arc<Shared<T>>);
+pub struct Signal<T>(Arc<Shared<T>>);
 
 #[derive(Debug, Default)]
 struct Shared<T> {
@@ -24,13 +24,14 @@ struct State<T> {
 
 /// Waits for changes that it has not seen.
 #[derive(Debug)]
-pub(crate) struct Listener<T> {
+pub struct Listener<T> {
     signal: Signal<T>,
     seen: u64,
 }
 
 impl<T: Copy> Signal<T> {
-    pub(crate) fn set(&self, value: T) {
+    /// Changes the value and wakes those who wait.
+    pub fn set(&self, value: T) {
         {
             let mut state = self.state();
             state.value = value;
@@ -40,7 +41,7 @@ impl<T: Copy> Signal<T> {
     }
 
     /// A listener that has seen all changes so far.
-    pub(crate) fn listen(&self) -> Listener<T> {
+    pub fn listen(&self) -> Listener<T> {
         let seen = self.state().version;
         Listener { signal: self.clone(), seen }
     }
@@ -64,12 +65,12 @@ impl<T: Copy> Signal<T> {
 
 impl<T: Copy> Listener<T> {
     /// Marks all changes so far as seen.
-    pub(crate) fn catch_up(&mut self) {
+    pub fn catch_up(&mut self) {
         self.seen = self.signal.state().version;
     }
 
     /// Waits for an unseen change, and marks it as seen.
-    pub(crate) async fn changed(&mut self) {
+    pub async fn changed(&mut self) {
         loop {
             let changed = self.signal.0.changed.notified();
             let version = self.signal.state().version;

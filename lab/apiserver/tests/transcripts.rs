@@ -8,7 +8,8 @@ mod support;
 
 use std::path::Path;
 
-use salvor_apiserver::{Cluster, ControlLoops, Loop, LoopOptions, Settings};
+use salvor_apiserver::{Cluster, Settings};
+use salvor_controllers::{ControlLoops, Loop, LoopOptions};
 use salvor_testkit::{ControlPlane, Part};
 use support::differences;
 use support::generator::{self, Court};

@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
-use salvor_apiserver::{Cluster, ControlLoops, LoopOptions, Server, ServerError, Settings};
+use salvor_apiserver::{Cluster, Server, ServerError, Settings};
+use salvor_controllers::{ControlLoops, LoopOptions};
 use salvor_nodes::{
     Clock, Fleet, FleetError, FleetOptions, Karpenter, KarpenterError, NodePool, NodeProfile, Storage, Timers,
 };

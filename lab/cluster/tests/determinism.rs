@@ -7,8 +7,9 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use kube::Api;
 use kube::api::PostParams;
-use salvor_apiserver::{LoopOptions, Settings};
+use salvor_apiserver::Settings;
 use salvor_cluster::{LocalCluster, NodeFault, Options, STORAGE, zoned};
+use salvor_controllers::LoopOptions;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
-use salvor_apiserver::{
-    AttachDetachTimers, EvictionRates, LoopOptions, NodeLifecycleTimers, PodGcTimers, Server, Settings,
-};
+use salvor_apiserver::{Server, Settings};
 use salvor_cluster::{LocalCluster, Options};
+use salvor_controllers::{AttachDetachTimers, EvictionRates, LoopOptions, NodeLifecycleTimers, PodGcTimers};
 use serde_json::Value;
 
 use crate::access::Access;

@@ -13,7 +13,9 @@ fn files(folder: &Path) -> Vec<std::path::PathBuf> {
 fn every_select_is_biased() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut selects = 0;
-    for name in ["crates/operator", "lab/nodes", "lab/apiserver", "lab/cluster", "lab/simulate"] {
+    for name in
+        ["crates/operator", "lab/nodes", "lab/apiserver", "lab/controllers", "lab/cluster", "lab/simulate"]
+    {
         for file in files(&root.join(name).join("src")) {
             let text = fs::read_to_string(&file).unwrap();
             let mut lines = text.lines().enumerate();

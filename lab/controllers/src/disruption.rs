@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_apiserver::object;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Part, Ref};
@@ -13,7 +14,6 @@ use super::labels::Selector;
 use super::template;
 use super::views::{Pod, Workload};
 use super::world::{Change, World};
-use crate::object;
 
 /// A granted eviction without a visible effect is forgotten after this time.
 const REMEMBERED: SignedDuration = SignedDuration::from_mins(2);

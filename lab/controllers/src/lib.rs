@@ -1,7 +1,7 @@
 //! The control loops that turn an API into a cluster: ordinary clients, each with its own rules.
 //!
-//! A loop decides by the state of the shared [`world`] and the time that it is given; it does no I/O. The [`driver`]
-//! runs it: changes go in, [`calls`] come out as values and are made, and the loop decides again. Loops share one watch
+//! A loop decides by the state of the shared `world` and the time that it is given; it does no I/O. The `driver`
+//! runs it: changes go in, `calls` come out as values and are made, and the loop decides again. Loops share one watch
 //! per kind. They work against any API server, and under a paused clock.
 
 mod attach_detach;

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use salvor_apiserver::propagation::{FOREGROUND, ORPHAN, Propagation};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,6 @@ use super::collection::{Collection, Kind};
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::{Meta, Owner, key};
 use super::world::{Change, Delta, HasMeta, World};
-use crate::propagation::{FOREGROUND, ORPHAN, Propagation};
 
 /// The garbage collector. It identifies objects by their UIDs.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::loops::collection::Resource;
-use crate::loops::served::Served;
-use crate::loops::views::Bare;
+use crate::collection::Resource;
+use crate::served::Served;
+use crate::views::Bare;
 
 struct Stage {
     control: GarbageCollector,

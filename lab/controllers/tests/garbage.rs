@@ -13,9 +13,8 @@ use kube::api::{
 };
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, ResourceExt};
-use salvor_apiserver::{
-    ChangeKind, Cluster, ControlLoops, Effect, Fault, Faults, Loop, LoopOptions, Settings,
-};
+use salvor_apiserver::{ChangeKind, Cluster, Effect, Fault, Faults, Settings};
+use salvor_controllers::{ControlLoops, Loop, LoopOptions};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 

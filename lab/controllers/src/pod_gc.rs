@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use salvor_apiserver::object;
 use serde_json::json;
 
 use super::calls::{Call, Part, Ref};
@@ -12,7 +13,6 @@ use super::driver::{Control, Errand, Plan};
 use super::taints::OUT_OF_SERVICE;
 use super::views::Pod;
 use super::world::{Change, World};
-use crate::object;
 
 /// When pods are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Taint;
+use salvor_apiserver::object;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
@@ -15,7 +16,6 @@ use super::taints::{NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULAB
 use super::views::{Node, Pod};
 use super::world::{Change, World};
 use super::zones::{EvictionRates, Mood, Zones};
-use crate::object;
 
 const COMPONENT: &str = "node-controller";
 /// Nodes with this label do not count for the state of a zone.

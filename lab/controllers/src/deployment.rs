@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_apiserver::object;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Note, Part, Ref};
@@ -12,7 +13,6 @@ use super::driver::{Control, Errand, Plan, Queue};
 use super::template;
 use super::views::{Workload, key};
 use super::world::{Change, World};
-use crate::object;
 
 const COMPONENT: &str = "deployment-controller";
 /// The label that distinguishes the pods of different templates.

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use salvor_apiserver::object;
 use serde_json::json;
 
 use super::calls::{Call, Note, Part, Ref};
@@ -12,7 +13,6 @@ use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::{Stay, stay};
 use super::views::Pod;
 use super::world::{Change, World};
-use crate::object;
 
 const COMPONENT: &str = "taint-eviction-controller";
 

@@ -8,6 +8,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
+use salvor_apiserver::object;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,7 +19,6 @@ use super::collection::{Kind, Resource};
 use super::follow::Shared;
 use super::served::{METADATA_LIST, Served};
 use super::views::{Bare, Namespace};
-use crate::object;
 
 /// The finalizer in `spec.finalizers` of every namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";

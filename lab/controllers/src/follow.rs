@@ -7,14 +7,13 @@ use futures::TryStreamExt as _;
 use http::header::ACCEPT;
 use kube::Client;
 use kube::api::WatchEvent;
+use salvor_apiserver::signal::{Listener, Signal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
 use super::collection::{Kind, Resource};
-use crate::signal::{Listener, Signal};
-
 use super::served::{METADATA, METADATA_LIST};
 use super::views::{Bare, Meta};
 use super::world::{Change, Delta, HasMeta, Place, World};

@@ -1,6 +1,7 @@
 //! Claims and volumes: binds each claim to its own volume, and keeps both while they are needed.
 
 use jiff::Timestamp;
+use salvor_apiserver::quantity;
 use serde_json::{Value, json};
 
 use super::calls::{Call, Part, Ref};
@@ -8,7 +9,6 @@ use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::{Claim, Volume};
 use super::world::{Change, World};
-use crate::quantity;
 
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";

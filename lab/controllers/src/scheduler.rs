@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use salvor_apiserver::object;
 use serde_json::json;
 
 use super::board::{Board, Found};
@@ -15,7 +16,6 @@ use super::labels::Selector;
 use super::placement::{Obstacle, selects};
 use super::views::{Node, Pod};
 use super::world::{Change, Delta, World};
-use crate::object;
 
 const COMPONENT: &str = "default-scheduler";
 /// The annotation by which a claim learns the node of its first consumer.

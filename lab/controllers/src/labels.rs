@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use salvor_apiserver::object;
 use serde_json::Value;
-
-use crate::object;
 
 /// A `metav1.LabelSelector`: all requirements must hold. One without requirements selects everything.
 #[derive(Debug, Clone, Default)]

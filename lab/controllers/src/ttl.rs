@@ -1,6 +1,7 @@
 //! Time to live: deletes finished Jobs after their `ttlSecondsAfterFinished`.
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_apiserver::object;
 use serde_json::json;
 
 use super::calls::{Call, Ref};
@@ -8,7 +9,6 @@ use super::collection::Kind;
 use super::driver::{Control, Errand, Plan, Queue};
 use super::views::Workload;
 use super::world::{Change, World};
-use crate::object;
 
 #[derive(Debug, Default)]
 pub(crate) struct TimeToLive {

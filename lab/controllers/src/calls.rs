@@ -6,6 +6,8 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Method, Request};
 use jiff::Timestamp;
 use kube::Client;
+use salvor_apiserver::object;
+use salvor_apiserver::propagation::Propagation;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -14,8 +16,6 @@ use super::collection::{Collection, Kind};
 use super::follow::Shared;
 use super::views::{Meta, key};
 use super::world::{HasMeta, World};
-use crate::object;
-use crate::propagation::Propagation;
 
 /// A call without an answer by then has failed; it is unknown whether it was carried out.
 const PATIENCE: Duration = Duration::from_secs(10);
