@@ -25,10 +25,10 @@ pub(crate) fn assert_named_tests_exist(document: &str, at_least: usize, no_tests
     }
 }
 
-/// The text of all crates.
+/// The text of all crates and end-to-end suites.
 fn sources() -> String {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let mut folders = vec![root.join("crates"), root.join("lab")];
+    let mut folders = ["crates", "lab", "tests"].map(|folder| root.join(folder)).to_vec();
     let mut sources = String::new();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
