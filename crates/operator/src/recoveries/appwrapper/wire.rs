@@ -694,11 +694,15 @@ impl SeenNode {
         let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
         let annotations = &metadata.annotations;
         let out_of_service = spec.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
-        let machine = match out_of_service {
+        // An out-of-service taint of our own rests on time alone, and proves nothing.
+        let proves = |key: &str| key != OUT_OF_SERVICE || annotations.out_of_service_since.is_none();
+        let machine = match out_of_service.filter(|taint| proves(&taint.key)) {
             Some(taint) => Machine::Off(Proof::Taint(Taint::from(taint).to_string())),
             // A request from while its kubelet was alive says nothing about later.
             None if wire.may_be_evicted(&policy.eviction) => {
-                policy.eviction.machine(&eviction::NodeView { asked: None, ..wire.view() })
+                let mut node = eviction::NodeView { asked: None, ..wire.view() };
+                node.taints.retain(|taint| proves(&taint.key));
+                policy.eviction.machine(&node)
             }
             None => Machine::MayRun,
         };
@@ -774,10 +778,11 @@ mod tests {
     #[test]
     fn a_taint_proves_that_a_machine_is_off() {
         let settings = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n\
-                        eviction: {triggers: [{key: off, proof: true}, {key: sick}]}\n";
+                        eviction: {triggers: [{key: off, proof: true}, {key: sick}, {key: node.kubernetes.io/out-of-service, proof: true}]}\n";
         let policy = AppWrapperPolicy::new(&salvor_api::config::parse(settings).unwrap());
         let taint = |key: &str, effect: &str| json!({"key": key, "value": "v", "effect": effect});
         let asked = json!({"eviction.salvor.dev/asked": r#"{"value":"v","renewed":"2026-01-01T00:00:00Z"}"#});
+        let ours = json!({"zombie.salvor.dev/out-of-service-since": "2026-01-01T00:00:00Z"});
         for (case, taints, annotations, proof) in [
             ("none", json!([]), json!({}), None),
             ("lost", json!([taint(UNREACHABLE, "NoExecute")]), json!({}), None),
@@ -786,6 +791,13 @@ mod tests {
                 json!([taint(OUT_OF_SERVICE, "NoExecute")]),
                 json!({}),
                 Some("node.kubernetes.io/out-of-service=v:NoExecute"),
+            ),
+            ("out of service by us", json!([taint(OUT_OF_SERVICE, "NoExecute")]), ours.clone(), None),
+            (
+                "out of service by us, and a person's word",
+                json!([taint(OUT_OF_SERVICE, "NoExecute"), taint(FORCE_EVICTION, "NoSchedule")]),
+                ours,
+                Some("salvor.dev/force-eviction=v:NoSchedule"),
             ),
             (
                 "a person's word",
