@@ -60,6 +60,9 @@ pub(super) use entry::ENTRY;
 
 const APPWRAPPERS: Target = Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
 
+/// Of so many pods of an AppWrapper the claims and Jobs are read at a time; the rest follows when these are known.
+const WORKS_AT_ONCE: usize = 50;
+
 fn labelled_pods() -> Target {
     Target { label_selector: Some(MEMBER_LABEL.into()), ..Target::all("appwrapper pods", "/api/v1/pods") }
 }
@@ -498,8 +501,10 @@ impl Recovery for AppWrappers {
         let authorship = authorship(&known.app, &self.rules, &known.reviews);
         let view = view(&known.app, self.around(known), self.memory(known), authorship);
         let judgement = decide(&view, &self.policy, now);
-        self.read_works(&subject.uid, works_to_read(&view, &self.policy, now));
-        // Only the log can report this: a status that we do not understand is left as it is.
+        let mut works = works_to_read(&view, &self.policy, now);
+        works.truncate(WORKS_AT_ONCE);
+        self.read_works(&subject.uid, works);
+        // Only the log can say so: a status that nobody understands is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
         }

@@ -6,6 +6,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::bounds::{LONGEST_MESSAGE, shortened};
+use super::deletion::Held;
 use super::health::Counts;
 use super::names::conditions::{
     ANNOTATIONS_VALID, COMPONENTS_VALID, DELETING_RESOURCES, PODS_READY, QUOTA_RESERVED, RESOURCES_DEPLOYED,
@@ -17,7 +18,6 @@ use super::resets::Evidence;
 use super::status::{AppWrapperStatus, ComponentStatus, Condition};
 use super::steps::in_go;
 use super::views::ComponentView;
-use crate::gate::MachineMayRun;
 use crate::moments::{after, to_the_second};
 
 const SUSPEND_IS_FALSE: &str = "Suspend is false";
@@ -237,21 +237,11 @@ impl AppWrapperStatus {
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
     }
 
-    /// Reports for which machines a deletion waits, or that it no longer waits for any. The condition's time stays.
-    pub(super) fn set_held(&mut self, held: &[MachineMayRun], now: Timestamp) {
-        if let [first, more @ ..] = held {
-            let more = if more.is_empty() {
-                String::new()
-            } else {
-                format!(" The same holds for {} more.", more.len())
-            };
-            self.set(
-                DELETING_RESOURCES,
-                Holds::Yes,
-                reasons::MACHINE_MAY_RUN,
-                format!("{first}.{more}"),
-                now,
-            );
+    /// Says for which machines a deletion waits, or that it waits for none any more. Its time stays.
+    pub(super) fn set_held(&mut self, held: Option<&Held>, now: Timestamp) {
+        if let Some(held) = held {
+            let message = held.to_string();
+            self.set(DELETING_RESOURCES, Holds::Yes, reasons::MACHINE_MAY_RUN, message, now);
         } else if self.condition(DELETING_RESOURCES).is_some_and(|it| it.reason == reasons::MACHINE_MAY_RUN) {
             self.set(DELETING_RESOURCES, Holds::Yes, reasons::DELETION_INITIATED, "", now);
         }

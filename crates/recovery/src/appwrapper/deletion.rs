@@ -45,6 +45,33 @@ pub(super) struct Plan {
     pub(super) next: Option<Timestamp>,
     /// The pods that are not forced because their machines may run, sorted by name.
     pub(super) held: Vec<MachineMayRun>,
+    /// So many pods wait until their claims and Jobs are read.
+    pub(super) unread: usize,
+}
+
+/// The pods for whose machines a deletion waits. Prints as sentences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The first of them, by name.
+    pub first: MachineMayRun,
+    /// So many others.
+    pub more: usize,
+    /// So many pods besides, whose claims and Jobs are still to be read.
+    pub unread: usize,
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, more, unread } = self;
+        write!(f, "{first}.")?;
+        if *more > 0 {
+            write!(f, " The same holds for {more} more.")?;
+        }
+        if *unread > 0 {
+            write!(f, " Of {unread} more the claims and Jobs are still to be read.")?;
+        }
+        Ok(())
+    }
 }
 
 /// The objects that a deletion still waits for.
@@ -135,7 +162,8 @@ pub(super) fn endings(
     force.plan(objects, pods.iter().copied())
 }
 
-/// The pods of a deletion in progress whose claims and Jobs must be read now to decide about force.
+/// The pods of a deletion that is under way whose claims and Jobs decide now whether they are forced, and are not known for sure.
+/// Those that were never read come first: what cannot be read is read again and again, and must not keep others from their turn.
 pub fn works_to_read<'a>(
     view: &'a AppWrapperView,
     policy: &AppWrapperPolicy,
@@ -148,7 +176,9 @@ pub fn works_to_read<'a>(
     let decides = |pod: &&PodView| {
         matches!(force.turn(pod), Turn::Asks { .. }) && policy.eviction.gate().must_read(&pod.work)
     };
-    in_order(own_pods(view).filter(decides)).into_iter().take(AT_ONCE).collect()
+    let mut pods = in_order(own_pods(view).filter(decides));
+    pods.sort_by_key(|pod| pod.work.copies != Copies::Unread);
+    pods
 }
 
 /// Everything that decides whether pods are forced.
@@ -237,8 +267,10 @@ impl<'a> Force<'a> {
                 (Gate::Yes(_), Host::None | Host::Alive { .. } | Host::Unclear) => {
                     plan.steps.push(delete_pod(pod, Manner::Forceful));
                 }
-                // The reader of its claims and its Job triggers a new decision.
-                (Gate::No(_), _) if pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work) => {}
+                // Whoever reads its claims and its Job wakes us.
+                (Gate::No(_), _) if pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work) => {
+                    plan.unread += 1;
+                }
                 (Gate::No(because), Host::Silent { name, node }) => plan.held.push(MachineMayRun {
                     pod: pod.pod.clone(),
                     node: name.clone(),
@@ -339,6 +371,12 @@ impl<'a> Force<'a> {
 }
 
 impl Plan {
+    /// What it waits for, if that is a machine.
+    pub(super) fn held(&self) -> Option<Held> {
+        let (first, more) = self.held.split_first()?;
+        Some(Held { first: first.clone(), more: more.len(), unread: self.unread })
+    }
+
     fn wake(&mut self, at: Option<Timestamp>) {
         self.next = self.next.into_iter().chain(at).min();
     }

@@ -338,15 +338,15 @@ impl Machine<'_> {
 
     /// Carries out the due part of a deletion, and reports the machines for which the rest waits.
     pub(super) fn pursue(&mut self, plan: Plan, why: Why) -> Turn {
-        let Plan { steps, next, held, .. } = plan;
-        self.next.set_held(&held, self.now);
-        let known = self.next.condition(DELETING_RESOURCES).filter(|_| !held.is_empty());
+        let held = plan.held();
+        let Plan { steps, next, .. } = plan;
+        self.next.set_held(held.as_ref(), self.now);
+        let known = self.next.condition(DELETING_RESOURCES).filter(|_| held.is_some());
         let note = known.map(|it| notes::machine_may_run(self.view, it.last_transition_time, &it.message));
         let notes: Vec<EventNote> =
             note.into_iter().filter(|note| !self.view.memory.told.contains(&note.name)).collect();
-        let more = held.len().saturating_sub(1);
-        let why = match held.into_iter().next() {
-            Some(first) if steps.is_empty() => Why::MachineMayRun { first: Box::new(first), more },
+        let why = match held {
+            Some(held) if steps.is_empty() => Why::MachineMayRun(Box::new(held)),
             Some(_) | None => why,
         };
         if !steps.is_empty() || !notes.is_empty() {

@@ -4,12 +4,12 @@ use std::fmt;
 
 use jiff::Timestamp;
 
-use super::deletion::Left;
+use super::deletion::{Held, Left};
 use super::health::{Counts, Stage};
 use super::names::CONTROLLER_NAME;
 use super::resets::{Cause, GivenUp};
 use super::status::Phase;
-use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
+use crate::gate::MACHINE_MAY_RUN;
 use crate::verdict::Reason;
 
 /// The maximum length of an unknown phase in a message.
@@ -113,13 +113,9 @@ pub enum AppWrapperWhy {
         left: Left,
         forced: bool,
     },
-    /// A deletion is in progress, and a pod is not forced because its machine may run.
-    MachineMayRun {
-        first: Box<MachineMayRun>,
-        /// The number of other such pods.
-        more: usize,
-    },
-    /// Nothing that it created is left.
+    /// What it made is being deleted, and a pod is not forced because its machine may run.
+    MachineMayRun(Box<Held>),
+    /// Nothing of what it made is left.
     Deleted {
         phase: Phase,
     },
@@ -229,9 +225,8 @@ impl fmt::Display for AppWrapperWhy {
             Self::Deleting { left, forced: true } => {
                 write!(f, "Its resources are being deleted by force; {left}.")
             }
-            Self::MachineMayRun { first, more } => {
-                write!(f, "Its resources are being deleted, and its quota is kept: {first}.")?;
-                if *more > 0 { write!(f, " The same holds for {more} more.") } else { Ok(()) }
+            Self::MachineMayRun(held) => {
+                write!(f, "Its resources are being deleted, and its quota is kept: {held}")
             }
             Self::Deleted { phase } => write!(f, "None of its resources exist any more ({phase})."),
             Self::Pausing => f.write_str("The pause before the resources are created again."),
@@ -287,7 +282,7 @@ impl Reason for AppWrapperWhy {
             Self::Succeeded { .. } => "Succeeded",
             Self::Suspending { .. } => "Suspending",
             Self::Deleting { .. } => "Deleting",
-            Self::MachineMayRun { .. } => MACHINE_MAY_RUN,
+            Self::MachineMayRun(_) => MACHINE_MAY_RUN,
             Self::Deleted { .. } => "Deleted",
             Self::Pausing => "Pausing",
             Self::KeptAfterFailure { .. } => "KeptAfterFailure",
@@ -324,8 +319,8 @@ impl Reason for AppWrapperWhy {
                  them may run, but no finalizer is removed."
                     .into()
             }
-            Self::MachineMayRun { first, .. } => {
-                format!("The node's return, or: {}.", first.ways_out().join("; or: "))
+            Self::MachineMayRun(held) => {
+                format!("The node's return, or: {}.", held.first.ways_out().join("; or: "))
             }
             Self::CreationFailed { .. } => "A successful creation, or the end of the admission grace period.".into(),
             Self::Healthy { .. } => "A pod or component that fails, a node to leave, success, or spec.suspend.".into(),

@@ -52,7 +52,7 @@ pub(super) fn appwrapper<'a>(
         // The history shows which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();
-        read_works(question.client, &mut view, &policy, now).await;
+        read_works(question.client, &mut view, &policy, &BTreeSet::new(), now).await;
         let judgement = decide(&view, &policy, now);
         let details = details(&view, &policy);
         let report = question.reviewed(Controller::AppWrapper, judgement, Outage::Holds).await;

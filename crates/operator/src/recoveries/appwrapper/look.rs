@@ -25,6 +25,7 @@ use salvor_recovery::{
 use serde_json::Value;
 
 use super::{
+    WORKS_AT_ONCE,
     around::{Around, view},
     authors::{Reviews, Standing, standing},
     kinds::GroupKind,
@@ -126,7 +127,7 @@ impl LiveInquiry for Inquiry {
             around
         };
         let mut view = view(&app, around, self.memory.clone(), Authorship::Fine);
-        read_works(client, &mut view, &self.policy, now).await;
+        read_works(client, &mut view, &self.policy, &self.forced, now).await;
         let mut judge = |authorship| {
             view.authorship = authorship;
             decide(&view, &self.policy, now)
@@ -346,14 +347,18 @@ impl Inquiry {
     }
 }
 
-/// Reads the claims and Jobs that decide whether pods are force deleted. Shared ones are read once.
+/// Reads the claims and Jobs that decide whether pods are forced. Pods that share them are asked about once. The pods that are to be
+/// forced come first: a look reads only so many.
 pub(super) async fn read_works(
     client: &Client,
     view: &mut AppWrapperView,
     policy: &AppWrapperPolicy,
+    forced: &BTreeSet<Uid>,
     now: Timestamp,
 ) {
-    let wanted = works_to_read(view, policy, now);
+    let mut wanted = works_to_read(view, policy, now);
+    wanted.sort_by_key(|pod| !forced.contains(&pod.pod.uid));
+    wanted.truncate(WORKS_AT_ONCE);
     let distinct: BTreeMap<_, Work> = wanted
         .iter()
         .map(|pod| ((pod.work.claims.clone(), pod.work.job.clone()), pod.work.clone()))

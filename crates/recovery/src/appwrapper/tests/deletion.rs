@@ -455,6 +455,35 @@ fn what_decides_is_read_before_anything_is_said_or_done() {
     assert_eq!(it.phase(), Phase::Suspended);
 }
 
+/// Sixty claims, of which fifty cannot be read: these are read again and again, and the others have their turn all the same.
+#[test]
+fn what_cannot_be_read_keeps_no_other_claim_from_being_read() {
+    let mut it = Cluster::of(&[(job(), 60)]).running();
+    let unread = Work { copies: Copies::Unread, ..cluster::work() };
+    it.view.pods.iter_mut().for_each(|pod| pod.work = unread.clone());
+    it.stuck_pods = true;
+    it.view.nodes.insert("n1".into(), lost(it.now));
+    it.view.suspend = true;
+    it.run_for(600);
+    let wanted = |it: &Cluster| -> Vec<PodRef> {
+        works_to_read(&it.view, &it.policy, it.now).into_iter().map(|pod| pod.pod.clone()).collect()
+    };
+    let first: Vec<PodRef> = wanted(&it).into_iter().take(50).collect();
+    for pod in it.view.pods.iter_mut().filter(|it| first.contains(&it.pod)) {
+        pod.work.copies = Copies::Unreadable("403".into());
+    }
+    it.settle();
+    let next = wanted(&it);
+    assert_eq!(next.len(), 60);
+    assert!(next[..10].iter().all(|pod| !first.contains(pod)), "{next:?}");
+    let (_, reason, message) = it.condition("DeletingResources");
+    assert_eq!(reason, "MachineMayRun");
+    for words in ["The same holds for 49 more.", "Of 10 more the claims and Jobs are still to be read."] {
+        assert!(message.contains(words), "{words} is not in {message}");
+        assert!(it.judge().verdict.why().to_string().contains(words), "{words}");
+    }
+}
+
 #[test]
 fn a_pod_without_a_node_runs_nowhere_and_one_without_a_node_object_may_run() {
     for (bound, work, is_forced) in
