@@ -168,13 +168,8 @@ async fn a_pod_on_a_living_node_has_its_own_grace(site: Site) {
     assert!(ended >= over.parse().unwrap(), "it ended at {ended}, and its grace at {over}");
 }
 
-/// A bare Pod with a single-node volume is a component and also a pod. Deleting the component must not bypass the
-/// check.
-async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
-    let plane = site.control_plane().await;
-    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
-    let driver = format!("{}.csi", stage.arena.zone());
-    let storage = Storage::start(stage.arena.client(), &driver).await.unwrap();
+/// The volumes of a pod with a claim for one node, which is created.
+async fn claim_a_volume(stage: &Stage<'_>, storage: &Storage) -> Value {
     let claims: kube::Api<k8s_openapi::api::core::v1::PersistentVolumeClaim> =
         kube::Api::default_namespaced(stage.arena.client());
     let claim = json!({
@@ -185,7 +180,16 @@ async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
         },
     });
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    let volumes = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}])
+}
+
+/// A bare Pod with a volume for one node is a component, and no less a pod: its deletion does not go around the question.
+async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    let driver = format!("{}.csi", stage.arena.zone());
+    let storage = Storage::start(stage.arena.client(), &driver).await.unwrap();
+    let volumes = claim_a_volume(&stage, &storage).await;
     stage.create(hasty(Wrap::new("w").of(Run::on().spec("volumes", volumes).pod("p")))).await;
     stage.ready("w").await;
     let node = node_of(&stage, "p").await;
@@ -200,6 +204,55 @@ async fn a_bare_pod_with_a_volume_waits_for_its_machine(site: Site) {
     storage.stop().await;
 }
 
+/// A pod that asks for no grace, and that only a reset ends.
+fn without_grace() -> Run {
+    Run::on()
+        .spec("terminationGracePeriodSeconds", 0.into())
+        .spec("tolerations", json!([{"operator": "Exists", "effect": "NoExecute"}]))
+}
+
+/// The API server takes a pod whose spec asks for no grace away at once, before its kubelet has heard of it.
+async fn a_bare_pod_without_grace_waits_for_its_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    let driver = format!("{}.csi", stage.arena.zone());
+    let storage = Storage::start(stage.arena.client(), &driver).await.unwrap();
+    let volumes = claim_a_volume(&stage, &storage).await;
+    stage.create(hasty(Wrap::new("w").of(without_grace().spec("volumes", volumes).pod("p")))).await;
+    stage.ready("w").await;
+    let first = stage.pods.get("p").await.unwrap().uid();
+    let node = node_of(&stage, "p").await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    is_held(&stage, "w", "p", &node).await;
+    let pod = stage.pods.get("p").await.unwrap();
+    assert_eq!((pod.uid(), pod.metadata.deletion_grace_period_seconds), (first, Some(1)));
+
+    stage.fleet.inject(&node, Fault::Crash).await.unwrap();
+    stage.taint_node(&node, "node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute").await;
+    stage.ready("w").await;
+    ran_one_after_another(&stage, |pod| pod == "p");
+    storage.stop().await;
+}
+
+/// The garbage collector deletes the pods of a StatefulSet with the grace of their specs: so the StatefulSet itself waits.
+async fn a_stateful_set_whose_pods_have_no_grace_waits_for_their_machine(site: Site) {
+    let plane = site.control_plane().await;
+    let stage = Stage::alone(site, &plane, 2, &Settings::default()).await;
+    stage.create(hasty(Wrap::new("w").of(without_grace().stateful_set("db", 1)))).await;
+    stage.ready("w").await;
+    let first = stage.pods.get("db-0").await.unwrap().uid();
+    let node = node_of(&stage, "db-0").await;
+    stage.fleet.inject(&node, Fault::Partition).await.unwrap();
+    is_held(&stage, "w", "db-0", &node).await;
+    let pod = stage.pods.get("db-0").await.unwrap();
+    assert_eq!((pod.uid(), pod.metadata.deletion_timestamp), (first, None));
+
+    stage.fleet.inject(&node, Fault::Crash).await.unwrap();
+    stage.taint_node(&node, "node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute").await;
+    stage.ready("w").await;
+    ran_one_after_another(&stage, |pod| pod == "db-0");
+}
+
 cases!(
     Salvor, on both sites:
     a_stateful_set_with_a_volume_waits_for_its_machine,
@@ -207,4 +260,6 @@ cases!(
     what_may_run_twice_is_marked_failed_and_then_freed,
     a_pod_on_a_living_node_has_its_own_grace,
     a_bare_pod_with_a_volume_waits_for_its_machine,
+    a_bare_pod_without_grace_waits_for_its_machine,
+    a_stateful_set_whose_pods_have_no_grace_waits_for_their_machine,
 );

@@ -311,7 +311,8 @@ impl AppWrappers {
             .chain(of_objects)
             .filter_map(|name| {
                 let seen = self.nodes.get(name)?;
-                let pulse = self.pulses.of(&seen.node);
+                // The Lease of a node that is not lost counts only in the look that has read it.
+                let pulse = if seen.view.unreachable { self.pulses.of(&seen.node) } else { seen.view.pulse };
                 Some((name.clone(), NodeView { pulse, ..seen.view.clone() }))
             })
             .collect();
@@ -530,6 +531,21 @@ impl Recovery for AppWrappers {
             | Step::FailPod { .. }
             | Step::AtOnce { .. } => false,
         });
+        let known = self.apps.get(&subject.uid);
+        let around = known.map(|known| self.around(known)).unwrap_or_default();
+        let deletes = steps.clone().flat_map(Step::steps).any(|step| match step {
+            Step::DeleteComponent { .. } => true,
+            Step::PatchStatus { .. }
+            | Step::AddFinalizer { .. }
+            | Step::RemoveFinalizer { .. }
+            | Step::CreateComponent { .. }
+            | Step::DeletePod { .. }
+            | Step::FailPod { .. }
+            | Step::AtOnce { .. }
+            | Step::RecordEvent(_) => false,
+        });
+        let freed = around.pods.iter().filter(|pod| deletes && pod.view.goes_at_once());
+        let freed = freed.map(|pod| pod.view.pod.uid.clone());
         let forced = steps.flat_map(Step::steps).filter_map(|step| match step {
             Step::DeletePod { pod, .. } | Step::FailPod { pod, .. } => Some(pod.uid.clone()),
             Step::PatchStatus { .. }
@@ -540,9 +556,8 @@ impl Recovery for AppWrappers {
             | Step::AtOnce { .. }
             | Step::RecordEvent(_) => None,
         });
-        let forced = forced.collect();
-        let known = self.apps.get(&subject.uid);
-        // The outcome of an unanswered creation is read before it is sent again.
+        let forced = forced.chain(freed).collect();
+        // What came of a creation that was not answered is read before it is sent again.
         let unanswered =
             known.is_some_and(|known| known.memory.creation.values().any(|failure| failure.unanswered));
         let only_creates = only_creates && !unanswered;
@@ -553,7 +568,7 @@ impl Recovery for AppWrappers {
             memory: known.map(|known| self.memory(known)).unwrap_or_default(),
             last: known.map(|known| known.last.clone()).unwrap_or_default(),
             places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
-            around: known.map(|known| self.around(known)).unwrap_or_default(),
+            around,
             only_creates,
             forced,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),

@@ -130,16 +130,25 @@ pub(super) fn advance(
         return Progress::Done;
     }
     let begun = status.set_deleting(now);
-    let force =
-        Force { view, gate: policy.eviction.gate(), begun, grace: timers.forceful_deletion_grace, now };
+    let force = Force::of(view, policy, begun, timers, now);
     Progress::UnderWay { plan: force.plan(own_objects(view), own_pods(view)), left }
 }
 
-/// The deletions that were not requested yet, all at once and with grace periods: an object that the server refuses to
-/// delete does not block the others. Pods are left to the controllers of the objects.
-pub(super) fn deletions(view: &AppWrapperView) -> Vec<Step> {
-    let due = own_objects(view).filter(|it| !it.is_deleting());
-    Step::at_once(due.map(|it| delete_object(it, Manner::Graceful)).take(AT_ONCE).collect())
+/// The deletions of these objects that were not asked for yet, with grace and all at once: an object that the server refuses to delete
+/// holds up none of the others. Pods are left to the controllers of the objects.
+pub(super) fn deletions<'a>(
+    view: &'a AppWrapperView,
+    objects: impl Iterator<Item = &'a FoundComponent>,
+    policy: &AppWrapperPolicy,
+    timers: &Timers,
+    now: Timestamp,
+) -> Plan {
+    let force = Force::of(view, policy, now, timers, now);
+    let mut plan = Plan::default();
+    for object in objects.filter(|it| !it.is_deleting()) {
+        force.ask_to_end(object, &mut plan);
+    }
+    plan.close()
 }
 
 /// The deletions that end pods of components that are done, begun at `begun`. A component stays if all its pods are
@@ -157,25 +166,24 @@ pub(super) fn endings(
     let holds = |index: usize, pod: &PodView| pod.component.is_none_or(|of| of == index);
     let lingers = |index: &usize| pods.iter().any(|pod| pod.deletion.is_none() && holds(*index, pod));
     let objects = done.iter().copied().filter(lingers).filter_map(|index| view.own_component(index));
-    let force =
-        Force { view, gate: policy.eviction.gate(), begun, grace: timers.forceful_deletion_grace, now };
-    force.plan(objects, pods.iter().copied())
+    Force::of(view, policy, begun, timers, now).plan(objects, pods.iter().copied())
 }
 
-/// The pods of a deletion that is under way whose claims and Jobs decide now whether they are forced, and are not known for sure.
-/// Those that were never read come first: what cannot be read is read again and again, and must not keep others from their turn.
+/// The pods whose claims and Jobs decide now whether a deletion that is under way forces them, or may free them with their component,
+/// and are not known for sure. Those that were never read come first: what cannot be read is read again and again, and must not keep
+/// others from their turn.
 pub fn works_to_read<'a>(
     view: &'a AppWrapperView,
     policy: &AppWrapperPolicy,
     now: Timestamp,
 ) -> Vec<&'a PodView> {
+    let timers = Timers::of(&view.annotations, policy);
     let begun = view.status.condition(DELETING_RESOURCES).filter(|it| it.is_true());
-    let Some(begun) = begun.map(|it| it.last_transition_time) else { return Vec::new() };
-    let grace = Timers::of(&view.annotations, policy).forceful_deletion_grace;
-    let force = Force { view, gate: policy.eviction.gate(), begun, grace, now };
-    let decides = |pod: &&PodView| {
-        matches!(force.turn(pod), Turn::Asks { .. }) && policy.eviction.gate().must_read(&pod.work)
-    };
+    let begun = begun.map(|it| it.last_transition_time);
+    let force = Force::of(view, policy, begun.unwrap_or(now), &timers, now);
+    let is_forced = |pod: &PodView| begun.is_some() && matches!(force.turn(pod), Turn::Asks { .. });
+    let is_freed = |pod: &PodView| force.hold(pod).is_some() && !is_object(view, pod);
+    let decides = |pod: &&PodView| force.gate.must_read(&pod.work) && (is_forced(pod) || is_freed(pod));
     let mut pods = in_order(own_pods(view).filter(decides));
     pods.sort_by_key(|pod| pod.work.copies != Copies::Unread);
     pods
@@ -196,9 +204,9 @@ struct Force<'a> {
 enum Host<'a> {
     /// The pod is bound to no node, so nothing of it runs.
     None,
-    /// The kubelet lives, at least until then, and carries out a deletion itself.
-    Alive { until: Option<Timestamp> },
-    /// The Lease was not read yet, or the node is not known.
+    /// It lives, as far as the control plane knows: it carries a deletion out itself.
+    Alive { node: &'a NodeView },
+    /// Its Lease was not read yet, or its node is not known.
     Unclear,
     /// The kubelet is silent, or its Node does not exist.
     Silent { name: &'a NodeName, node: Option<&'a NodeView> },
@@ -216,7 +224,25 @@ enum Turn<'a> {
     Asks { host: Host<'a> },
 }
 
+/// What keeps an object from being deleted: one of its pods would be freed.
+enum Hold {
+    /// It is not known yet whether its machine may run, or whether two of it may.
+    Unclear,
+    /// Its machine may run, and two of it must not.
+    Machine(MachineMayRun),
+}
+
 impl<'a> Force<'a> {
+    fn of(
+        view: &'a AppWrapperView,
+        policy: &'a AppWrapperPolicy,
+        begun: Timestamp,
+        timers: &Timers,
+        now: Timestamp,
+    ) -> Self {
+        Self { view, gate: policy.eviction.gate(), begun, grace: timers.forceful_deletion_grace, now }
+    }
+
     fn plan(
         &self,
         objects: impl Iterator<Item = &'a FoundComponent>,
@@ -225,12 +251,12 @@ impl<'a> Force<'a> {
         let by_force = after(self.begun, self.grace);
         let forced = self.now >= by_force;
         let mut plan = Plan { forced, next: (!forced).then_some(by_force), ..Plan::default() };
-        let mut asked = BTreeSet::new();
+        let mut unasked = BTreeSet::new();
         for object in objects {
             match object.deletion {
                 None => {
-                    asked.insert(&object.object.uid);
-                    plan.steps.push(delete_object(object, Manner::Graceful));
+                    unasked.insert(&object.object.uid);
+                    self.ask_to_end(object, &mut plan);
                 }
                 // A bare Pod is handled as a pod below. With a grace period of 0 only finalizers keep an object:
                 // another delete changes nothing.
@@ -243,15 +269,68 @@ impl<'a> Force<'a> {
         // Objects are deleted before their pods, so that their controllers do not replace deleted pods.
         let is_too_early = |pod: &PodView| {
             let object = pod.component.and_then(|index| self.view.own_component(index));
-            object.is_some_and(|it| asked.contains(&it.object.uid))
+            object.is_some_and(|it| unasked.contains(&it.object.uid))
         };
         for pod in in_order(pods.filter(|pod| !is_too_early(pod))) {
             self.add(pod, &mut plan);
         }
-        plan.held.sort_by(|a, b| a.pod.name.cmp(&b.pod.name));
-        plan.steps.truncate(AT_ONCE);
-        plan.steps = Step::at_once(plan.steps);
-        plan
+        plan.close()
+    }
+
+    /// Asks an object to end, unless that would free a pod of it.
+    fn ask_to_end(&self, object: &FoundComponent, plan: &mut Plan) {
+        if is_pod(object) {
+            let pod = self.view.pods.iter().find(|pod| pod.pod.uid == object.object.uid);
+            // One that has lost its label is not among the pods: nothing is known of it that would allow more.
+            let unknown = if object.without_grace { Manner::Briefly } else { Manner::Graceful };
+            let manner = pod.map_or(unknown, |pod| self.manner(pod));
+            return plan.steps.push(delete_object(object, manner));
+        }
+        let index = (0..self.view.components.len()).find(|index| {
+            self.view.own_component(*index).is_some_and(|it| it.object.uid == object.object.uid)
+        });
+        // A pod of which nobody can tell may be of any object.
+        let is_of_it = |pod: &&PodView| pod.component.is_none() || pod.component == index;
+        let pods = own_pods(self.view).filter(|pod| pod.goes_at_once()).filter(is_of_it);
+        let pods = pods.filter(|pod| !is_object(self.view, pod));
+        let holds: Vec<Hold> = pods.filter_map(|pod| self.hold(pod)).collect();
+        if holds.is_empty() {
+            return plan.steps.push(delete_object(object, Manner::Graceful));
+        }
+        plan.held.extend(holds.into_iter().filter_map(|hold| match hold {
+            Hold::Machine(machine) => Some(machine),
+            Hold::Unclear => None,
+        }));
+    }
+
+    /// With an object the garbage collector deletes its pods, each with the grace of its spec. Where that is none, and the kubelet does
+    /// not answer, it frees a pod that may run.
+    fn hold(&self, pod: &'a PodView) -> Option<Hold> {
+        if !pod.goes_at_once() {
+            return None;
+        }
+        let host = self.host(pod);
+        let Gate::No(because) = self.ask(pod, &host) else { return None };
+        match host {
+            Host::None => None,
+            Host::Alive { node } if node.is_heard(self.now) => None,
+            Host::Alive { .. } | Host::Unclear => Some(Hold::Unclear),
+            Host::Silent { .. } if self.is_to_be_read(pod) => Some(Hold::Unclear),
+            Host::Silent { name, node } => Some(Hold::Machine(may_run(pod, name, node, because))),
+        }
+    }
+
+    /// How a pod is asked to end. Whether its kubelet answers is not asked: a second is no loss to one that does.
+    fn manner(&self, pod: &PodView) -> Manner {
+        match self.ask(pod, &self.host(pod)) {
+            Gate::No(_) if pod.without_grace => Manner::Briefly,
+            Gate::No(_) | Gate::Yes(_) => Manner::Graceful,
+        }
+    }
+
+    /// Whether a pod waits until its claims and its Job are read for the first time.
+    fn is_to_be_read(&self, pod: &PodView) -> bool {
+        pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work)
     }
 
     fn add(&self, pod: &PodView, plan: &mut Plan) {
@@ -259,7 +338,7 @@ impl<'a> Force<'a> {
             Turn::Waits(until) => plan.wake(until),
             Turn::HasEnded => plan.steps.push(delete_pod(pod, Manner::Afterwards)),
             Turn::IsAsked if is_object(self.view, pod) => {}
-            Turn::IsAsked => plan.steps.push(delete_pod(pod, Manner::Graceful)),
+            Turn::IsAsked => plan.steps.push(delete_pod(pod, self.manner(pod))),
             Turn::Asks { host } => match (self.ask(pod, &host), host) {
                 (Gate::Yes(by), Host::Silent { name, node }) => {
                     plan.steps.push(self.fail_pod(pod, name, node, &by));
@@ -268,17 +347,12 @@ impl<'a> Force<'a> {
                     plan.steps.push(delete_pod(pod, Manner::Forceful));
                 }
                 // Whoever reads its claims and its Job wakes us.
-                (Gate::No(_), _) if pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work) => {
-                    plan.unread += 1;
+                (Gate::No(_), _) if self.is_to_be_read(pod) => plan.unread += 1,
+                (Gate::No(because), Host::Silent { name, node }) => {
+                    plan.held.push(may_run(pod, name, node, because));
                 }
-                (Gate::No(because), Host::Silent { name, node }) => plan.held.push(MachineMayRun {
-                    pod: pod.pod.clone(),
-                    node: name.clone(),
-                    since: node.and_then(NodeView::silent_since),
-                    because,
-                }),
-                // The kubelet ends it.
-                (Gate::No(_), Host::Alive { until }) => plan.wake(until),
+                // Its kubelet ends it.
+                (Gate::No(_), Host::Alive { node }) => plan.wake(node.alive_until(self.now)),
                 (Gate::No(_), Host::None | Host::Unclear) => {}
             },
         }
@@ -293,8 +367,8 @@ impl<'a> Force<'a> {
         }
         let host = self.host(pod);
         let by_force = after(self.begun, self.grace);
-        let is_alive = matches!(host, Host::Alive { .. });
-        let is_stopped = is_alive && pod.deletion.is_some() && pod.terminated;
+        let is_heard = matches!(host, Host::Alive { node } if node.is_heard(self.now));
+        let is_stopped = is_heard && pod.deletion.is_some() && pod.terminated;
         let has_ended = pod.phase.is_terminal() || is_stopped || matches!(host, Host::None);
         let due = match (&host, pod.deletion) {
             (Host::Silent { node: Some(node), .. }, Some(_)) => {
@@ -305,7 +379,7 @@ impl<'a> Force<'a> {
             (Host::None | Host::Alive { .. } | Host::Unclear | Host::Silent { .. }, _) => by_force,
         };
         let changes = match host {
-            Host::Alive { until } => until,
+            Host::Alive { node } => node.alive_until(self.now),
             Host::None | Host::Unclear | Host::Silent { .. } => None,
         };
         if self.now < due {
@@ -326,12 +400,9 @@ impl<'a> Force<'a> {
         match self.view.nodes.get(name) {
             None if self.view.nodes_known => Host::Silent { name, node: None },
             None => Host::Unclear,
-            Some(node) if !node.unreachable => Host::Alive { until: None },
             Some(node) if node.is_silent(self.now) => Host::Silent { name, node: Some(node) },
-            Some(node) => {
-                let until = node.alive_until(self.now);
-                until.map_or(Host::Unclear, |until| Host::Alive { until: Some(until) })
-            }
+            Some(node) if !node.unreachable || node.alive_until(self.now).is_some() => Host::Alive { node },
+            Some(_) => Host::Unclear,
         }
     }
 
@@ -377,6 +448,15 @@ impl Plan {
         Some(Held { first: first.clone(), more: more.len(), unread: self.unread })
     }
 
+    /// In the order in which it is told and done, and not more than is done at a time.
+    fn close(mut self) -> Self {
+        self.held.sort_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
+        self.held.dedup();
+        self.steps.truncate(AT_ONCE);
+        self.steps = Step::at_once(self.steps);
+        self
+    }
+
     fn wake(&mut self, at: Option<Timestamp>) {
         self.next = self.next.into_iter().chain(at).min();
     }
@@ -387,6 +467,11 @@ fn in_order<'a>(pods: impl Iterator<Item = &'a PodView>) -> Vec<&'a PodView> {
     let mut pods: Vec<&PodView> = pods.collect();
     pods.sort_by(|a, b| a.pod.uid.cmp(&b.pod.uid));
     pods
+}
+
+fn may_run(pod: &PodView, node: &NodeName, of: Option<&NodeView>, because: String) -> MachineMayRun {
+    let since = of.and_then(NodeView::silent_since);
+    MachineMayRun { pod: pod.pod.clone(), node: node.clone(), since, because }
 }
 
 fn delete_object(object: &FoundComponent, manner: Manner) -> Step {

@@ -14,8 +14,8 @@ use super::policy::{AppWrapperPolicy, Timers};
 use super::reasons::AppWrapperWhy as Why;
 use super::resets::{Cause, Course, Evidence, record};
 use super::status::{AppWrapperStatus, Phase};
-use super::steps::{Manner, Stakes, Step};
-use super::views::{AppWrapperView, Authorship};
+use super::steps::{Stakes, Step};
+use super::views::{AppWrapperView, Authorship, FoundComponent};
 use crate::event::EventNote;
 use crate::moments::{ANNOUNCE_WITHIN, after};
 use crate::verdict::Inquiry;
@@ -195,14 +195,17 @@ impl Machine<'_> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
         }
-        let due = deletion::deletions(self.view);
+        let plan = self.deletions(deletion::own_objects(self.view));
         let pods = deletion::pods_left_over(self.view).count();
         let there = deletion::own_objects(self.view).count() + pods;
         if ask.that("Is nothing left over?", format_args!("{there} objects"), there == 0).is_some() {
             return Ok(());
         }
-        let why = Why::LeftOver { left: deletion::left(self.view) };
-        Err(if due.is_empty() { Turn::Rest(why) } else { self.act(due, why) })
+        let why = match plan.held() {
+            Some(held) if plan.steps.is_empty() => Why::MachineMayRun(Box::new(held)),
+            Some(_) | None => Why::LeftOver { left: deletion::left(self.view) },
+        };
+        Err(if plan.steps.is_empty() { Turn::Rest(why) } else { self.act(plan.steps, why) })
     }
 
     /// An AppWrapper owns its components and nothing else. Any other object was created and not recorded.
@@ -225,21 +228,16 @@ impl Machine<'_> {
         if matches!(self.view.admitted, Comparison::Changed(_)) {
             return Ok(());
         }
-        let due: Vec<Step> = strays
-            .iter()
-            .filter(|it| !it.is_deleting())
-            .map(|it| Step::DeleteComponent {
-                object: (&it.object).into(),
-                resource_version: it.resource_version.clone(),
-                manner: Manner::Graceful,
-            })
-            .collect();
-        // Strays that are already being deleted block nothing.
-        let due = Step::at_once(due);
+        // Those that go hold up nothing, and neither do those that wait for a machine.
+        let due = self.deletions(strays.iter().copied()).steps;
         if due.is_empty() { Ok(()) } else { Err(self.act(due, Why::Strays { count: strays.len() })) }
     }
 
-    /// Makes sure that the event about the reset or the failure is recorded, even after a crash.
+    fn deletions<'a>(&'a self, objects: impl Iterator<Item = &'a FoundComponent>) -> Plan {
+        deletion::deletions(self.view, objects, self.policy, self.timers, self.now)
+    }
+
+    /// The event about the reset or the failure is recorded, also after a crash.
     pub(super) fn told(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let Some(last) = self.view.status.resets.last() else { return Ok(()) };
         let recent = last.time.is_some_and(|time| self.now < after(time, ANNOUNCE_WITHIN));

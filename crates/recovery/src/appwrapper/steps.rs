@@ -96,6 +96,8 @@ pub enum Step {
 pub enum Manner {
     /// With the object's own grace period.
     Graceful,
+    /// With a grace period of a second: its own is none, and nobody knows whether its kubelet ends it.
+    Briefly,
     /// With a grace period of 0.
     Forceful,
     /// With a grace period of 0, because nothing of it runs any more.
@@ -168,7 +170,7 @@ impl crate::step::Step for Step {
                 ..looked_at
             },
             Self::DeletePod { manner, .. } => match manner {
-                Manner::Graceful | Manner::Afterwards => deletes,
+                Manner::Graceful | Manner::Briefly | Manner::Afterwards => deletes,
                 Manner::Forceful => Effect { disrupts: Disrupts::Pods(1), ..deletes },
             },
             Self::FailPod { .. } => Effect { disrupts: Disrupts::Pods(1), ..deletes },
@@ -215,7 +217,9 @@ impl crate::step::Step for Step {
                 Stakes::Bookkeeping | Stakes::Final => None,
             },
             Self::DeletePod { manner: Manner::Forceful, .. } => Some("force deleted"),
-            Self::DeletePod { manner: Manner::Graceful | Manner::Afterwards, .. } => Some("deleted"),
+            Self::DeletePod { manner: Manner::Graceful | Manner::Briefly | Manner::Afterwards, .. } => {
+                Some("deleted")
+            }
             Self::FailPod { .. } => Some("marked Failed"),
             Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }
@@ -254,7 +258,7 @@ impl crate::step::Step for Step {
             }
             Self::DeletePod { pod, resource_version, manner } => {
                 let guard = match manner {
-                    Manner::Graceful => Guard::Uid(&pod.uid),
+                    Manner::Graceful | Manner::Briefly => Guard::Uid(&pod.uid),
                     Manner::Forceful | Manner::Afterwards => judged(&pod.uid, resource_version),
                 };
                 Write::of(self, guard, Verb::Delete(manner.delete()))
@@ -321,9 +325,19 @@ fn finalizers(all: &[&str]) -> Patch {
 }
 
 impl Manner {
+    /// How much time it is asked with is for the second look to say.
+    fn means_the_same(self, other: Self) -> bool {
+        let asks = |it| match it {
+            Self::Graceful | Self::Briefly => true,
+            Self::Forceful | Self::Afterwards => false,
+        };
+        self == other || asks(self) && asks(other)
+    }
+
     fn delete(self) -> Delete {
         let grace = match self {
             Self::Graceful => Grace::Own,
+            Self::Briefly => Grace::ASecond,
             Self::Forceful | Self::Afterwards => Grace::None,
         };
         Delete { grace, owned: Owned::Afterwards, answer_is_read: true }
@@ -349,9 +363,9 @@ impl Step {
             (
                 Self::DeleteComponent { object: a, manner: m, .. },
                 Self::DeleteComponent { object: b, manner: n, .. },
-            ) => a.uid == b.uid && m == n,
+            ) => a.uid == b.uid && m.means_the_same(*n),
             (Self::DeletePod { pod: a, manner: m, .. }, Self::DeletePod { pod: b, manner: n, .. }) => {
-                a.uid == b.uid && m == n
+                a.uid == b.uid && m.means_the_same(*n)
             }
             (Self::FailPod { pod: a, .. }, Self::FailPod { pod: b, .. }) => a.uid == b.uid,
             (Self::AtOnce { steps: a }, Self::AtOnce { steps: b }) => {
@@ -421,6 +435,7 @@ impl fmt::Display for Manner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Graceful => "with its grace period",
+            Self::Briefly => "with a grace period of a second",
             Self::Forceful => "with no grace period",
             Self::Afterwards => "with no grace period, after its end",
         })

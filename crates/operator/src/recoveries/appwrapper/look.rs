@@ -89,7 +89,7 @@ pub(crate) struct Inquiry {
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
-    /// The pods to force delete.
+    /// The pods that are to be forced, or may be freed with their components.
     pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) reviews: Reviews,
@@ -313,12 +313,15 @@ impl Inquiry {
     ) -> kube::Result<BTreeMap<NodeName, NodeView>> {
         let on: BTreeSet<&NodeName> = pods.iter().filter_map(|pod| pod.view.node_name.as_ref()).collect();
         let flagged = seen.iter().filter(|(name, node)| on.contains(name) && **node != NodeView::default());
-        let forced = pods.iter().filter(|pod| self.forced.contains(&pod.view.pod.uid));
-        let of_forced = forced.filter_map(|pod| pod.view.node_name.as_ref());
+        let forced = || pods.iter().filter(|pod| self.forced.contains(&pod.view.pod.uid));
+        let of_forced = forced().filter_map(|pod| pod.view.node_name.as_ref());
         let names: BTreeSet<NodeName> = flagged.map(|(name, _)| name).chain(of_forced).cloned().collect();
+        let judged = forced().filter(|pod| pod.view.hangs_on_its_kubelet());
+        let heard: BTreeSet<&NodeName> = judged.filter_map(|pod| pod.view.node_name.as_ref()).collect();
         let reads = names.into_iter().map(async |name| {
             let node = read_node(client, &name, &self.policy).await?;
-            Ok::<_, kube::Error>((name, self.with_pulse(client, node, now).await?))
+            let node = self.with_pulse(client, node, heard.contains(&name), now).await?;
+            Ok::<_, kube::Error>((name, node))
         });
         let live: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
         let mut nodes = seen.clone();
@@ -331,15 +334,16 @@ impl Inquiry {
         Ok(nodes)
     }
 
-    /// Adds the heartbeat that the Lease of an unreachable node shows now.
+    /// A node with the pulse that its Lease shows now, if the control plane has lost it, or if its kubelet's word decides about pods.
     async fn with_pulse(
         &self,
         client: &Client,
         node: Option<SeenNode>,
+        its_word_decides: bool,
         now: Timestamp,
     ) -> kube::Result<Option<NodeView>> {
         let Some(SeenNode { node, mut view, heartbeat }) = node else { return Ok(None) };
-        if view.unreachable {
+        if view.unreachable || its_word_decides {
             let lease = live::node_lease(client, &node.name).await?;
             view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
         }

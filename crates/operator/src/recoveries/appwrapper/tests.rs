@@ -478,3 +478,61 @@ fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
     recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
     create(&recovery, &subject);
 }
+
+/// A pod whose containers were reported as terminated on a node that nobody has lost yet. The Lease, read live, tells whether the
+/// kubelet was cut off meanwhile.
+#[tokio::test]
+async fn the_word_of_a_kubelet_counts_if_its_lease_is_renewed_when_it_is_read_live() {
+    let mut object = resuming(5);
+    object["spec"]["suspend"] = true.into();
+    object["status"]["phase"] = "Suspending".into();
+    let begun = json!({"type": "DeletingResources", "status": "True", "reason": "DeletionInitiated", "message": "",
+                       "lastTransitionTime": "2027-01-15T07:00:00Z"});
+    object["status"]["conditions"].as_array_mut().unwrap().push(begun);
+    object["metadata"]["creationTimestamp"] = "2027-01-15T06:00:00Z".into();
+    let pod = json!({
+        "metadata": {"namespace": "ns", "name": "db-0", "uid": "db-0", "resourceVersion": "1", "labels": {MEMBER_LABEL: "w"},
+                     "creationTimestamp": "2027-01-15T06:00:00Z", "deletionTimestamp": "2027-01-15T07:00:30Z",
+                     "deletionGracePeriodSeconds": 30,
+                     "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "s", "controller": true}]},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c"}]},
+        "status": {"phase": "Running", "containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]},
+    });
+    let node = json!({
+        "metadata": {"name": "n1", "uid": "n1", "resourceVersion": "1"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let (mut recovery, subject) = with(&object);
+    let seen = SeenNode::new(&serde_json::from_value(node.clone()).unwrap(), &recovery.policy);
+    recovery.hear(News::Node(Change::Applied(seen)), now());
+    let seen = SeenPod::new(serde_json::from_value(pod.clone()).unwrap(), &recovery.policy).unwrap();
+    recovery.hear(News::Pod(Change::Applied(seen)), now());
+    // Twice: what one look has read of the Lease does not speak for the kubelet later.
+    for (renewed, expected) in
+        [("2027-01-15T07:59:30.000000Z", vec!["DeletePod"]), ("2027-01-15T07:59:15.000000Z", Vec::new())]
+    {
+        assert_eq!(names(&asked(&recovery, &subject).1), ["DeletePod"]);
+        let (object, pod, node) = (object.clone(), pod.clone(), node.clone());
+        let api = FakeApi::new(move |asked| match asked.path.as_str() {
+            "/apis/workload.codeflare.dev/v1beta2/namespaces/ns/appwrappers/w" => {
+                Answer::Json(200, object.clone())
+            }
+            "/apis/batch/v1/namespaces/ns/jobs" => {
+                Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []}))
+            }
+            "/api/v1/namespaces/ns/pods" => {
+                Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": [pod]}))
+            }
+            "/api/v1/nodes/n1" => Answer::Json(200, node.clone()),
+            "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1" => {
+                let metadata = json!({"name": "n1", "resourceVersion": "20"});
+                let spec = json!({"renewTime": renewed, "leaseDurationSeconds": 40});
+                Answer::Json(200, json!({"metadata": metadata, "spec": spec}))
+            }
+            _ => Answer::Refused(404, "not found"),
+        });
+        recovery.pulses.forget(&"n1".into());
+        let found = look(&recovery, &subject, &api).await.unwrap();
+        assert_eq!(names(&found.1), expected, "renewed at {renewed}");
+    }
+}

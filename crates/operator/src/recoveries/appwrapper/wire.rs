@@ -513,6 +513,7 @@ pub(super) fn found(
         waves: Waves::read(&kind, object),
         disruption: is_pod.then(|| disruption(&conditions())).flatten(),
         node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(NodeName::from),
+        without_grace: is_pod && object["spec"]["terminationGracePeriodSeconds"] == 0,
         owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
         deletion,
         created: metadata.creation_timestamp.unwrap_or_default(),
@@ -556,6 +557,7 @@ pub(super) struct PodSpec {
     node_name: Option<NodeName>,
     containers: Vec<Container>,
     volumes: Vec<VolumeWire>,
+    termination_grace_period_seconds: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -625,6 +627,7 @@ impl SeenPod {
             }),
             disruption: disruption(&status.conditions),
             terminated: status.is_terminated(spec.containers.len()),
+            without_grace: spec.termination_grace_period_seconds == Some(0),
             work: work(&metadata, &spec.volumes, policy.eviction.gate()),
             resource_version: metadata.resource_version.clone(),
             finalizers: metadata.finalizers.clone(),

@@ -264,16 +264,19 @@ impl Cluster {
             Step::RemoveFinalizer { .. } => self.gone = self.view.deleting,
             Step::CreateComponent { index, object, .. } => return self.create(*index, &object.name),
             Step::DeleteComponent { object, manner, .. } => self.delete(&object.uid, *manner),
-            Step::DeletePod { pod, manner: Manner::Graceful, .. } => {
+            Step::DeletePod { pod, manner: manner @ (Manner::Graceful | Manner::Briefly), .. } => {
                 self.deeds.push(format!("delete pod {}", pod.name));
+                let grace = if *manner == Manner::Briefly { 1 } else { 30 };
                 let soft = Deletion {
-                    timestamp: crate::moments::after(self.now, secs(30)),
-                    grace_seconds: Some(30),
+                    timestamp: crate::moments::after(self.now, secs(grace)),
+                    grace_seconds: Some(grace),
                 };
+                let goes = |it: &PodView| it.goes_at_once() && *manner == Manner::Graceful;
+                self.view.pods.retain(|it| it.pod.uid != pod.uid || !goes(it));
                 let of = self.view.pods.iter_mut().filter(|it| it.pod.uid == pod.uid);
                 of.for_each(|it| it.deletion = Some(soft));
             }
-            Step::DeletePod { pod, .. } => {
+            Step::DeletePod { pod, manner: Manner::Forceful | Manner::Afterwards, .. } => {
                 self.deeds.push(format!("force delete pod {}", pod.name));
                 let hard = Deletion { timestamp: self.now, grace_seconds: Some(0) };
                 let mut is_held = false;
@@ -360,7 +363,19 @@ impl Cluster {
                 let changed = matches!(view.admitted, Comparison::Changed(_));
                 assert!(!changed, "what was not admitted is created");
             }
-            Step::DeleteComponent { object, .. } => {
+            Step::DeleteComponent { object, manner, .. } => {
+                let index = (0..view.components.len())
+                    .find(|index| view.own_component(*index).is_some_and(|it| it.object.uid == object.uid));
+                let is_freed = |pod: &&PodView| {
+                    let node = pod.node_name.as_ref().and_then(|name| view.nodes.get(name));
+                    (pod.component == index || pod.pod.uid == object.uid)
+                        && pod.goes_at_once()
+                        && *manner != Manner::Briefly
+                        && pod.work.consent.is_none()
+                        && node.is_some_and(|it| it.is_silent(self.now) && it.machine == Machine::MayRun)
+                        && self.policy.eviction.gate().at_most_one(&pod.work).is_some()
+                };
+                assert!(!pods().any(|pod| is_freed(&pod)), "{step}: a pod may run twice");
                 let foreign = view.components.iter().any(|it| match &it.seen {
                     Seen::Found(found) => found.object.uid == object.uid && !view.owns(found),
                     Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => false,
@@ -404,7 +419,11 @@ impl Cluster {
                     && !target.terminated
                     && target.work.consent.is_none()
                     && node.is_none_or(|node| node.machine == Machine::MayRun);
-                let is_force = !matches!(step, Step::DeletePod { manner: Manner::Graceful, .. });
+                let is_force = match step {
+                    Step::DeletePod { manner: Manner::Graceful, .. } => target.goes_at_once(),
+                    Step::DeletePod { manner: Manner::Briefly, .. } => false,
+                    _ => true,
+                };
                 assert!(!(is_force && may_run && must_not_run_twice), "{step}: it may run twice");
             }
             Step::RemoveFinalizer { .. } => {
@@ -463,8 +482,15 @@ impl Cluster {
                 continue;
             }
             let is_pod = component.kind == bare_pod();
-            let stays = self.stuck_objects || (is_pod && self.stuck_pods && manner == Manner::Graceful);
-            let found_deletion = Some(if is_pod && manner == Manner::Graceful { soft } else { deletion });
+            let goes_at_once = |it: &PodView| manner == Manner::Graceful && it.goes_at_once();
+            let is_asked = match manner {
+                Manner::Graceful | Manner::Briefly => {
+                    !self.view.pods.iter().any(|it| it.pod.uid == *uid && goes_at_once(it))
+                }
+                Manner::Forceful | Manner::Afterwards => false,
+            };
+            let stays = self.stuck_objects || (is_pod && self.stuck_pods && is_asked);
+            let found_deletion = Some(if is_pod && is_asked { soft } else { deletion });
             if stays {
                 found.deletion = found_deletion;
             } else {
@@ -475,6 +501,7 @@ impl Cluster {
                 let itself = self.view.pods.iter_mut().filter(|it| it.pod.uid == *uid);
                 itself.for_each(|it| it.deletion = found_deletion);
             } else if stuck && !is_pod {
+                self.view.pods.retain(|it| it.component != of || !goes_at_once(it));
                 self.view.pods.iter_mut().filter(|it| it.component == of).for_each(|it| {
                     it.deletion = Some(soft);
                 });
@@ -514,6 +541,7 @@ pub(super) fn pod(uid: &str, component: usize, phase: PodPhase, created: Timesta
         unschedulable: false,
         disruption: None,
         terminated: false,
+        without_grace: false,
         work: work(),
     }
 }
@@ -536,5 +564,6 @@ pub(super) fn object(
         waves: None,
         disruption: None,
         node_name: None,
+        without_grace: false,
     }
 }

@@ -430,7 +430,169 @@ fn a_bare_pod_is_forced_as_a_pod() {
     }
 }
 
-/// Claims and Jobs are read when they decide, and nothing is reported before that.
+/// The API takes a pod whose spec asks for no grace away at once: on a silent node its deletion is force, whoever asks for it.
+#[test]
+fn a_bare_pod_without_grace_is_given_a_second_where_two_of_it_must_not_run() {
+    let unread = Work { copies: Copies::Unread, ..cluster::work() };
+    let annotation = ConsentSource::Annotation("a");
+    for (case, work, machine, manner) in [
+        ("at most one", stateful(), Machine::MayRun, Manner::Briefly),
+        ("unread", unread, Machine::MayRun, Manner::Briefly),
+        ("off", stateful(), off(), Manner::Graceful),
+        ("consent", Work { consent: Some(annotation), ..stateful() }, Machine::MayRun, Manner::Graceful),
+        ("may run twice", cluster::work(), Machine::MayRun, Manner::Graceful),
+    ] {
+        let mut it = Cluster::of(&[(bare_pod(), 1)]).running();
+        (it.view.pods[0].work, it.view.pods[0].without_grace) = (work, true);
+        it.found(0).without_grace = true;
+        it.stuck_pods = true;
+        it.view.nodes.insert("n1".into(), NodeView { machine, ..lost(it.now) });
+        it.view.suspend = true;
+        let suspends = it.judge();
+        it.carry_out(&suspends, usize::MAX);
+        let asked = |it: &Cluster| {
+            let judgement = it.judge();
+            let [Step::DeleteComponent { manner, .. }] = judgement.verdict.actions() else {
+                panic!("{case}: {judgement:?}")
+            };
+            *manner
+        };
+        assert_eq!(asked(&it), manner, "{case}");
+        let mut unlabelled = it.clone();
+        unlabelled.view.pods.clear();
+        assert_eq!(
+            asked(&unlabelled),
+            Manner::Briefly,
+            "{case}: nothing is known of a pod without its label"
+        );
+        it.run_for(86_400);
+        let is_held = manner == Manner::Briefly && case != "unread";
+        assert_eq!(it.condition("DeletingResources").1 == "MachineMayRun", is_held, "{case}");
+    }
+}
+
+/// The garbage collector deletes the pods of an object with the grace of their specs.
+#[test]
+fn an_object_whose_pods_have_no_grace_waits_for_their_machine() {
+    let without_grace = |work: &Work| {
+        let mut it = on_a_lost_node(work);
+        it.view.pods.iter_mut().for_each(|pod| pod.without_grace = true);
+        it.view.suspend = true;
+        it
+    };
+    let deletes = |it: &Cluster| it.deeds.iter().filter(|it| it.starts_with("Graceful delete")).count();
+    let mut it = without_grace(&stateful());
+    it.run_for(86_400);
+    assert_eq!((deletes(&it), it.view.pods.len(), it.code()), (0, 2, "MachineMayRun"));
+    let (_, reason, message) = it.condition("DeletingResources");
+    assert_eq!(reason, "MachineMayRun");
+    assert!(message.contains("node n1") && message.contains("The same holds for 1 more."), "{message}");
+    // What ends the wait.
+    let ways: [(&str, Happens); 4] = [
+        ("proof", |it| it.view.nodes.get_mut("n1").unwrap().machine = off()),
+        ("consent", |it| {
+            let source = ConsentSource::Annotation("a");
+            it.view.pods.iter_mut().for_each(|pod| pod.work.consent = Some(source));
+        }),
+        ("its end", |it| it.set_pods(PodPhase::Succeeded)),
+        ("the node's return", |it| {
+            it.view.nodes.insert("n1".into(), NodeView::default());
+        }),
+    ];
+    for (way, happens) in ways {
+        let mut it = it.clone();
+        happens(&mut it);
+        it.settle();
+        assert_eq!((deletes(&it), it.phase()), (1, Phase::Suspended), "{way}");
+    }
+    // One that is marked keeps the grace that it was given, and is held as a pod.
+    let mut marked = without_grace(&stateful());
+    let mark = Deletion { timestamp: at(100), grace_seconds: Some(1) };
+    marked.view.pods.iter_mut().for_each(|pod| pod.deletion = Some(mark));
+    marked.settle();
+    assert_eq!((deletes(&marked), marked.view.pods.len()), (1, 2));
+    // Two of these may run.
+    let mut twice = without_grace(&cluster::work());
+    twice.settle();
+    assert_eq!((deletes(&twice), twice.phase()), (1, Phase::Suspended));
+    // Claims decide, and are read before anything is said or done.
+    let mut unread = without_grace(&Work { copies: Copies::Unread, ..cluster::work() });
+    unread.settle();
+    assert_eq!((deletes(&unread), unread.code()), (0, "Deleting"));
+    assert_eq!(works_to_read(&unread.view, &unread.policy, unread.now).len(), 2);
+    // A Lease that is not renewed: its kubelet was cut off a moment ago.
+    let mut cut = without_grace(&stateful());
+    cut.view.nodes.insert("n1".into(), cut_off(cut.now));
+    cut.settle();
+    assert_eq!(deletes(&cut), 0);
+    cut.view.nodes.insert("n1".into(), NodeView { pulse: renewed(cut.now), ..NodeView::default() });
+    cut.settle();
+    assert_eq!(deletes(&cut), 1);
+}
+
+/// What was created too late, and what the spec has no more, is deleted in the same way.
+#[test]
+fn what_is_left_over_and_strays_wait_for_their_machine_too() {
+    let mut it = Cluster::job().running();
+    it.view.suspend = true;
+    it.settle();
+    assert_eq!(it.phase(), Phase::Suspended);
+    let made = cluster::object("late", job(), "c0", it.now, ComponentState::Active);
+    it.view.components[0].seen = Seen::Found(Box::new(made));
+    let pod = cluster::pod("late-0", 0, PodPhase::Running, it.now);
+    it.view.pods = vec![PodView { work: stateful(), without_grace: true, ..pod }];
+    it.view.nodes.insert("n1".into(), lost(it.now));
+    assert_eq!((it.settle().verdict.actions().len(), it.code()), (0, "MachineMayRun"));
+    it.view.nodes.get_mut("n1").unwrap().machine = off();
+    it.settle();
+    assert!(it.view.pods.is_empty());
+
+    let mut it = Cluster::job().running();
+    it.policy.unreachable_nodes = false;
+    it.view.strays = vec![cluster::object("stray", job(), "other", it.now, ComponentState::Active)];
+    let pod = cluster::pod("stray-0", 0, PodPhase::Running, it.now);
+    it.view.pods.push(PodView { work: stateful(), without_grace: true, component: None, ..pod });
+    it.view.nodes.insert("n1".into(), lost(it.now));
+    it.settle();
+    assert_eq!(it.view.strays.len(), 1, "{:?}", it.deeds);
+    it.view.nodes.get_mut("n1").unwrap().machine = off();
+    it.settle();
+    assert!(it.view.strays.is_empty(), "{:?}", it.deeds);
+}
+
+/// The containers were reported as terminated before the kubelet was cut off, and it may have started them again.
+#[test]
+fn the_word_of_a_kubelet_counts_while_its_lease_is_renewed() {
+    for (case, pulse, is_freed) in [
+        ("it is read right before the write", Pulse::UNREAD, true),
+        ("renewed", renewed(at(700)), true),
+        ("old", cut_off(at(700)).pulse, false),
+        ("none", silent(), false),
+    ] {
+        let mut it = on_a_lost_node(&stateful());
+        it.view.nodes.insert("n1".into(), NodeView::default());
+        it.view.suspend = true;
+        it.settle();
+        it.view.pods.iter_mut().for_each(|pod| pod.terminated = true);
+        it.now = at(700);
+        it.view.nodes.insert("n1".into(), NodeView { pulse, ..NodeView::default() });
+        it.settle();
+        assert_eq!(it.view.pods.is_empty(), is_freed, "{case}");
+    }
+}
+
+/// The pulse of a kubelet that has renewed its Lease just now.
+fn renewed(now: Timestamp) -> Pulse {
+    Pulse::UNREAD.then(Some(NodeLease::new(now, secs(40))), now)
+}
+
+/// A node that the control plane has not lost yet, and whose Lease is not renewed any more.
+fn cut_off(now: Timestamp) -> NodeView {
+    let lease = NodeLease::new(crate::moments::after(now, secs(-41)), secs(40));
+    NodeView { pulse: Pulse::UNREAD.then(Some(lease), now), ..NodeView::default() }
+}
+
+/// Claims and Jobs are read when they decide, and nothing is said before that.
 #[test]
 fn what_decides_is_read_before_anything_is_said_or_done() {
     let unread = Work { copies: Copies::Unread, ..cluster::work() };
