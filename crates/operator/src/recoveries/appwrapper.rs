@@ -505,7 +505,7 @@ impl Recovery for AppWrappers {
         let mut works = works_to_read(&view, &self.policy, now);
         works.truncate(WORKS_AT_ONCE);
         self.read_works(&subject.uid, works);
-        // Only the log can say so: a status that nobody understands is left as it is.
+        // Only the log can report this: a status that we do not understand is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
             tracing::warn!(%subject, %why, "left alone");
         }

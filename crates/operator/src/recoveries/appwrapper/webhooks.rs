@@ -228,11 +228,12 @@ mod tests {
             let api = FakeApi::new(|asked| panic!("{asked:?}"));
             Office { client: api.client, time: Time::system(), keyring }
         };
-        let mutated =
-            |keyring, components| refused(mutate(&office(keyring), &creation(components), &policy()));
-        assert_eq!(mutated(Keyring::random(), 128), None);
-        assert_eq!(mutated(Keyring::random(), 129), Some(403));
+        let mutated = async |keyring, components| {
+            refused(mutate(&office(keyring), &creation(components), &policy()).await)
+        };
+        assert_eq!(mutated(Keyring::random(), 128).await, None);
+        assert_eq!(mutated(Keyring::random(), 129).await, Some(403));
         // The controller would never run one that was let in without a stamp.
-        assert_eq!(mutated(Keyring::default(), 1), Some(503));
+        assert_eq!(mutated(Keyring::default(), 1).await, Some(503));
     }
 }
