@@ -361,7 +361,7 @@ impl Keeper {
         matches!(self.target, Target::Url(_)) && matches!(trouble.code(), Some(403 | 404))
     }
 
-    /// What all replicas share: read, and brought up to date by whoever comes first.
+    /// What all replicas share. The first replica that finds it out of date updates it.
     async fn shared(&self, token: Token) -> Result<Kept, Trouble> {
         let folder = format!("/api/v1/namespaces/{}/secrets", self.namespace);
         let path = format!("{folder}/{SERVICE}");

@@ -289,7 +289,7 @@ impl<'a> Force<'a> {
         let index = (0..self.view.components.len()).find(|index| {
             self.view.own_component(*index).is_some_and(|it| it.object.uid == object.object.uid)
         });
-        // A pod of which nobody can tell may be of any object.
+        // A pod whose object is unknown may belong to any of them.
         let is_of_it = |pod: &&PodView| pod.component.is_none() || pod.component == index;
         let pods = own_pods(self.view).filter(|pod| pod.goes_at_once()).filter(is_of_it);
         let pods = pods.filter(|pod| !is_object(self.view, pod));
@@ -346,7 +346,7 @@ impl<'a> Force<'a> {
                 (Gate::Yes(_), Host::None | Host::Alive { .. } | Host::Unclear) => {
                     plan.steps.push(delete_pod(pod, Manner::Forceful));
                 }
-                // Whoever reads its claims and its Job wakes us.
+                // The reader of its claims and its Job triggers a new decision.
                 (Gate::No(_), _) if self.is_to_be_read(pod) => plan.unread += 1,
                 (Gate::No(because), Host::Silent { name, node }) => {
                     plan.held.push(may_run(pod, name, node, because));
@@ -448,7 +448,7 @@ impl Plan {
         Some(Held { first: first.clone(), more: more.len(), unread: self.unread })
     }
 
-    /// In the order in which it is told and done, and not more than is done at a time.
+    /// In the order of reports and writes, capped at what is done at a time.
     fn close(mut self) -> Self {
         self.held.sort_by(|a, b| (&a.pod.name, &a.pod.uid).cmp(&(&b.pod.name, &b.pod.uid)));
         self.held.dedup();

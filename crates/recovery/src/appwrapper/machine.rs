@@ -91,7 +91,7 @@ impl Machine<'_> {
         self.record_pod_sets();
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
             .ok_or_else(|| self.while_suspended())?;
-        // Nothing of it runs, and whoever holds quota for it must not wait.
+        // Nothing of it runs, so its quota must not be held.
         self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
         self.not_refused(ask)?;

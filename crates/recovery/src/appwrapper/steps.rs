@@ -96,7 +96,7 @@ pub enum Step {
 pub enum Manner {
     /// With the object's own grace period.
     Graceful,
-    /// With a grace period of a second: its own is none, and nobody knows whether its kubelet ends it.
+    /// With a grace period of a second: its own is none, and its kubelet may not be there to end it.
     Briefly,
     /// With a grace period of 0.
     Forceful,

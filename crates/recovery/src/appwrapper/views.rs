@@ -440,7 +440,7 @@ impl PodView {
         is_reported || self.goes_at_once()
     }
 
-    /// Whether it did not fail by itself: it was disrupted, and no container of it told an exit code.
+    /// Whether it did not fail by itself: it was disrupted, and none of its containers reported a nonzero exit code.
     pub(super) fn was_evicted(&self) -> bool {
         self.disruption.is_some() && self.exit_codes.is_empty()
     }

@@ -479,8 +479,8 @@ fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
     create(&recovery, &subject);
 }
 
-/// A pod whose containers were reported as terminated on a node that nobody has lost yet. The Lease, read live, tells whether the
-/// kubelet was cut off meanwhile.
+/// A pod whose containers were reported as terminated, on a node that is not marked unreachable yet. The Lease, read live, shows
+/// whether the kubelet was cut off meanwhile.
 #[tokio::test]
 async fn the_word_of_a_kubelet_counts_if_its_lease_is_renewed_when_it_is_read_live() {
     let mut object = resuming(5);

@@ -540,7 +540,7 @@ fn files_that_cannot_be_used_are_named_with_what_would_be_right() {
     );
 }
 
-/// Those who are told of a webhook that cannot be reached learn its token. It is of no use to them for long.
+/// The error about a webhook that cannot be reached contains its token, so the token is replaced soon.
 #[tokio::test(start_paused = true)]
 async fn a_token_is_replaced_every_ten_minutes_and_let_in_for_another_one() {
     let (store, time) = (Store::default(), Time::starting_at(start()));

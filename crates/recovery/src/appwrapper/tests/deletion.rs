@@ -430,7 +430,7 @@ fn a_bare_pod_is_forced_as_a_pod() {
     }
 }
 
-/// The API takes a pod whose spec asks for no grace away at once: on a silent node its deletion is force, whoever asks for it.
+/// The API takes a pod whose spec asks for no grace away at once: on a silent node its deletion is force, whichever controller sends it.
 #[test]
 fn a_bare_pod_without_grace_is_given_a_second_where_two_of_it_must_not_run() {
     let unread = Work { copies: Copies::Unread, ..cluster::work() };

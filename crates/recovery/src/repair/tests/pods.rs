@@ -530,7 +530,7 @@ fn preparations_do_not_count_against_the_brakes_rates() {
     let judged = claim(&world.nodes[0].0);
     let guard = Guard::Judged { uid: &judged.object.uid, resource_version: &judged.resource_version };
     assert_eq!(ends.write(&[]).unwrap().guard, guard, "a NodeClaim that has changed since is not deleted");
-    // The end of a drain that somebody else began is an end.
+    // Ending a drain that another writer began counts as the end of a node.
     world.owner(0).termination = Some(at(600).to_string());
     world.owner(0).deleting = Some(at(60));
     assert_eq!(first(&world).effect().disrupts, Disrupts::Node { zone: "" });
