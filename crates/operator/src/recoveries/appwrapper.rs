@@ -60,7 +60,7 @@ pub(super) use entry::ENTRY;
 
 const APPWRAPPERS: Target = Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
 
-/// Of so many pods of an AppWrapper the claims and Jobs are read at a time; the rest follows when these are known.
+/// The number of pods of an AppWrapper whose claims and Jobs are read at a time. The rest follow when these are known.
 const WORKS_AT_ONCE: usize = 50;
 
 fn labelled_pods() -> Target {
@@ -86,9 +86,9 @@ struct Known {
     memory: Memory,
     /// The last phase that was counted. The watch may show our own write before its answer arrives.
     counted: Phase,
-    /// Components that are gone, as they were last seen, by kind and name.
+    /// The last state of components that are gone, by kind and name.
     last: BTreeMap<(GroupKind, String), Last>,
-    /// UIDs of objects of an attempt that is over. The watch may tell of their end when the next one has begun.
+    /// UIDs of objects of an earlier attempt. The watch may report their deletion when the next attempt has begun.
     of_the_past: BTreeSet<Uid>,
     unlabelled: Unlabelled,
     reviews: Reviews,
@@ -146,7 +146,7 @@ impl AppWrappers {
 
     // ---- AppWrappers --------------------------------------------------------------------------------
 
-    /// The kinds of its components that may be read.
+    /// The kinds of its components that we may read.
     fn kinds_of(&self, app: &App) -> BTreeSet<GroupKind> {
         app.parts
             .iter()
@@ -311,7 +311,8 @@ impl AppWrappers {
             .chain(of_objects)
             .filter_map(|name| {
                 let seen = self.nodes.get(name)?;
-                // The Lease of a node that is not lost counts only in the look that has read it.
+                // For a node that is not unreachable only the live read of a second look counts, not a Lease that was
+                // read earlier.
                 let pulse = if seen.view.unreachable { self.pulses.of(&seen.node) } else { seen.view.pulse };
                 Some((name.clone(), NodeView { pulse, ..seen.view.clone() }))
             })
@@ -557,7 +558,7 @@ impl Recovery for AppWrappers {
             | Step::RecordEvent(_) => None,
         });
         let forced = forced.chain(freed).collect();
-        // What came of a creation that was not answered is read before it is sent again.
+        // The outcome of an unanswered creation is read before it is sent again.
         let unanswered =
             known.is_some_and(|known| known.memory.creation.values().any(|failure| failure.unanswered));
         let only_creates = only_creates && !unanswered;

@@ -102,8 +102,8 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
 }
 
 impl Door {
-    /// The webhook at a path, for who knows the token at its end: only the API server does. Others learn nothing, not even
-    /// which paths there are.
+    /// The webhook at a path, if the path ends with the token that only the API server knows. Other clients cannot even
+    /// find out which paths exist.
     async fn registration(&self, path: &str) -> Option<&Registration> {
         let (path, token) = path.rsplit_once('/')?;
         if self.keyring.lets_in(token).await { self.registrations.get(path) } else { None }

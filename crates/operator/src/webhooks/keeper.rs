@@ -31,13 +31,14 @@ use crate::{
 
 /// A foreign change of a configuration is undone within this time.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// A look that is asked for comes this long after the last one at the earliest: strangers may ask for them.
+/// Minimum interval between reads of the Secret on demand: any client can cause them with a wrong token.
 const AGAIN_AFTER: Duration = Duration::from_secs(2);
-/// A token is replaced after so long. An API server that cannot reach a webhook names it, token and all, to users.
+/// Lifetime of a token. An API server that cannot reach a webhook shows users its URL, with the token.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_mins(10);
-/// The same for one that is found at the start, when webhooks may have been out of reach. Of replicas that start together one replaces it.
+/// Lifetime of a token that a starting replica finds, because webhooks may have been unreachable before. Of replicas
+/// that start together one replaces it.
 const TOKEN_LIFE_BEFORE_US: SignedDuration = SignedDuration::from_mins(1);
-/// Files are read again so often.
+/// Interval at which certificate files are read again.
 const READ_EVERY: Duration = Duration::from_secs(5);
 /// Backoff after a failed round. It doubles with each further failure, up to [`LOOK_EVERY`].
 const FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -159,11 +160,11 @@ impl Kept {
     }
 }
 
-/// What becomes of the token in one pass.
+/// What one pass does about the token.
 #[derive(Clone, Copy)]
 enum Token {
     Kept,
-    /// It is replaced if it is that old. Another replica may just have done it.
+    /// Replace it if it is older than this. Another replica may just have replaced it.
     ReplacedAfter(SignedDuration),
 }
 
@@ -176,7 +177,7 @@ impl Token {
     }
 }
 
-/// Looks after the Secret, the certificate and the configurations.
+/// Reconciles the Secret, the certificate and the configurations.
 pub(super) struct Keeper {
     pub(super) client: Client,
     pub(super) time: Time,
@@ -217,7 +218,7 @@ impl Keeper {
         self.keyring.is_wanted().await;
     }
 
-    /// Waits, but no longer than until files have changed.
+    /// Waits, but ends early when files have changed.
     async fn rest(&self, pause: Duration) {
         let Origin::Files(files) = &self.origin else { return sleep(pause).await };
         let mut left = pause;
@@ -259,7 +260,8 @@ impl Keeper {
         let life = if self.readiness.was_ready() { TOKEN_LIFE } else { TOKEN_LIFE_BEFORE_US };
         let now = self.time.roughly();
         let is_old = self.kept.as_ref().is_some_and(|kept| kept.secrets.is_older_than(life, now));
-        // Two tokens are let in, and no third one: what the configurations have must be one of them, also where they cannot be written.
+        // Two tokens are accepted at a time, never three: the configurations must hold one of them, even if they
+        // cannot be written.
         if is_old && !self.keyring.overlaps() {
             self.put_in_place(Token::ReplacedAfter(life)).await?;
             self.keyring.settle();
@@ -271,7 +273,7 @@ impl Keeper {
         let read = Instant::now();
         let kept = self.kept(token).await?;
         let token = kept.secrets.token.clone();
-        // Before the API server learns of a token, it is let in with it.
+        // Accept the token before the API server learns of it.
         self.keyring.hold(kept.secrets.clone(), read);
         let authorities = kept.authorities.clone();
         self.kept = Some(kept);
@@ -407,7 +409,7 @@ impl Keeper {
         Err(Trouble::Contended(what))
     }
 
-    /// What is to be shared, given the Secret, and whether that is something else.
+    /// The state to share, given the Secret, and whether it differs from the Secret.
     fn brought_up_to_date(&self, found: Option<&Value>, token: Token) -> Result<(Kept, bool), Trouble> {
         let known = self.kept.as_ref();
         let now = self.time.roughly();

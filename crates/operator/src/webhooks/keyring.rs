@@ -27,10 +27,10 @@ const SINCE: &str = "path.since";
 const SIGNS: &str = "stamp.key";
 const SIGNED: &str = "stamp-previous.key";
 const TOKEN_BYTES: usize = 32;
-/// A token that was replaced is let in for this long after the webhook configurations have the next one. An API server may learn of
-/// that late, and a replica that has just read the Secret before may put the old one back for a moment.
+/// How long a replaced token is accepted after the webhook configurations hold the next one. An API server may see
+/// the change late, and a replica with a stale Secret may write the old token back for a moment.
 const OVERLAP: Duration = Duration::from_secs(60);
-/// A new look at the Secret is waited for this long.
+/// How long to wait for a new read of the Secret.
 const READ_WITHIN: Duration = Duration::from_secs(4);
 
 /// The secrets that replicas share besides the certificate authority.
@@ -38,7 +38,7 @@ const READ_WITHIN: Duration = Duration::from_secs(4);
 pub(super) struct Secrets {
     /// The last part of the path that the API server calls.
     pub(super) token: String,
-    /// When it was made; none if that is not known.
+    /// When the token was created; `None` if unknown.
     since: Option<Timestamp>,
     keys: Keys,
 }
@@ -69,8 +69,8 @@ fn is_token(text: &str) -> bool {
 }
 
 impl Secrets {
-    /// What the data of a Secret has. What is missing or garbled is made. A key that was removed still counts for what it
-    /// has signed, if this process knows it.
+    /// Reads the data of a Secret and generates what is missing or malformed. A removed key still verifies what it has
+    /// signed, if this process knows it.
     pub(super) fn of(
         secret: Option<&Value>,
         known: Option<&Self>,
@@ -95,12 +95,11 @@ impl Secrets {
         Ok(Self { token, since, keys })
     }
 
-    /// Whether the token is to be replaced after it has lived so long.
+    /// True if the token is older than this, or its age is unknown.
     pub(super) fn is_older_than(&self, life: SignedDuration, now: Timestamp) -> bool {
         self.since.is_none_or(|since| now.duration_since(since).abs() >= life)
     }
 
-    /// The same with another token.
     pub(super) fn with_new_token(self, now: Timestamp) -> Result<Self, NoRandomNumbers> {
         Ok(Self { token: new_token()?, since: Some(now), ..self })
     }
@@ -123,28 +122,28 @@ pub struct Keyring(Arc<Ring>);
 #[derive(Debug, Default)]
 struct Ring {
     held: RwLock<Option<Held>>,
-    /// The keeper is asked to read the Secret again.
+    /// Asks the keeper to read the Secret again.
     wanted: Notify,
-    /// The keeper has read it.
+    /// Notifies waiters that the keeper has read it.
     read: Notify,
 }
 
 #[derive(Debug)]
 struct Held {
     secrets: Secrets,
-    /// When the Secret was asked for.
+    /// When the request for the Secret was sent.
     read: Instant,
     before: Option<Before>,
 }
 
-/// The token before, which the API server may still use.
+/// The previous token, which the API server may still use.
 struct Before {
     token: String,
-    /// Its end; none while the webhook configurations may still have it.
+    /// When it expires; `None` while the webhook configurations may still hold it.
     until: Option<Instant>,
 }
 
-/// It stays out of logs.
+/// Keeps the token out of logs.
 impl fmt::Debug for Before {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Before").field("until", &self.until).finish_non_exhaustive()
@@ -158,7 +157,8 @@ impl Before {
 }
 
 impl Keyring {
-    /// Puts these into force, which were read at that time or later. A token that they replace is let in for a while.
+    /// Starts using these secrets, which were read at that time or later. A token that they replace is accepted for a
+    /// while.
     pub(super) fn hold(&self, secrets: Secrets, read: Instant) {
         {
             let mut held = self.0.held.write().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ impl Keyring {
         self.0.read.notify_waiters();
     }
 
-    /// The webhook configurations have the token.
+    /// Starts the expiry of the previous token: the webhook configurations hold the new one.
     pub(super) fn settle(&self) {
         let mut held = self.0.held.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = held.as_mut().and_then(|held| held.before.as_mut()) {
@@ -179,13 +179,13 @@ impl Keyring {
         }
     }
 
-    /// Whether another token than the newest one is let in.
+    /// True if the previous token is still accepted.
     pub(super) fn overlaps(&self) -> bool {
         let held = self.0.held.read().unwrap_or_else(PoisonError::into_inner);
         held.as_ref().and_then(|held| held.before.as_ref()).is_some_and(Before::is_let_in)
     }
 
-    /// Whether the Secret was read since that time. If not, it is read again soon.
+    /// True if the Secret was read since that time. If not, it is read again soon.
     pub(crate) fn was_read_since(&self, at: Instant) -> bool {
         let held = self.0.held.read().unwrap_or_else(PoisonError::into_inner);
         let was_read = held.as_ref().is_some_and(|held| held.read >= at);
@@ -195,7 +195,7 @@ impl Keyring {
         was_read
     }
 
-    /// Waits until the keeper has read the Secret again, if that is soon.
+    /// Waits until the keeper has read the Secret again, up to a timeout.
     pub(crate) async fn read_again(&self) {
         let asked = Instant::now();
         let read = async {
@@ -208,16 +208,17 @@ impl Keyring {
                 read.await;
             }
         };
-        // Without an answer, what is known counts.
+        // After a timeout the known secrets count.
         let _ = within(READ_WITHIN, read).await;
     }
 
-    /// Waits until the Secret is to be read again.
+    /// Waits until another read of the Secret is requested.
     pub(super) async fn is_wanted(&self) {
         self.0.wanted.notified().await;
     }
 
-    /// Whether this is the token. Another replica may have replaced it since the Secret was read.
+    /// True if this is the token. An unknown token makes the keeper read the Secret first: another replica may have
+    /// replaced it.
     pub(super) async fn lets_in(&self, given: &str) -> bool {
         if !self.admits(given) && is_token(given) {
             self.read_again().await;
@@ -225,7 +226,7 @@ impl Keyring {
         self.admits(given)
     }
 
-    /// Whether this is the token, as far as it is known. How long that takes tells nothing of it: digests are compared.
+    /// True if this is a token that is known. It compares digests, so that the timing reveals nothing about the token.
     fn admits(&self, given: &str) -> bool {
         let held = self.0.held.read().unwrap_or_else(PoisonError::into_inner);
         let tokens = held.iter().flat_map(|held| {
@@ -250,7 +251,7 @@ impl Keyring {
         keyring
     }
 
-    /// Reads what another one has, as a keeper does.
+    /// Takes over the secrets of another keyring, as a keeper does.
     #[cfg(test)]
     pub(crate) fn read_from(&self, other: &Self) {
         let secrets = other.0.held.read().unwrap().as_ref().unwrap().secrets.clone();

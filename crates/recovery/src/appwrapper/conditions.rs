@@ -237,7 +237,7 @@ impl AppWrapperStatus {
         self.condition(DELETING_RESOURCES).map_or(now, |it| it.last_transition_time)
     }
 
-    /// Says for which machines a deletion waits, or that it waits for none any more. Its time stays.
+    /// Reports for which machines a deletion waits, or that it no longer waits for any. The condition's time stays.
     pub(super) fn set_held(&mut self, held: Option<&Held>, now: Timestamp) {
         if let Some(held) = held {
             let message = held.to_string();

@@ -45,18 +45,18 @@ pub(super) struct Plan {
     pub(super) next: Option<Timestamp>,
     /// The pods that are not forced because their machines may run, sorted by name.
     pub(super) held: Vec<MachineMayRun>,
-    /// So many pods wait until their claims and Jobs are read.
+    /// The number of pods that wait until their claims and Jobs are read.
     pub(super) unread: usize,
 }
 
-/// The pods for whose machines a deletion waits. Prints as sentences.
+/// The pods that a deletion does not force because their machines may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The first of them, by name.
+    /// The first pod, by name.
     pub first: MachineMayRun,
-    /// So many others.
+    /// The number of other such pods.
     pub more: usize,
-    /// So many pods besides, whose claims and Jobs are still to be read.
+    /// The number of pods whose claims and Jobs are not read yet.
     pub unread: usize,
 }
 
@@ -134,8 +134,8 @@ pub(super) fn advance(
     Progress::UnderWay { plan: force.plan(own_objects(view), own_pods(view)), left }
 }
 
-/// The deletions of these objects that were not asked for yet, with grace and all at once: an object that the server refuses to delete
-/// holds up none of the others. Pods are left to the controllers of the objects.
+/// The deletions of these objects that were not requested yet, all at once and with grace periods: an object that the
+/// server refuses to delete does not block the others. Pods are left to the controllers of the objects.
 pub(super) fn deletions<'a>(
     view: &'a AppWrapperView,
     objects: impl Iterator<Item = &'a FoundComponent>,
@@ -169,9 +169,9 @@ pub(super) fn endings(
     Force::of(view, policy, begun, timers, now).plan(objects, pods.iter().copied())
 }
 
-/// The pods whose claims and Jobs decide now whether a deletion that is under way forces them, or may free them with their component,
-/// and are not known for sure. Those that were never read come first: what cannot be read is read again and again, and must not keep
-/// others from their turn.
+/// The pods whose claims and Jobs must be read now, because they decide whether a deletion in progress forces them or
+/// removes them with their component. Those that were never read come first: unreadable ones are read again and
+/// again, and must not starve the others.
 pub fn works_to_read<'a>(
     view: &'a AppWrapperView,
     policy: &AppWrapperPolicy,
@@ -204,9 +204,9 @@ struct Force<'a> {
 enum Host<'a> {
     /// The pod is bound to no node, so nothing of it runs.
     None,
-    /// It lives, as far as the control plane knows: it carries a deletion out itself.
+    /// The kubelet lives, as far as the control plane knows, and carries out a deletion itself.
     Alive { node: &'a NodeView },
-    /// Its Lease was not read yet, or its node is not known.
+    /// The Lease was not read yet, or the node is not known.
     Unclear,
     /// The kubelet is silent, or its Node does not exist.
     Silent { name: &'a NodeName, node: Option<&'a NodeView> },
@@ -224,11 +224,11 @@ enum Turn<'a> {
     Asks { host: Host<'a> },
 }
 
-/// What keeps an object from being deleted: one of its pods would be freed.
+/// Why an object is not deleted: the garbage collector would remove one of its pods at once.
 enum Hold {
-    /// It is not known yet whether its machine may run, or whether two of it may.
+    /// Its claims, its Job or its node are not read yet.
     Unclear,
-    /// Its machine may run, and two of it must not.
+    /// The machine may run, and the pod must not run twice.
     Machine(MachineMayRun),
 }
 
@@ -277,11 +277,11 @@ impl<'a> Force<'a> {
         plan.close()
     }
 
-    /// Asks an object to end, unless that would free a pod of it.
+    /// Deletes an object with its grace period, unless that would remove a pod that may still run.
     fn ask_to_end(&self, object: &FoundComponent, plan: &mut Plan) {
         if is_pod(object) {
             let pod = self.view.pods.iter().find(|pod| pod.pod.uid == object.object.uid);
-            // One that has lost its label is not among the pods: nothing is known of it that would allow more.
+            // A pod that has lost its label is not in the view, so nothing allows to remove it at once.
             let unknown = if object.without_grace { Manner::Briefly } else { Manner::Graceful };
             let manner = pod.map_or(unknown, |pod| self.manner(pod));
             return plan.steps.push(delete_object(object, manner));
@@ -303,8 +303,8 @@ impl<'a> Force<'a> {
         }));
     }
 
-    /// With an object the garbage collector deletes its pods, each with the grace of its spec. Where that is none, and the kubelet does
-    /// not answer, it frees a pod that may run.
+    /// The garbage collector deletes the pods of a deleted object, each with the grace period of its spec. If that is
+    /// 0 and the kubelet is silent, the pod is removed from the API while it may still run.
     fn hold(&self, pod: &'a PodView) -> Option<Hold> {
         if !pod.goes_at_once() {
             return None;
@@ -320,7 +320,8 @@ impl<'a> Force<'a> {
         }
     }
 
-    /// How a pod is asked to end. Whether its kubelet answers is not asked: a second is no loss to one that does.
+    /// How a pod is deleted gracefully. The kubelet's heartbeat is not read for this: on a living node a second costs
+    /// nothing.
     fn manner(&self, pod: &PodView) -> Manner {
         match self.ask(pod, &self.host(pod)) {
             Gate::No(_) if pod.without_grace => Manner::Briefly,
@@ -328,7 +329,7 @@ impl<'a> Force<'a> {
         }
     }
 
-    /// Whether a pod waits until its claims and its Job are read for the first time.
+    /// True if a pod waits until its claims and its Job are read for the first time.
     fn is_to_be_read(&self, pod: &PodView) -> bool {
         pod.work.copies == Copies::Unread && self.gate.must_read(&pod.work)
     }
@@ -351,7 +352,7 @@ impl<'a> Force<'a> {
                 (Gate::No(because), Host::Silent { name, node }) => {
                     plan.held.push(may_run(pod, name, node, because));
                 }
-                // Its kubelet ends it.
+                // The kubelet ends it.
                 (Gate::No(_), Host::Alive { node }) => plan.wake(node.alive_until(self.now)),
                 (Gate::No(_), Host::None | Host::Unclear) => {}
             },
@@ -442,7 +443,7 @@ impl<'a> Force<'a> {
 }
 
 impl Plan {
-    /// What it waits for, if that is a machine.
+    /// The pods that wait for a machine, if there are any.
     pub(super) fn held(&self) -> Option<Held> {
         let (first, more) = self.held.split_first()?;
         Some(Held { first: first.clone(), more: more.len(), unread: self.unread })

@@ -91,11 +91,11 @@ impl Machine<'_> {
         self.record_pod_sets();
         ask.that("Is it to run?", format_args!("spec.suspend is {}", self.view.suspend), !self.view.suspend)
             .ok_or_else(|| self.while_suspended())?;
-        // Nothing of it runs, so its quota must not be held.
+        // Nothing runs yet, so it fails without a wait: it must not hold quota meanwhile.
         self.unchanged(ask, self.now)?;
         self.admitted(ask)?;
         self.not_refused(ask)?;
-        // Before anything is created: without it the AppWrapper could be gone before what it made.
+        // The finalizer comes before any creation. Without it the AppWrapper could be gone before its components.
         let add = Step::AddFinalizer {
             appwrapper: self.view.appwrapper.clone(),
             resource_version: self.view.resource_version.clone(),
@@ -156,7 +156,7 @@ impl Machine<'_> {
             Creation::Due { indexes } => {
                 ask.that("Are all its components created?", seen, false);
                 self.unchanged(ask, give_up)?;
-                // What is there already stays.
+                // Components that already exist stay.
                 self.authorized(ask, give_up)?;
                 let steps: Vec<Step> =
                     indexes.iter().map(|index| creation::create(self.view, *index)).collect();

@@ -16,7 +16,7 @@
 //!   named in the status: they were created, and the changed ones are not.
 //! - The author of the components is known from a [`stamp`]. Right before a creation, SubjectAccessReviews check the
 //!   author's rights, based on the object that the component is created from.
-//! - A failed creation goes into [`Memory::creation`], and an event that was recorded goes into [`Memory::told`].
+//! - [`Memory`] keeps failed creations and the names of recorded events.
 //! - Before a step that needs a second look, the view is read live and the decision is made again. The step is carried
 //!   out if the new decision asks for [the same](Step::means_the_same).
 

@@ -23,7 +23,7 @@ use crate::verdict::Verdict::{self, Ignore};
 
 /// How long to wait before checking again for keys that were not read yet. They are read at process start.
 const KEYS_WITHIN: SignedDuration = SignedDuration::from_secs(1);
-/// The same for an AppWrapper that is suspended, and for which nothing is to be created. There may be thousands.
+/// Retry interval for a suspended AppWrapper, for which nothing is created. There may be thousands.
 const KEYS_WITHIN_WHILE_SUSPENDED: SignedDuration = SignedDuration::from_secs(15);
 const KEYS_UNREAD: &str = "the keys of stamps were not read yet";
 
@@ -81,7 +81,7 @@ impl Machine<'_> {
             Authorship::Fine | Authorship::Refused(_) => {
                 self.next.set_components_valid(problem.as_deref(), self.now);
             }
-            // While nothing is known, the condition says what it said.
+            // While reviews are unanswered, the condition stays as it is.
             Authorship::NoKeys | Authorship::Unanswered { .. } => {}
         }
         match &self.view.admitted {
@@ -137,7 +137,8 @@ impl Machine<'_> {
         })
     }
 
-    /// A suspended AppWrapper waits until it is to run. Before the keys are read, nothing tells whether it will be refused then.
+    /// A suspended AppWrapper waits for its resumption. Before the keys are read it is not known whether it will be
+    /// refused then.
     pub(super) fn while_suspended(&self) -> Turn {
         if let Some(message) = self.not_as_it_must_be() {
             return Turn::Rest(Why::SuspendedAndRefused { message });
@@ -152,8 +153,8 @@ impl Machine<'_> {
         }
     }
 
-    /// Nothing is begun for an author who is refused. One of whom that is not known yet has until the end of the admission grace
-    /// period, which counts from the beginning.
+    /// No attempt begins for a refused author. An author whose permissions are unknown has until the end of the
+    /// admission grace period, counted from the start of the attempt.
     pub(super) fn not_refused(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let refused = match &self.view.authorship {
             Authorship::Refused(message) => Some(message.clone()),
@@ -167,8 +168,8 @@ impl Machine<'_> {
         })
     }
 
-    /// Salvor creates with its own rights what others write. So nothing is created unless their author may. Quota must not be held
-    /// for ever while nothing tells.
+    /// Salvor creates users' objects with its own rights. So it creates nothing that the author may not create.
+    /// Unanswered reviews must not hold quota for ever.
     pub(super) fn authorized(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
         const QUESTION: &str = "Is it known what its author may create?";
         self.not_refused(ask)?;
@@ -185,12 +186,12 @@ impl Machine<'_> {
             let error = format!("it is not known what their author may create: {message}");
             return Err(self.reset_or_fail(create_failed(&error)));
         }
-        // When it is due, the reviews before the creation ask again.
+        // When the retry is due, the reviews before the creation ask again.
         ask.that(QUESTION, &message, self.now >= retry_at)
             .ok_or(Turn::Wait { until: retry_at.min(give_up), why: Why::AuthorUnknown { message } })
     }
 
-    /// A creation whose answer was lost may take effect when nothing should exist any more.
+    /// A creation whose answer was lost may take effect after everything was deleted.
     pub(super) fn nothing_left_over(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
@@ -228,7 +229,7 @@ impl Machine<'_> {
         if matches!(self.view.admitted, Comparison::Changed(_)) {
             return Ok(());
         }
-        // Those that go hold up nothing, and neither do those that wait for a machine.
+        // Strays that are being deleted, or that wait for a machine, block nothing.
         let due = self.deletions(strays.iter().copied()).steps;
         if due.is_empty() { Ok(()) } else { Err(self.act(due, Why::Strays { count: strays.len() })) }
     }
@@ -237,7 +238,7 @@ impl Machine<'_> {
         deletion::deletions(self.view, objects, self.policy, self.timers, self.now)
     }
 
-    /// The event about the reset or the failure is recorded, also after a crash.
+    /// Makes sure that the event about the reset or the failure is recorded, even after a crash.
     pub(super) fn told(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
         let Some(last) = self.view.status.resets.last() else { return Ok(()) };
         let recent = last.time.is_some_and(|time| self.now < after(time, ANNOUNCE_WITHIN));

@@ -113,9 +113,9 @@ pub enum AppWrapperWhy {
         left: Left,
         forced: bool,
     },
-    /// What it made is being deleted, and a pod is not forced because its machine may run.
+    /// A deletion is in progress, and a pod is not forced because its machine may run.
     MachineMayRun(Box<Held>),
-    /// Nothing of what it made is left.
+    /// Nothing that it created is left.
     Deleted {
         phase: Phase,
     },

@@ -172,7 +172,7 @@ pub enum Stamping {
     Remove,
 }
 
-/// Whether a stamp that fits would be taken off, for want of a key that has signed it.
+/// True if an update would lose its stamp because none of these keys has signed it.
 pub fn loses_its_stamp(request: &Request<'_>, keys: &Keys) -> bool {
     match request.operation {
         Operation::Create => false,
@@ -180,9 +180,8 @@ pub fn loses_its_stamp(request: &Request<'_>, keys: &Keys) -> bool {
     }
 }
 
-/// Stamps an AppWrapper that is to be created or changed. The user who writes the components is their author. A change of anything
-/// else, such as lifting a suspension, changes no author, and makes no author of the user who does it. What the
-/// request says itself is replaced.
+/// Stamps an AppWrapper that is created or updated. The user who writes the components is their author. An update of
+/// anything else, such as lifting a suspension, does not change the author. A stamp in the request itself is replaced.
 pub fn stamp(request: &Request<'_>, keys: &Keys, now: Timestamp) -> Stamping {
     let Request { operation, namespace, user, object } = *request;
     // The API server stores times in whole seconds.

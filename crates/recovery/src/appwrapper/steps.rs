@@ -325,7 +325,7 @@ fn finalizers(all: &[&str]) -> Patch {
 }
 
 impl Manner {
-    /// How much time it is asked with is for the second look to say.
+    /// True if both are graceful deletions. Which grace period is sent, the second look decides.
     fn means_the_same(self, other: Self) -> bool {
         let asks = |it| match it {
             Self::Graceful | Self::Briefly => true,

@@ -156,7 +156,7 @@ pub enum Authorship {
     Fine,
     /// The author is not known, or may not create the components.
     Refused(String),
-    /// The keys of stamps were not read yet, or not since it had a stamp that those which are known have not signed.
+    /// The keys for stamps were not read yet, or not since a stamp was seen that no known key has signed.
     NoKeys,
     /// The author is known, but their rights could not be checked.
     Unanswered {
@@ -229,7 +229,7 @@ pub struct FoundComponent {
     pub disruption: Option<String>,
     /// For a bare Pod: its node.
     pub node_name: Option<NodeName>,
-    /// Of a bare Pod: true if its spec asks for no grace. See [`PodView::without_grace`].
+    /// For a bare Pod: see [`PodView::without_grace`].
     pub without_grace: bool,
 }
 
@@ -257,9 +257,10 @@ pub struct PodView {
     pub disruption: Option<String>,
     /// True if its kubelet has reported every container as terminated.
     pub terminated: bool,
-    /// True if its spec asks for no grace, so that a deletion takes it from the API before its kubelet has ended it.
+    /// True if the grace period of its spec is 0, so that a deletion removes it from the API before its kubelet has
+    /// ended it.
     pub without_grace: bool,
-    /// What decides whether two of it may run.
+    /// The facts that decide whether the pod may run twice.
     pub work: Work,
 }
 
@@ -271,8 +272,8 @@ pub struct NodeView {
     /// True if the control plane has lost the node (taint `node.kubernetes.io/unreachable`, or `Ready` is `Unknown`)
     /// and its kubelet does not report ready.
     pub unreachable: bool,
-    /// The pulse of its kubelet, by its Lease. It is read while the control plane has lost the node, and right before anything is done
-    /// by its kubelet's word.
+    /// The heartbeat of its kubelet, from its Lease. It is read while the node is unreachable, and right before a
+    /// write that rests on its kubelet's report.
     pub pulse: Pulse,
     /// Since when the control plane has lost it.
     pub lost: Option<Timestamp>,
@@ -308,13 +309,13 @@ impl NodeView {
         self.lost.map(|lost| self.pulse.heard().map_or(lost, |heard| heard.max(lost)))
     }
 
-    /// Whether what its kubelet reports counts: it was cut off a moment ago if its Lease is not renewed. The Lease of a node that is not
-    /// lost is read only right before anything is done by that word; until then nothing speaks against it.
+    /// True if its kubelet's report counts: its Lease is renewed, or was not read. The Lease of a node that is not
+    /// unreachable is read only right before a write that rests on the report.
     pub(super) fn is_heard(&self, now: Timestamp) -> bool {
         self.pulse.lease == Lease::Unread || self.pulse.lease.is_fresh(now)
     }
 
-    /// Until when the kubelet of a node that the control plane has lost may be alive, by its Lease.
+    /// Until when the kubelet of an unreachable node may be alive, according to its Lease.
     pub fn alive_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.pulse.alive_until(now).filter(|_| self.unreachable)
     }
@@ -429,18 +430,19 @@ impl PodView {
         !self.phase.is_terminal()
     }
 
-    /// Whether a deletion with the grace of its spec takes it from the API at once. One that is marked keeps the grace that it was given.
+    /// True if a deletion with the grace period of its spec removes it from the API at once. A pod that is being
+    /// deleted already keeps the grace period that it was given.
     pub fn goes_at_once(&self) -> bool {
         self.without_grace && self.deletion.is_none() && self.is_active()
     }
 
-    /// Whether it depends on the word of its kubelet what a deletion does to it.
+    /// True if the effect of a deletion depends on its kubelet's report.
     pub fn hangs_on_its_kubelet(&self) -> bool {
         let is_reported = self.deletion.is_some() && self.terminated && self.is_active();
         is_reported || self.goes_at_once()
     }
 
-    /// Whether it did not fail by itself: it was disrupted, and none of its containers reported a nonzero exit code.
+    /// True if it did not fail by itself: it was disrupted, and none of its containers reported a nonzero exit code.
     pub(super) fn was_evicted(&self) -> bool {
         self.disruption.is_some() && self.exit_codes.is_empty()
     }

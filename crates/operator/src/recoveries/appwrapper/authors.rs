@@ -25,11 +25,12 @@ use super::wire::{App, Rules, Written};
 use crate::{live, tasks, time::within};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-/// Reviews that take longer are given up.
+/// Timeout of the access reviews.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A look waits this long for them: it counts for a second, and they are only a part of it. What is answered later is for the next look.
+/// How long a second look waits for them. It is valid for a second, and they are only a part of it. Later answers
+/// serve the next look.
 const LOOK_WAITS: Duration = Duration::from_millis(700);
-/// Answers that came too late for the look that asked count for this long since then.
+/// How long answers count that came too late for the look that asked.
 const LATE_HOLDS: Duration = Duration::from_secs(8);
 
 /// Asks the API server what a user may do. That changes nothing there.
@@ -53,7 +54,6 @@ async fn ask_one(client: &Client, review: &Value) -> Access {
     }
 }
 
-/// The outcome of reviews.
 #[derive(Clone, Debug)]
 enum Outcome {
     Allowed,
@@ -61,7 +61,7 @@ enum Outcome {
     Unanswered(String),
 }
 
-/// Reviews for the author of one stamp that no look has waited for.
+/// Reviews for the author of one stamp whose answers came too late for the look that asked.
 #[derive(Clone, Debug)]
 struct Late {
     claim: Claim,
@@ -70,14 +70,14 @@ struct Late {
 }
 
 impl Late {
-    /// Asks, also when no look waits for it any more.
+    /// Asks in the background, so that the answers arrive even if no look waits for them any more.
     fn ask(client: &Client, claim: &Claim, questions: Questions) -> Self {
         let client = client.clone();
         let outcome = async move {
             let answers = within(ANSWER_WITHIN, ask(&client, &questions)).await;
             match answers.map(|answers| questions.judge(&answers)) {
                 Some(Ok(())) => Outcome::Allowed,
-                // Where one is denied and another is not answered, nothing is certain yet.
+                // If one review is denied and another is not answered, the result is still uncertain.
                 Some(Err(refusal)) if refusal.is_certain() => Outcome::Denied(refusal.to_string()),
                 Some(Err(refusal)) => Outcome::Unanswered(refusal.to_string()),
                 None => Outcome::Unanswered(format!(
@@ -91,15 +91,15 @@ impl Late {
         Self { claim: claim.clone(), asked: Instant::now(), outcome }
     }
 
-    /// Whether its answers, if there are some already, say what the author of this stamp may do.
+    /// True if it has answers, and they are about the author of this stamp.
     fn is_of_use(&self, claim: &Claim) -> bool {
         let failed = matches!(self.outcome.peek(), Some(Outcome::Unanswered(_)));
         self.claim == *claim && self.asked.elapsed() < LATE_HOLDS && !failed
     }
 }
 
-/// What the reviews of the last look came to, if that stands in the way of a creation. The next look asks again: this only tells
-/// what it was for. Clones share it.
+/// The result of the last look's access reviews, if it prevents a creation. The next look asks again; this only records
+/// the reason. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reviews(Arc<Mutex<Known>>);
 
@@ -107,7 +107,7 @@ pub(super) struct Reviews(Arc<Mutex<Known>>);
 struct Known {
     last: Option<Reviewed>,
     late: Option<Late>,
-    /// The stamp that no known key had signed when it was first seen, and when that was.
+    /// The stamp that no known key has signed, and when it was first seen.
     doubted: Option<(Claim, Instant)>,
 }
 
@@ -146,7 +146,7 @@ impl Reviews {
         (known.last, known.late) = (None, None);
     }
 
-    /// Since when it is known that no known key has signed a stamp.
+    /// When it was first seen that no known key has signed this stamp.
     fn doubted_since(&self, claim: &Claim) -> Instant {
         let mut known = self.known();
         let since = known.doubted.take().filter(|(doubted, _)| doubted == claim).map(|(_, since)| since);
@@ -195,7 +195,7 @@ impl Reviews {
                 };
                 unanswered(message, attempts.saturating_add(1))
             }
-            // They are under way, and the next look asks for nothing more.
+            // The reviews are in flight, so the next look does not ask again.
             None => unanswered("no SubjectAccessReview was answered yet".into(), 1),
         };
         known.last = Some(Reviewed { claim: claim.clone(), ruling });
@@ -221,7 +221,7 @@ pub(super) fn standing<'a>(app: &'a App, rules: &Rules, reviews: &Reviews) -> St
         Written::Unstamped { refusal } => Standing::Known(refused(refusal.as_ref())),
         Written::Claimed { claim, if_forged } => match rules.author(claim) {
             None => Standing::Known(Authorship::NoKeys),
-            // Another replica may have signed it with a key that was made after this one has read the keys.
+            // Another replica may have signed it with a key that is newer than the keys that this one has read.
             Some(Err(_))
                 if if_forged.is_some() && !rules.keys_were_read_since(reviews.doubted_since(claim)) =>
             {

@@ -1,5 +1,6 @@
-//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of it, once for all
-//! versions: users may make versions up, and the objects are the same in each. So there are no more watches than kinds that may be wrapped.
+//! The objects of all kinds that AppWrappers wrap. A kind is watched from when the first AppWrapper has a component of
+//! it, in one version: users may name versions that do not exist, and the objects are the same in all of them. So
+//! there are at most as many watches as kinds in `appwrapper.wrappedKinds`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,10 +21,10 @@ use crate::{
 
 /// The name of the component watches in metrics.
 pub(super) const COMPONENTS: &str = "appwrapper components";
-/// So many objects are remembered that are gone, for answers that come after their end.
+/// Number of deleted UIDs to remember, for answers that arrive after the deletion.
 const GONE: usize = 1024;
 
-/// A kind, in whatever version.
+/// A kind without its version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct GroupKind {
     group: String,
@@ -37,19 +38,19 @@ impl From<&Kind> for GroupKind {
 }
 
 impl GroupKind {
-    /// The kind in the version that is read if it is served: the one whose status is understood, of those kinds where it matters.
+    /// The kind in the version to read if it is served. Where the status of a component matters, we understand that
+    /// of v1.
     pub(super) fn read_as(&self) -> Kind {
         Kind { group: self.group.clone(), version: "v1".into(), kind: self.kind.clone() }
     }
 }
 
-/// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     stores: BTreeMap<GroupKind, Store>,
-    /// How many AppWrappers have a component of it.
+    /// Number of AppWrappers with a component of the kind.
     users: BTreeMap<GroupKind, usize>,
-    /// How many watches were begun.
+    /// Number of watches started so far.
     begun: u64,
     changed: bool,
 }
@@ -88,7 +89,7 @@ pub(super) struct Turn {
 }
 
 impl Kinds {
-    /// An AppWrapper has components of these kinds.
+    /// Registers an AppWrapper with components of these kinds.
     pub(super) fn use_all(&mut self, kinds: &BTreeSet<GroupKind>) {
         for kind in kinds {
             *self.users.entry(kind.clone()).or_default() += 1;
@@ -100,8 +101,8 @@ impl Kinds {
         }
     }
 
-    /// An AppWrapper has components of these kinds no more. A kind that is known stays watched: another AppWrapper of the
-    /// same kind would have to wait for its list.
+    /// Unregisters an AppWrapper from these kinds. A listed kind stays watched, because the next AppWrapper with that
+    /// kind would have to wait for its list.
     pub(super) fn release_all(&mut self, kinds: &BTreeSet<GroupKind>) {
         for kind in kinds {
             let Some(users) = self.users.get_mut(kind) else { continue };

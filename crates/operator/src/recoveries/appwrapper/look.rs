@@ -89,7 +89,7 @@ pub(crate) struct Inquiry {
     /// name, and the server refuses another one.
     pub(super) around: Around,
     pub(super) only_creates: bool,
-    /// The pods that are to be forced, or may be freed with their components.
+    /// The pods to force delete, and those that the garbage collector may remove with their component.
     pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) reviews: Reviews,
@@ -132,7 +132,7 @@ impl LiveInquiry for Inquiry {
             view.authorship = authorship;
             decide(&view, &self.policy, now)
         };
-        // The author is asked about now, and what was known of them before does not count.
+        // The author's permissions are reviewed now; earlier results do not count.
         let judgement = match standing(&app, &self.rules, &self.reviews) {
             Standing::Known(authorship) => {
                 self.reviews.forget();
@@ -334,7 +334,8 @@ impl Inquiry {
         Ok(nodes)
     }
 
-    /// A node with the pulse that its Lease shows now, if the control plane has lost it, or if its kubelet's word decides about pods.
+    /// Adds the heartbeat that the Lease shows now, if the node is unreachable or its kubelet's report decides about
+    /// a pod.
     async fn with_pulse(
         &self,
         client: &Client,
@@ -351,8 +352,8 @@ impl Inquiry {
     }
 }
 
-/// Reads the claims and Jobs that decide whether pods are forced. Pods that share them are asked about once. The pods that are to be
-/// forced come first: a look reads only so many.
+/// Reads the claims and Jobs that decide whether pods are force deleted. Shared ones are read once. The pods of the
+/// step that is checked come first, because a look reads a limited number.
 pub(super) async fn read_works(
     client: &Client,
     view: &mut AppWrapperView,

@@ -90,13 +90,13 @@ async fn mutate(
     let asked = admission::Request { operation, namespace: &request.namespace, user: &user, object: &object };
     let changes = admission::mutate(&asked, policy).into_iter();
     let changes = changes.map(|it| Change::Add { path: it.path, value: it.value });
-    // Who knows the token of the path was let in, and the token comes with the keys.
+    // The caller knew the token, and the token is loaded together with the keys.
     let known = || {
         let keys = office.keyring.keys();
         keys.ok_or_else(|| Answer::denied(503, "the keys of stamps are not known yet: try again"))
     };
     let mut keys = known()?;
-    // Another replica may have signed it with a key that was made after this one has read the keys.
+    // Another replica may have signed it with a key that is newer than the keys that this one has read.
     if stamp::loses_its_stamp(&asked, &keys) {
         office.keyring.read_again().await;
         keys = known()?;

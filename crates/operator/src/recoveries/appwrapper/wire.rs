@@ -135,7 +135,7 @@ impl Rules {
         }
     }
 
-    /// Whether the keys are as new as that. If not, they are read again soon.
+    /// True if the keys were read since then. If not, the Secret is read again soon.
     pub(super) fn keys_were_read_since(&self, at: Instant) -> bool {
         match &self.authors {
             Authors::Stamped(Some(keyring)) => keyring.was_read_since(at),
@@ -143,7 +143,7 @@ impl Rules {
         }
     }
 
-    /// Who has written an AppWrapper; none while the keys are not known.
+    /// Who wrote an AppWrapper; `None` while the keys are unknown.
     pub(super) fn author(&self, claim: &Claim) -> Option<Result<User, Unstamped>> {
         match &self.authors {
             Authors::Stamped(Some(keyring)) => Some(claim.author(&keyring.keys()?).cloned()),

@@ -241,7 +241,7 @@ async fn authorities_are_replaced_without_a_moment_in_which_something_is_not_tru
         (4, 2),
         "four authorities, and two in the bundle while one replaces another"
     );
-    // A token is replaced with each look of these, and the rest is left alone.
+    // Each of these passes replaces the token and changes nothing else.
     let looks = 2 * 3 * 365;
     assert!(writes(&api) < 3 * looks + 100, "{} writes in three years", writes(&api));
 }
@@ -485,7 +485,7 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     assert_eq!(store.trusted(), first.0);
     let shared = store.get(SECRET)["data"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(shared, ["path.since", "path.token", "stamp.key"], "no authority is made");
-    // Half of the change: what is served stays.
+    // Half of the change: the served certificate stays.
     folder.write("tls.crt", &second.0);
     tokio::time::sleep(Duration::from_secs(60)).await;
     serves(&first).await;
@@ -560,7 +560,7 @@ async fn a_token_is_replaced_every_ten_minutes_and_let_in_for_another_one() {
     assert!(keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert!(!keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
-    // While no replica ran, any request about an AppWrapper has shown it to a user.
+    // While no replica runs, every request about an AppWrapper shows the token to its user.
     let mut started = replica(&api, &time, &outside());
     assert!(started.look().await);
     assert_ne!(started.keyring.token(), second);
@@ -573,7 +573,7 @@ async fn a_token_is_replaced_every_ten_minutes_and_let_in_for_another_one() {
     );
 }
 
-/// The configurations cannot be written: the API server goes on with the token that it has.
+/// If the configurations cannot be written, the API server keeps using the token that they hold.
 #[tokio::test(start_paused = true)]
 async fn a_token_that_the_configurations_still_have_is_let_in() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
@@ -603,7 +603,8 @@ async fn a_token_that_the_configurations_still_have_is_let_in() {
     assert!(!keeper.keyring.lets_in(&first).await);
 }
 
-/// One replica replaces the token and the key; the other learns of both when it is first asked, and no flood makes it read in a loop.
+/// One replica replaces the token and the key. The other reads both on its first request, and a flood of requests
+/// causes no further reads.
 #[tokio::test(start_paused = true)]
 async fn the_secret_is_read_again_before_a_token_is_refused() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
