@@ -13,7 +13,7 @@ quick:
 control-plane:
 	control-plane/build
 
-# 500 AppWrappers to Running and to Succeeded, beside CodeFlare's controller; writes docs/benchmarks-appwrappers.md.
+# 500 AppWrappers to Running and to Succeeded, beside CodeFlare's controller; writes docs/results/appwrappers.md.
 bench-appwrapper:
 	cargo run --release -p salvor-bench -- appwrapper
 
@@ -21,7 +21,7 @@ bench-appwrapper:
 bench-embedded:
 	cargo run --release -p salvor-bench -- embedded
 
-# 1,000 Jobs of one pod and one of 2,000, beside kube-controller-manager; writes docs/benchmarks-jobs.md.
+# 1,000 Jobs of one pod and one of 2,000, beside kube-controller-manager; writes docs/results/jobs.md.
 bench-job:
 	cargo run --release -p salvor-bench -- job
 
@@ -29,31 +29,31 @@ bench-job:
 bench-nodes:
 	cargo run --release -p salvor-bench -- nodes
 
-# Memory at rest and storms of zombie recovery, beside bare requests and beside Kueue; writes docs/benchmarks.md.
+# Memory at rest and storms of zombie recovery, beside bare requests and beside Kueue; writes docs/results/zombie.md.
 bench-zombie:
 	cargo run --release -p salvor-bench -- zombie
 
-# Emptying nodes, beside bare requests; writes docs/benchmarks-eviction.md.
+# Emptying nodes, beside bare requests; writes docs/results/eviction.md.
 bench-eviction:
 	cargo run --release -p salvor-bench -- eviction
 
-# 10,000 nodes under one repair policy, 1,000 of them sick; writes docs/benchmarks-repair.md.
+# 10,000 nodes under one repair policy, 1,000 of them sick; writes docs/results/repair.md.
 bench-repair:
 	cargo run --release -p salvor-bench -- repair
 
-# A virtual hour of 1,000 nodes with 10,000 pods, with mixed work, and of 5,000 nodes; writes docs/benchmarks-simulate.md.
+# A virtual hour of 1,000 nodes with 10,000 pods, with mixed work, and of 5,000 nodes; writes docs/results/simulate.md.
 bench-simulate:
 	cargo run --release -p salvor-bench -- simulate
 
-# The scenarios of docs/scenarios/truth in virtual time and on the real control plane; writes docs/simulate-truth.md.
+# The scenarios of docs/scenarios/truth in virtual time and on the real control plane; writes docs/results/simulate-truth.md.
 bench-simulate-truth:
 	cargo run -p salvor-bench -- simulate-truth
 
-# Runs the commands of docs/choosing.md, and writes their tables into it.
+# Runs the commands of docs/guides/choosing.md, and writes their tables into it.
 choosing:
 	cargo run --release -p salvor-bench -- choosing
 
-# The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/repair-incidents.md.
+# The same incidents under Karpenter's own repair rules and under Salvor, in virtual time; writes docs/results/repair-incidents.md.
 repair-incidents:
 	cargo run -p salvor-bench -- incidents
 

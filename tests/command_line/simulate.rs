@@ -371,7 +371,7 @@ fn the_scenarios_of_the_docs_are_good() {
 /// The page has a table below each command. `make choosing` writes them.
 #[test]
 fn the_commands_of_the_page_about_choosing_can_be_run() {
-    let page = fs::read_to_string(format!("{ROOT}/docs/choosing.md")).unwrap();
+    let page = fs::read_to_string(format!("{ROOT}/docs/guides/choosing.md")).unwrap();
     let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("salvor ")).collect();
     assert!(commands.len() >= 4, "{commands:?}");
     for command in commands {

@@ -57,14 +57,14 @@ pub(crate) fn metrics_in_use() -> BTreeSet<String> {
 
 #[test]
 fn every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() {
-    let runbook = read("docs/runbook.md");
+    let runbook = read("docs/guides/runbook.md");
     let sections: BTreeSet<String> =
         runbook.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_lowercase).collect();
     let mut named = BTreeSet::new();
     for (alert, _, url) in alerts() {
-        let anchor = url.strip_prefix("docs/runbook.md#").unwrap_or_else(|| panic!("{alert}: {url}"));
+        let anchor = url.strip_prefix("docs/guides/runbook.md#").unwrap_or_else(|| panic!("{alert}: {url}"));
         assert_eq!(anchor, alert.to_lowercase());
-        assert!(sections.contains(anchor), "docs/runbook.md has no section {anchor}");
+        assert!(sections.contains(anchor), "docs/guides/runbook.md has no section {anchor}");
         assert!(named.insert(anchor.to_owned()), "two alerts are called {alert}");
     }
     assert_eq!(sections, named);

@@ -52,7 +52,7 @@ enum Command {
     /// Say why a workload does not come back: what is missing, why, since when, and what can be done now
     ///
     /// It only reads, and works on any cluster, with Salvor or without. Every root cause that it knows is described in
-    /// docs/why.md.
+    /// docs/guides/why.md.
     Why(WhyArgs),
     /// Check whether this cluster and Salvor fit each other: versions, rights, and others that act on the same objects
     ///

@@ -1,4 +1,4 @@
-//! The closed list of root causes. `docs/why.md` has a section for each.
+//! The closed list of root causes. `docs/guides/why.md` has a section for each.
 
 use serde::Serialize;
 

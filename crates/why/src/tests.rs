@@ -910,9 +910,12 @@ fn only_what_is_needed_is_wanted() {
 
 #[test]
 fn each_root_cause_has_its_section_in_the_docs() {
-    let docs = include_str!("../../../docs/why.md");
+    let docs = include_str!("../../../docs/guides/why.md");
     for code in Code::ALL {
-        assert!(docs.contains(&format!("\n### {}\n", code.name())), "docs/why.md has no section {code:?}");
+        assert!(
+            docs.contains(&format!("\n### {}\n", code.name())),
+            "docs/guides/why.md has no section {code:?}"
+        );
     }
     assert!(Code::ALL.is_sorted(), "worst first");
 }

@@ -1,4 +1,4 @@
-//! The tables of docs/choosing.md: runs each command of the page, and replaces the text block after it with the output.
+//! The tables of docs/guides/choosing.md: runs each command of the page, and replaces the text block after it with the output.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,7 +21,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "FILE")]
     salvor: Option<PathBuf>,
     /// The page
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/choosing.md"), value_name = "FILE", hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/choosing.md"), value_name = "FILE", hide_default_value = true)]
     page: PathBuf,
 }
 

@@ -56,7 +56,7 @@ enum Benchmark {
     Simulate(simulate::Choice),
     /// The same scenarios in virtual time and on the real control plane, phase by phase
     SimulateTruth(truth::Choice),
-    /// The tables of docs/choosing.md: runs its commands and writes their output into it
+    /// The tables of docs/guides/choosing.md: runs its commands and writes their output into it
     Choosing(choosing::Choice),
 }
 

@@ -2,7 +2,7 @@
 //! the same state.
 //!
 //! `SALVOR_TEST_HISTORIES` plays more histories, `SALVOR_TEST_SEED` others. Intended differences are listed in
-//! [`OnPurpose`] and explained in `docs/jobs.md`.
+//! [`OnPurpose`] and explained in `docs/guides/jobs.md`.
 
 use std::{env, panic::AssertUnwindSafe, time::Duration};
 

@@ -118,7 +118,7 @@ fn suspending_clears_the_start() -> bool {
     minor.split('.').nth(1).and_then(|minor| minor.parse().ok()).is_none_or(|minor: u32| minor >= 36)
 }
 
-/// An intended difference. `docs/jobs.md` has the reasons.
+/// An intended difference. `docs/guides/jobs.md` has the reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnPurpose {
     /// The server refuses the built-in controller's last write of a suspended Job forever, because the start time is

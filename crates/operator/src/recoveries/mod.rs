@@ -1,7 +1,7 @@
 //! The registry of recoveries. No code outside of this folder depends on a specific recovery: the operator starts those
 //! listed here, `salvor manifests` grants their permissions, `salvor explain` asks them, and so on.
 //!
-//! Each recovery has an `entry.rs` in its folder. `docs/architecture.md` says how to add one.
+//! Each recovery has an `entry.rs` in its folder. `docs/develop/architecture.md` says how to add one.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct RecoveryEntry {
     /// Names the settings that are not at their defaults, such as `job is set`; `None` if all are.
     pub settings: fn(&Configuration) -> Option<String>,
     /// The memory that it adds to the limit of a replica, in mebibytes: about three times its peak in
-    /// docs/benchmarks*.md.
+    /// docs/results.
     pub memory: u32,
     /// The CustomResourceDefinitions that it needs, as YAML.
     pub definitions: &'static [&'static str],

@@ -100,9 +100,9 @@ fn why_a_recovery_is_off_is_told_as_it_was_always_told() {
 /// The page lists the files to touch, so they must exist; five files are the limit that the registry guarantees.
 #[test]
 fn the_files_that_a_new_recovery_touches_are_there_and_few() {
-    let page = file("docs/architecture.md");
+    let page = file("docs/develop/architecture.md");
     let (_, section) =
-        page.split_once("\n## Add a recovery\n").expect("docs/architecture.md has no such section");
+        page.split_once("\n## Add a recovery\n").expect("docs/develop/architecture.md has no such section");
     let section = section.split("\n## ").next().unwrap();
     let (_, table) = section.split_once("| file | change |\n").expect("the section has no table of files");
     let rows = table.lines().skip(1).map_while(|row| row.strip_prefix("| `")?.split_once('`'));

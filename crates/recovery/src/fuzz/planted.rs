@@ -26,7 +26,7 @@ fn every_planted_bug_has_its_one_place() {
         assert_ne!(old, new);
         assert!(value(bug, "test").contains(" -- ") && !value(bug, "means").is_empty(), "{bug}");
     }
-    let table = format!("{ROOT}/docs/planted-bugs.md");
+    let table = format!("{ROOT}/docs/develop/planted-bugs.md");
     let text = fs::read_to_string(&table).unwrap();
     for bug in bugs {
         assert!(

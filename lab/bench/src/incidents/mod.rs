@@ -23,7 +23,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Where the page is written
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repair-incidents.md"), value_name = "FILE", hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/repair-incidents.md"), value_name = "FILE", hide_default_value = true)]
     output: PathBuf,
 }
 

@@ -81,7 +81,7 @@ fn the_same_incident_comes_to_the_same_end() {
 /// The page matches what was played: over all incidents Salvor kills fewer nodes needlessly than Karpenter's rules do.
 #[test]
 fn the_page_in_the_docs_has_fewer_needless_kills() {
-    let page = include_str!("../../../../docs/repair-incidents.md");
+    let page = include_str!("../../../../docs/results/repair-incidents.md");
     let in_vain = |rules: &str| -> u64 {
         let rows = page.lines().filter(|line| line.contains(rules));
         rows.map(|row| row.split('|').nth(4).unwrap().trim().parse::<u64>().unwrap()).sum()
@@ -93,7 +93,7 @@ fn the_page_in_the_docs_has_fewer_needless_kills() {
 /// `make repair-incidents` rewrites the page.
 #[test]
 fn the_page_in_the_docs_has_these_incidents() {
-    let page = include_str!("../../../../docs/repair-incidents.md");
+    let page = include_str!("../../../../docs/results/repair-incidents.md");
     let first_cell = |line: &str| line.split('|').nth(1).unwrap_or_default().trim().to_owned();
     let with = |rules: &str| -> Vec<String> {
         page.lines().filter(|line| line.contains(rules)).map(first_cell).collect()

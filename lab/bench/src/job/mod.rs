@@ -28,7 +28,7 @@ pub(crate) struct Sizes {
     #[arg(long, value_name = "FILE")]
     salvor: Option<PathBuf>,
     /// Where the table is written
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks-jobs.md"), value_name = "FILE", hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/jobs.md"), value_name = "FILE", hide_default_value = true)]
     output: PathBuf,
 }
 

@@ -77,7 +77,7 @@ pub(crate) struct Choice {
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u64,
     /// Where the page is written
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks-simulate.md"), value_name = "FILE", hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/simulate.md"), value_name = "FILE", hide_default_value = true)]
     output: PathBuf,
 }
 
@@ -254,7 +254,7 @@ fn described(world: World, line: &Line) -> String {
 fn page(lines: &[(World, Line)], others: f64) -> String {
     let mut page = format!(
         "# Benchmarks: a virtual hour\n\n\
-         Made by `make bench-simulate` ([how it measures](../lab/bench/README.md#embedded-and-simulate)). The embedded cluster, its nodes \
+         Made by `make bench-simulate` ([how it measures](../../lab/bench/README.md#embedded-and-simulate)). The embedded cluster, its nodes \
          and the real operator in one process, on one thread of a machine with {} cores.\n\n\
          - **plain**: Jobs of 100 pods; 5 % of the nodes fail, one after the other.\n\
          - **mixed**: {} zones; Jobs of 2,000 and 3,000 pods, a Deployment of 4,000, and a StatefulSet of 50 with volumes. Three \

@@ -46,7 +46,7 @@ pub(crate) struct Choice {
     #[arg(long, value_name = "FILE")]
     salvor: Option<PathBuf>,
     /// Where the page is written
-    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/simulate-truth.md"), value_name = "FILE", hide_default_value = true)]
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/simulate-truth.md"), value_name = "FILE", hide_default_value = true)]
     output: PathBuf,
 }
 

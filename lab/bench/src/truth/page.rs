@@ -11,7 +11,7 @@ const HEAD: &str = "\
 
 <!-- Written by `make bench-simulate-truth`. -->
 
-The scenarios of `docs/scenarios/truth` are played twice. **Predicted** is [`salvor simulate`](simulate.md): the cluster in memory, in virtual
+The scenarios of `docs/scenarios/truth` are played twice. **Predicted** is [`salvor simulate`](../guides/simulate.md): the cluster in memory, in virtual
 time. **Measured** is the real control plane: etcd, kube-apiserver, kube-controller-manager (which runs the Jobs) and kube-scheduler as they
 ship, with the default timers of node lifecycle, and `salvor run` as a process. Kubelets and disks are simulated in both.
 ";
@@ -20,7 +20,7 @@ const HOW: &str = "\
 What happened on the real control plane is read from the benchmark's own watches of pods and nodes, when a change arrives, and from the
 kubelets' record of what ran. Salvor is not asked: `wait` ends where the rules say so, counted from what the API shows. In the simulation it
 ends when Salvor finds that it may act. Times are seconds, means of the pods that were replaced; in brackets are the
-least and the largest mean of one seed. [What the phases mean](simulate.md#what-the-numbers-mean).
+least and the largest mean of one seed. [What the phases mean](../guides/simulate.md#what-the-numbers-mean).
 
 A difference is told in percent if it is at most 10 %. Else it is told in seconds, with its cause:
 
@@ -76,7 +76,7 @@ pub(super) fn page(all: &[Comparison], seeds: u64, rounds: u64) -> String {
 
 fn scenario(page: &mut String, it: &Comparison) {
     let file = format!("scenarios/truth/{}.yaml", it.name);
-    line(page, format_args!("\n## {}\n\n[{file}]({file})\n", it.title));
+    line(page, format_args!("\n## {}\n\n[{file}](../{file})\n", it.title));
     line(page, format_args!("| of | pods | | {} | in all |", Phases::NAMES.join(" | ")));
     line(page, format_args!("|---|--:|---|{}", "--:|".repeat(Phases::NAMES.len() + 1)));
     let mut causes = Vec::new();

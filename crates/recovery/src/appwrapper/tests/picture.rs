@@ -8,7 +8,7 @@ use super::phases::in_phase;
 use super::*;
 use crate::documents::assert_named_tests_exist;
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/appwrapper.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/appwrapper.md");
 const BEGIN: &str = "<!-- begin: made by the test appwrapper::tests::picture -->";
 const END: &str = "<!-- end -->";
 
@@ -211,7 +211,11 @@ fn the_documentation_shows_the_machine_as_it_is() {
         std::fs::write(DOCUMENT, format!("{head}{BEGIN}\n\n{drawn}\n{END}{tail}")).unwrap();
         return;
     }
-    assert_eq!(shown.trim(), drawn.trim(), "docs/appwrapper.md is old; run this test with SALVOR_UPDATE=1");
+    assert_eq!(
+        shown.trim(),
+        drawn.trim(),
+        "docs/guides/appwrapper.md is old; run this test with SALVOR_UPDATE=1"
+    );
 }
 
 #[test]
@@ -228,7 +232,8 @@ fn every_phase_has_an_answer_to_every_event() {
 /// The documents name tests with which a reader can check their claims.
 #[test]
 fn every_test_that_the_documents_name_exists() {
-    let documents = [DOCUMENT.to_owned(), DOCUMENT.replace("appwrapper.md", "appwrapper-tests.md")];
+    let documents =
+        [DOCUMENT.to_owned(), DOCUMENT.replace("guides/appwrapper.md", "develop/appwrapper-tests.md")];
     for document in documents {
         assert_named_tests_exist(&document, 20, &["appwrapper_phase_total"]);
     }

@@ -4,6 +4,6 @@ use crate::documents::assert_named_tests_exist;
 
 #[test]
 fn every_test_that_the_repair_documents_name_exists() {
-    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/repair-tests.md");
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/develop/repair-tests.md");
     assert_named_tests_exist(document, 40, &[]);
 }
