@@ -1,4 +1,4 @@
-//! Each bug that `tools/planted-bugs` plants has exactly one place in the code, and their table names tests that exist.
+//! Each bug that `tools/planted-bugs` plants has exactly one place in the code.
 
 use std::fs;
 
@@ -26,13 +26,4 @@ fn every_planted_bug_has_its_one_place() {
         assert_ne!(old, new);
         assert!(value(bug, "test").contains(" -- ") && !value(bug, "means").is_empty(), "{bug}");
     }
-    let table = format!("{ROOT}/docs/develop/planted-bugs.md");
-    let text = fs::read_to_string(&table).unwrap();
-    for bug in bugs {
-        assert!(
-            text.contains(&format!("| {} |", value(bug, "bug"))),
-            "run tools/planted-bugs --table: {bug}"
-        );
-    }
-    crate::documents::assert_named_tests_exist(&table, 20, &[]);
 }

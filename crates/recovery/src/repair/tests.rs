@@ -14,7 +14,6 @@ use crate::ids::{NodeName, Uid};
 use crate::objects::{NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::verdict::{Judgement, Reason, Verdict};
 
-mod documents;
 mod limits;
 mod nodes;
 mod outages;
