@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-simulate-truth bench-zombie choosing repair-incidents swarm
+.PHONY: test quick docs control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-simulate-truth bench-zombie choosing repair-incidents swarm
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -8,6 +8,10 @@ test:
 # The inner loop: pure crates only, seconds.
 quick:
 	cargo test -p salvor-api -p salvor-recovery
+
+# Checks the links of all pages, and builds a site of them: target/book/index.html.
+docs:
+	tools/docs
 
 # Builds the pinned etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl (once).
 control-plane:
