@@ -32,21 +32,6 @@ A difference is told in percent if it is at most 10 %. Else it is told in second
 - numbers: below the table.
 ";
 
-/// What the comparison has found so far, and what was fixed.
-const FOUND: &str = "
-## What was wrong
-
-The first comparisons found these faults of the simulation. All are mended, and each has a test.
-
-- Lost nodes were noticed five seconds too late. Node lifecycle in memory looked exactly at the end of the 50 seconds and found that they were not
-  exceeded. kube-controller-manager's looks are a little more than five seconds apart, so its tenth look is past them.
-- All seeds predicted nearly the same time until a node is noticed. All kubelets renewed their Leases in step, and every failure came at the same
-  moment between two renewals. Now the seed draws when each node joins and when the play begins.
-- A pod that finished its work while it was cut off counted as not recovered, if Kubernetes had asked for its deletion meanwhile.
-- Pods that were long done, and that Kubernetes deletes from a node that it gives up, counted as killed in vain.
-- A pod whose machine came back, and that failed hours later, counted as lost all that time.
-";
-
 /// kube-controller-manager skipped the turn of a node. Its log shows it; the page gives the number of times.
 const STALE: &str = "kube-controller-manager gives up one node of a zone every ten seconds. It let a turn pass because its own view still showed \
     the node as Ready, a moment after it had itself written otherwise, and the node waited for the next turn. Its log says so; times:";
@@ -70,7 +55,6 @@ pub(super) fn page(all: &[Comparison], seeds: u64, rounds: u64) -> String {
     for comparison in all {
         scenario(&mut page, comparison);
     }
-    page.push_str(FOUND);
     page
 }
 
