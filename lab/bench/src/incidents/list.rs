@@ -226,7 +226,7 @@ fn of_the_breaker() -> Vec<Incident> {
         },
         Incident {
             name: "cordoned nodes",
-            story: "Somebody cordons 3 of 10 nodes and works on them: they are not Ready for 27 minutes. Another machine breaks at minute 0.",
+            story: "A person cordons 3 of 10 nodes and works on them: they are not Ready for 27 minutes. Another machine breaks at minute 0.",
             nodes: pool("gpu", 10, &ZONES),
             events: vec![
                 at(0, Event::Cordoned(vec![0, 1, 2])),

@@ -20,8 +20,8 @@ const HEAD: &str = "\
 The same incidents are played twice on an API server in memory, in virtual time. One run has the rules of Karpenter 1.14.1's own
 repair (feature gate `NodeRepair`), written down again as a small client of that API. The other run has the operator of this
 repository as it ships, with one NodeRepairPolicy for all nodes. Both have the same tolerations, and the same simulated Karpenter, which
-ends and launches machines: a machine that is told to go is gone after half a minute, and its replacement is ready 3 minutes later.
-The model has no pods, so drains take no time, and no cloud that refuses anything but launches. Neither of the two is told why a node is sick.
+ends and launches machines: a machine that is to go is gone after half a minute, and its replacement is ready 3 minutes later.
+The model has no pods, so drains take no time, and no cloud that refuses anything but launches. Neither of the two knows why a node is sick.
 ";
 
 const COLUMNS: &str = "\
@@ -36,7 +36,7 @@ const COLUMNS: &str = "\
 | frozen | minutes in which a broken machine was past its toleration, and nothing was done in its pool |
 
 Kills in vain, replacements, and the minutes late, lost and frozen are compared below. The minutes sick are not: they are the price of waiting
-where a kill does not help, and whoever kills in vain has few of them. Mind them all the same: while a zone is away, killing its nodes
+where a kill does not help, and rules that kill in vain have few of them. Mind them all the same: while a zone is away, killing its nodes
 brings machines in other zones sooner than waiting does, and the page still calls it in vain, because the zone comes back.
 The model looks every 10 seconds, so differences of a minute or less are not listed below.
 ";

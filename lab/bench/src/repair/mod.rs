@@ -242,7 +242,7 @@ fn page(
     line(
         &mut page,
         format_args!(
-            "| from a change of the policy until all its nodes are judged anew, and every sick one has its new verdict | {judged:.2} s | < {SECONDS:.0} s | {} |\n\
+            "| from a change of the policy until all its nodes are judged again, and every sick one has its new verdict | {judged:.2} s | < {SECONDS:.0} s | {} |\n\
              | decisions per second meanwhile | {:.0} | – | – |\n\
              | until every one of them says so in its condition | {told:.2} s | – | – |\n\
              | as many bare writes, {IN_FLIGHT} in flight | {floor:.2} s | – | – |\n\

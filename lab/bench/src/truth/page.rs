@@ -22,7 +22,7 @@ kubelets' record of what ran. Salvor is not asked: `wait` ends where the rules s
 ends when Salvor finds that it may act. Times are seconds, means of the pods that were replaced; in brackets are the
 least and the largest mean of one seed. [What the phases mean](../guides/simulate.md#what-the-numbers-mean).
 
-A difference is told in percent if it is at most 10 %. Else it is told in seconds, with its cause:
+A difference of at most 10 % is given in percent, and a larger one in seconds, with its cause:
 
 - `a`: at most about a second. Requests, watches and the scheduler take no time in virtual time, and some on a machine. And
   kube-controller-manager waits one second for more changes of pods before it looks at a Job (`replace`); Salvor's Job controller, which stands
