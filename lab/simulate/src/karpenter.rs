@@ -133,6 +133,11 @@ impl Karpenter {
         self.stuck.insert(name.to_owned());
     }
 
+    /// True if no machine is being terminated, so that it has nothing to do until a NodeClaim is deleted.
+    pub fn is_idle(&self) -> bool {
+        self.going.is_empty()
+    }
+
     /// Checks all NodeClaims once. One that is being deleted loses its Node and, some beats later, its machine.
     pub async fn beat(&mut self) -> Result<Beat, kube::Error> {
         let mut beat = Beat::default();

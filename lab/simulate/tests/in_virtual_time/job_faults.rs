@@ -10,7 +10,7 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use salvor_api::config::Configuration;
-use salvor_apiserver::{Effect, Fault, Faults};
+use salvor_apiserver::{ChangeKind, Effect, Fault, Faults};
 use salvor_simulate::{CrashPoint, Line, Process, in_virtual_time};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -201,7 +201,7 @@ async fn play(flow: Flow, crash: Option<CrashPoint>, effect: Option<Effect>) -> 
         wrong.push(format!("it ended as {end} instead of {}", flow.end()));
     }
     let made = stage.happenings();
-    let made = made.iter().filter(|h| h.change == "Added" && h.resource == "pods").count();
+    let made = made.iter().filter(|h| h.change == ChangeKind::Added && h.resource == "pods").count();
     if made != flow.pods() {
         wrong.push(format!("{made} pods were made instead of {}", flow.pods()));
     }

@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use salvor_api::config::Configuration;
-use salvor_apiserver::{Effect, Fault, Faults};
+use salvor_apiserver::{ChangeKind, Effect, Fault, Faults};
 use salvor_simulate::{Line, Process, in_virtual_time};
 use serde_json::json;
 use tokio::time::sleep;
@@ -54,7 +54,9 @@ async fn play(effect: Effect, after: u64) -> (usize, bool) {
     let pod = pods[0].name_any();
     stage.pods().patch_status(&pod, &PatchParams::default(), &Patch::Strategic(ended)).await.unwrap();
     sleep(Duration::from_secs(200)).await;
-    let made = || stage.happenings().iter().filter(|h| h.change == "Added" && h.resource == "pods").count();
+    let made = || {
+        stage.happenings().iter().filter(|h| h.change == ChangeKind::Added && h.resource == "pods").count()
+    };
     assert_eq!(made(), 1, "{effect:?}, {after} s after the watch: a pod was made for a Job that is gone");
     faults.clear();
     sleep(Duration::from_secs(200)).await;

@@ -1,6 +1,7 @@
 //! A cluster without control loops: the test itself decides which node is lost and which pod is deleted.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use k8s_openapi::api::{
@@ -13,8 +14,7 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use salvor_api::config::Configuration;
-use salvor_apiserver::Cluster;
-use salvor_simulate::History;
+use salvor_apiserver::{ChangeKind, Cluster};
 use serde_json::{Value, json};
 
 pub(crate) const TERMINATE: &str = "kueue.x-k8s.io/safe-to-forcefully-terminate";
@@ -34,7 +34,7 @@ pub(crate) fn annotated(key: &str) -> Value {
 pub(crate) struct Stage {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
-    pub(crate) history: History,
+    happenings: Arc<Mutex<Vec<Happening>>>,
 }
 
 impl Stage {
@@ -52,7 +52,18 @@ impl Stage {
     }
 
     pub(crate) fn of(cluster: &Cluster) -> Self {
-        Self { cluster: cluster.clone(), client: cluster.client(), history: History::of(cluster) }
+        let happenings = Arc::default();
+        let stage = Self { cluster: cluster.clone(), client: cluster.client(), happenings };
+        let happenings = stage.happenings.clone();
+        cluster.observe(move |change| {
+            happenings.lock().unwrap().push(Happening {
+                at: change.at,
+                change: change.kind,
+                resource: change.resource.to_owned(),
+                object: change.value.clone(),
+            });
+        });
+        stage
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -182,10 +193,39 @@ impl Stage {
 
     /// All that happened, without Leases.
     pub(crate) fn happenings(&self) -> Vec<Happening> {
-        let bytes = self.history.bytes();
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        let all = lines.map(|line| serde_json::from_slice::<Happening>(line).unwrap());
-        all.filter(|happening| happening.resource != "leases").collect()
+        let mut all = self.happenings_with_leases();
+        all.retain(|happening| happening.resource != "leases");
+        all
+    }
+
+    pub(crate) fn happenings_with_leases(&self) -> Vec<Happening> {
+        self.happenings.lock().unwrap().clone()
+    }
+
+    /// The objects of a resource by name, as they are now. Costs no request, and nothing is decoded.
+    pub(crate) fn objects(&self, resource: &str) -> BTreeMap<String, Arc<Value>> {
+        let mut objects = BTreeMap::new();
+        let all = self.happenings.lock().unwrap();
+        for Happening { change, object, .. } in all.iter().filter(|it| it.resource == resource) {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            match change {
+                ChangeKind::Added | ChangeKind::Modified => objects.insert(name, object.clone()),
+                ChangeKind::Removed => objects.remove(&name),
+            };
+        }
+        objects
+    }
+
+    /// Lets everything that is due at this instant happen first.
+    pub(crate) async fn settle(&self) {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The number of changes so far, without those of Leases. While it is the same, so is the cluster.
+    pub(crate) fn revision(&self) -> usize {
+        self.happenings.lock().unwrap().iter().filter(|happening| happening.resource != "leases").count()
     }
 
     /// All messages of events and conditions since then.
@@ -202,21 +242,22 @@ impl Stage {
     /// which of several processes it was.
     pub(crate) fn end(&self) -> BTreeMap<String, Value> {
         let mut end = BTreeMap::new();
-        for mut happening in self.happenings() {
-            let name = happening.name();
-            forget(&mut happening.object);
-            if happening.resource == "events" {
+        let last: BTreeMap<_, _> = self.happenings().into_iter().map(|it| (it.name(), it)).collect();
+        for (name, Happening { change, resource, object, .. }) in last {
+            let mut object = Value::clone(&object);
+            forget(&mut object);
+            if resource == "events" {
                 // The name contains the time, and the text depends on whether it is recorded at once or later.
-                happening.object["metadata"] = Value::Null;
-                happening.object["message"] = Value::Null;
+                object["metadata"] = Value::Null;
+                object["message"] = Value::Null;
             }
-            for condition in happening.object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+            for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
                 // Our annotations on a node contain times.
-                if happening.resource == "nodes" {
+                if resource == "nodes" {
                     condition["message"] = Value::Null;
                 }
             }
-            end.insert(name, json!([happening.change, happening.object]));
+            end.insert(name, json!([format!("{change:?}"), object]));
         }
         end
     }
@@ -225,18 +266,18 @@ impl Stage {
     pub(crate) fn changes(&self) -> BTreeMap<String, usize> {
         let mut changes = BTreeMap::new();
         for happening in self.happenings() {
-            *changes.entry(format!("{} {}", happening.change, happening.name())).or_default() += 1;
+            *changes.entry(format!("{:?} {}", happening.change, happening.name())).or_default() += 1;
         }
         changes
     }
 }
 
-#[derive(Clone, Debug, serde::Deserialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct Happening {
     pub(crate) at: Timestamp,
-    pub(crate) change: String,
+    pub(crate) change: ChangeKind,
     pub(crate) resource: String,
-    pub(crate) object: Value,
+    pub(crate) object: Arc<Value>,
 }
 
 impl Happening {

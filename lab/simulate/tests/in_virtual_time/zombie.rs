@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_apiserver::Faults;
+use salvor_apiserver::{ChangeKind, Faults};
 use salvor_cluster::{LocalCluster, zoned};
 use salvor_nodes::Fault;
 use salvor_simulate::{Line, Process, in_virtual_time};
@@ -94,21 +94,17 @@ fn a_machine_is_back_at(back: Option<Timestamp>, due: Option<Timestamp>) -> Retu
         salvor.stop().await;
         world.stop().await;
 
-        let bytes = stage.history.bytes();
-        let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let (mut ready, mut tainted, mut renewed) = (String::new(), false, Timestamp::MIN);
         let mut running = false;
         let mut story = Return { declared_dead: None, spared: false };
-        for Happening { at, change, resource, object } in
-            lines.map(|line| serde_json::from_slice(line).unwrap())
-        {
+        for Happening { at, change, resource, object } in stage.happenings_with_leases() {
             let conditions = |kind: &str| {
                 let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
                 all.into_iter().find(|condition| condition["type"] == kind)
             };
             let is = object["metadata"]["name"].as_str().unwrap_or("");
             if resource == "pods" {
-                running = change != "Deleted" && object["status"]["phase"] == "Running";
+                running = change != ChangeKind::Removed && object["status"]["phase"] == "Running";
             }
             match resource.as_str() {
                 "nodes" if is == node => {

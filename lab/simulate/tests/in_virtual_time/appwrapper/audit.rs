@@ -2,7 +2,6 @@
 
 pub(super) use salvor_simulate::audit::appwrapper::{Rule, holds};
 
-use salvor_apiserver::ChangeKind;
 use salvor_simulate::audit::appwrapper::Audit;
 
 use crate::stage::Happening;
@@ -11,8 +10,7 @@ use crate::stage::Happening;
 pub(super) fn problems(history: &[Happening], retry_limit: i64, but: &[Rule]) -> Vec<String> {
     let mut audit = Audit::new(retry_limit);
     let wrong = history.iter().enumerate().flat_map(|(line, Happening { at, change, resource, object })| {
-        let change = if change == "Removed" { ChangeKind::Removed } else { ChangeKind::Modified };
-        audit.read(line, *at, change, resource, object)
+        audit.read(line, *at, *change, resource, object)
     });
     let wrong = wrong.filter(|(rule, _)| !but.contains(rule));
     wrong.map(|(rule, text)| format!("{rule:?}: {text}")).collect()

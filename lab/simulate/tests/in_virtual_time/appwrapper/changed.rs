@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use salvor_apiserver::ChangeKind;
 use salvor_simulate::{Line, in_virtual_time};
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ impl Change {
 
 /// Whether anything was ever created from a changed template.
 fn is_made_of_it(it: &Happening) -> bool {
-    it.change == "Added"
+    it.change == ChangeKind::Added
         && ["jobs", "pods"].contains(&it.resource.as_str())
         && it.object.to_string().contains("\"changed\"")
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use salvor_apiserver::ChangeKind;
 use salvor_simulate::Line;
 use serde_json::{Value, json};
 
@@ -75,7 +76,7 @@ pub(super) fn is_over(app: &Value) -> bool {
 pub(super) async fn describe(world: &World) -> Value {
     let app = world.app().await;
     let history = world.stage.happenings();
-    let made = |it: &&Happening| it.change == "Added" && it.resource == "jobs";
+    let made = |it: &&Happening| it.change == ChangeKind::Added && it.resource == "jobs";
     json!({
         "phase": phase(&app), "retries": app["status"]["resettingCount"].as_i64().unwrap_or(0),
         "attempts": history.iter().filter(made).count(),

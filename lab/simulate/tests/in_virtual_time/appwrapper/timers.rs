@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_apiserver::ChangeKind;
 use salvor_simulate::{Line, Process, in_virtual_time};
 use tokio::time::sleep;
 
 use super::{
     audit::{holds, problems},
     play::{BEAT, phase},
-    world::{Plot, World, settings, with_settings},
+    world::{Plot, World, without_election},
 };
 use crate::troubles::assert_none;
 
@@ -19,7 +20,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn run(plot: Plot, timers: &[(&str, &str)], fields: &str, minutes: u64) -> World {
     let mut world = World::new(plot).await;
     world.create(timers).await;
-    let configuration = if fields.is_empty() { settings() } else { with_settings(fields) };
+    let configuration = without_election(fields);
     let process =
         Process::start(&world.stage.cluster, "salvor", &configuration, Line::default(), &Default::default());
     for _ in 0..60 {
@@ -94,7 +95,7 @@ fn a_pod_that_does_not_go_is_deleted_by_force_after_a_day() {
         let timers = [("forcefulDeletionGracePeriodDuration", "24h"), ("retryLimit", "0")];
         let mut world = World::new(Plot { failures: 1, ends: false }).await;
         world.create(&timers).await;
-        let configuration = settings();
+        let configuration = without_election("");
         let process = Process::start(
             &world.stage.cluster,
             "salvor",
@@ -134,7 +135,7 @@ fn resets_within_a_second() {
                 ("retryLimit", "3"),
             ];
             world.create(&timers).await;
-            let configuration = settings();
+            let configuration = without_election("");
             let process = Process::start(
                 &world.stage.cluster,
                 "salvor",
@@ -153,8 +154,10 @@ fn resets_within_a_second() {
             assert_eq!(status["resettingCount"], 3, "every {pace} ms: {status}");
             assert_eq!(world.left().await, 0);
             let history = world.stage.happenings();
-            let made =
-                history.iter().filter(|it| it.change == "Added" && it.resource == "jobs").map(|it| it.at);
+            let made = history
+                .iter()
+                .filter(|it| it.change == ChangeKind::Added && it.resource == "jobs")
+                .map(|it| it.at);
             let made: Vec<Timestamp> = made.collect();
             let quick =
                 made.windows(2).any(|two| two[1].duration_since(two[0]) < SignedDuration::from_secs(1));

@@ -11,7 +11,7 @@ use kube::{
     api::{ListParams, Patch, PatchParams, PostParams},
 };
 use salvor_api::names::{annotations, conditions, job, node_conditions, taints};
-use salvor_apiserver::Faults;
+use salvor_apiserver::{ChangeKind, Faults};
 use salvor_simulate::{Line, Process};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -58,7 +58,7 @@ fn deeds(stage: &Stage) -> Value {
 
 fn events(stage: &Stage, reason: &str) -> usize {
     let is = |it: &&crate::stage::Happening| {
-        it.change == "Added" && it.resource == "events" && it.object["reason"] == reason
+        it.change == ChangeKind::Added && it.resource == "events" && it.object["reason"] == reason
     };
     stage.happenings().iter().filter(is).count()
 }
@@ -391,7 +391,7 @@ impl Story for Work {
     async fn end(&self) -> Value {
         let jobs: Api<Job> = Api::default_namespaced(self.stage.client.clone());
         let status = jobs.get("work").await.unwrap().status.unwrap_or_default();
-        let made = |it: &&crate::stage::Happening| it.change == "Added" && it.resource == "pods";
+        let made = |it: &&crate::stage::Happening| it.change == ChangeKind::Added && it.resource == "pods";
         json!({
             "succeeded": status.succeeded, "failed": status.failed, "completed": status.completed_indexes,
             "made": self.stage.happenings().iter().filter(made).count(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_apiserver::ChangeKind;
 use serde_json::Value;
 
 use super::world::By;
@@ -33,8 +34,8 @@ pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Du
     for Happening { at, change, resource, object } in history {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let uid = object["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        match (resource.as_str(), change.as_str()) {
-            ("nodes", "Removed") => {
+        match (resource.as_str(), change) {
+            ("nodes", ChangeKind::Removed) => {
                 sick.remove(&name);
             }
             ("nodes", _) => match is_sick(object, by.condition()) {
@@ -45,7 +46,7 @@ pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Du
                     sick.remove(&name);
                 }
             },
-            ("nodeclaims", "Removed") => {
+            ("nodeclaims", ChangeKind::Removed) => {
                 going.remove(&uid);
             }
             ("nodeclaims", _)
@@ -91,7 +92,7 @@ pub(super) fn audit(history: &[Happening], by: By, budget: usize, toleration: Du
     audit
 }
 
-fn is_sick(node: &Value, condition: &str) -> bool {
+pub(super) fn is_sick(node: &Value, condition: &str) -> bool {
     let conditions = node["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|it| it["type"] == condition && it["status"] == "False")
 }

@@ -2,7 +2,7 @@
 
 use kube::api::{Patch, PatchParams};
 use salvor_api::names::repair::{self, annotations};
-use salvor_apiserver::Faults;
+use salvor_apiserver::{ChangeKind, Faults};
 use salvor_simulate::{Line, Process};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -81,7 +81,9 @@ impl Story for Repair {
         let mut audit = self.0.audit();
         audit.deleted.sort();
         let asked = |it: &&Happening| {
-            it.change == "Added" && it.resource == "events" && it.object["reason"] == "NodeRebootRequested"
+            it.change == ChangeKind::Added
+                && it.resource == "events"
+                && it.object["reason"] == "NodeRebootRequested"
         };
         json!({
             "replaced": audit.deleted, "wrong": audit.wrong,

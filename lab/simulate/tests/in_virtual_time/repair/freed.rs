@@ -8,7 +8,7 @@ use http::Method;
 use jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use salvor_api::config::Configuration;
-use salvor_apiserver::{Effect, Fault, Faults};
+use salvor_apiserver::{ChangeKind, Effect, Fault, Faults};
 use salvor_simulate::{Line, Process, in_virtual_time};
 use serde_json::json;
 use tokio::time::sleep;
@@ -44,15 +44,15 @@ fn forced_too_early(history: &[Happening]) -> Vec<String> {
     let mut wrong = Vec::new();
     for Happening { at, change, resource, object } in history {
         let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        match (resource.as_str(), change.as_str()) {
-            ("nodes" | "nodeclaims", "Removed") => {
+        match (resource.as_str(), change) {
+            ("nodes" | "nodeclaims", ChangeKind::Removed) => {
                 there.remove(&(resource.clone(), name));
             }
             ("nodes" | "nodeclaims", _) => {
                 there.insert((resource.clone(), name));
             }
             ("pods", change) => {
-                let is_forced = change == "Removed"
+                let is_forced = *change == ChangeKind::Removed
                     || object["status"]["phase"] == "Failed"
                     || !object["metadata"]["deletionTimestamp"].is_null();
                 let node = object["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use kube::{
-    Api, ResourceExt,
+    Api,
     api::{DynamicObject, PostParams},
 };
 use salvor_api::config::Configuration;
 use salvor_simulate::{Karpenter, Machine, define, objects};
 use serde_json::{Value, json};
 
-use super::audit::{Audit, audit};
+use super::audit::{Audit, audit, is_sick};
 use crate::stage::{Stage, configuration};
 use crate::troubles::Salvor;
 
@@ -65,6 +65,8 @@ pub(super) struct World {
     pub(super) karpenter_is_down: bool,
     /// True if replacements are unhealthy from the beginning.
     pub(super) new_ones_ail: bool,
+    /// The revision at which Karpenter had nothing to do.
+    idle: Option<usize>,
 }
 
 impl World {
@@ -81,8 +83,16 @@ impl World {
         let policies =
             objects(&stage.client, "salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
         let karpenter = Karpenter::install(&stage.cluster, "kwok").await.unwrap();
-        let mut world =
-            Self { karpenter, policies, stage, by, budget, karpenter_is_down: false, new_ones_ail: false };
+        let mut world = Self {
+            karpenter,
+            policies,
+            stage,
+            by,
+            budget,
+            karpenter_is_down: false,
+            new_ones_ail: false,
+            idle: None,
+        };
         for _ in 0..nodes {
             world.launch().await;
         }
@@ -140,7 +150,9 @@ impl World {
 
     /// Karpenter reconciles once.
     pub(super) async fn beat(&mut self) {
-        if self.karpenter_is_down {
+        self.stage.settle().await;
+        let revision = self.stage.revision();
+        if self.karpenter_is_down || self.idle == Some(revision) {
             return;
         }
         for _ in self.karpenter.beat().await.unwrap().gone {
@@ -149,15 +161,17 @@ impl World {
                 self.sick(&name).await;
             }
         }
+        let is_idle = self.karpenter.is_idle() && self.stage.revision() == revision;
+        self.idle = is_idle.then_some(revision);
     }
 
     /// The policy; for a NodePool, what would be its status.
     pub(super) async fn policy(&self) -> Value {
         match self.by {
-            By::Policy => serde_json::to_value(self.policies.get("gpu").await.unwrap()).unwrap(),
+            By::Policy => Value::clone(&self.stage.objects("noderepairpolicies")["gpu"]),
             By::Pool => {
-                let pool = self.karpenter.pools().get("gpu").await.unwrap();
-                let kept = pool.annotations().get("repair.salvor.dev/repairs");
+                let pool = &self.stage.objects("nodepools")["gpu"];
+                let kept = pool["metadata"]["annotations"]["repair.salvor.dev/repairs"].as_str();
                 let status: Value = kept.map_or(Value::Null, |text| serde_json::from_str(text).unwrap());
                 json!({ "status": status })
             }
@@ -165,12 +179,8 @@ impl World {
     }
 
     pub(super) async fn sick_nodes(&self) -> usize {
-        let nodes = self.stage.nodes().list(&Default::default()).await.unwrap().items;
-        let is_sick = |node: &k8s_openapi::api::core::v1::Node| {
-            let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-            conditions.into_iter().any(|it| it.type_ == self.by.condition() && it.status == "False")
-        };
-        nodes.iter().filter(|node| is_sick(node)).count()
+        let nodes = self.stage.objects("nodes");
+        nodes.values().filter(|node| is_sick(node, self.by.condition())).count()
     }
 
     /// Whether no node is unhealthy and no repair is in progress.
