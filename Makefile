@@ -1,5 +1,5 @@
 # Everything a contributor or CI runs. `make test` is the whole of it.
-.PHONY: test quick docs control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-simulate-truth bench-zombie choosing repair-incidents swarm
+.PHONY: test quick circles size docs control-plane bench-appwrapper bench-embedded bench-eviction bench-job bench-nodes bench-repair bench-simulate bench-simulate-truth bench-zombie choosing repair-incidents swarm
 
 # Formatting, lints, docs, dependency policy, and every test, on the real control plane.
 test:
@@ -8,6 +8,14 @@ test:
 # The inner loop: pure crates only, seconds.
 quick:
 	cargo test -p salvor-api -p salvor-recovery
+
+# No new circle of imports in a crate; lab/xtask/circles.txt has those that are known.
+circles:
+	cargo run --quiet -p salvor-xtask -- circles
+
+# How large each crate is, beside its number in docs/develop/architecture.md.
+size:
+	cargo run --quiet -p salvor-xtask -- size
 
 # Checks the links of all pages, and builds a site of them: target/book/index.html.
 docs:
