@@ -1,7 +1,6 @@
 //! Runs property tests: the same cases every time, or as many random ones as `PROPTEST_CASES` asks for.
 
 mod annotations;
-mod planted;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngSeed};

@@ -10,8 +10,6 @@
 
 pub mod appwrapper;
 pub mod brake;
-#[cfg(test)]
-mod documents;
 pub mod event;
 pub mod eviction;
 mod fnv;

@@ -1,7 +1,9 @@
 //! Checks of the repository's own text, which no compiler makes: `cargo run -p salvor-xtask -- circles size`.
 
 mod circles;
+mod documents;
 mod modules;
+mod selects;
 mod size;
 mod source;
 
@@ -21,13 +23,15 @@ fn main() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let commands: Vec<String> = env::args().skip(1).collect();
     if commands.is_empty() {
-        eprintln!("usage: cargo run -p salvor-xtask -- circles|arrows|size ...");
+        eprintln!("usage: cargo run -p salvor-xtask -- circles|arrows|documents|selects|size ...");
         return ExitCode::FAILURE;
     }
     for command in commands {
         let outcome = match command.as_str() {
             "circles" => circles::check(root),
             "arrows" => circles::arrows(root),
+            "documents" => documents::check(root),
+            "selects" => selects::check(root),
             "size" => size::check(root),
             _ => Err(format!("no such command: {command}")),
         };

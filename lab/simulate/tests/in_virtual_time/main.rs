@@ -16,7 +16,6 @@ mod job_unseen;
 mod one_actor;
 mod repair;
 mod restore;
-mod sources;
 mod stage;
 mod troubles;
 mod waits;

@@ -6,10 +6,8 @@ use std::fmt::Write as _;
 
 use super::phases::in_phase;
 use super::*;
-use crate::documents::assert_named_tests_exist;
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/appwrapper-phases.md");
-const DIFFERENCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/from-codeflare.md");
 const BEGIN: &str = "<!-- begin: made by the test appwrapper::tests::picture -->";
 const END: &str = "<!-- end -->";
 
@@ -228,10 +226,4 @@ fn every_phase_has_an_answer_to_every_event() {
             }
         }
     }
-}
-
-/// The page names tests with which a reader can check its claims.
-#[test]
-fn every_test_that_the_documents_name_exists() {
-    assert_named_tests_exist(DIFFERENCES, 20);
 }
