@@ -9,15 +9,15 @@ use salvor_api::{
 use serde_json::Value;
 
 use crate::{
-    answer::{Object, Remedy},
+    answer::Remedy,
     code::Code,
     diagnosis::{Diagnosis, Finding, Missing, Rules},
     json::{
-        controller, has_ended, holds, is_active, is_terminating, is_true, list, name, named, namespace,
-        number, selector, since, text, time, uid,
+        controller, has_ended, holds, is_true, list, name, named, namespace, number, selector, since, text,
+        time, uid,
     },
     kinds::{CRON_JOB, JOB, Kind, POD},
-    owners::{Creation, add_up, out_of_sight},
+    owners::{Creation, add_up, out_of_sight, template_pods},
     salvor::Presence,
     words::counted,
 };
@@ -309,20 +309,6 @@ fn failed_indexes(job: &Value) -> usize {
     count.fold(0, usize::saturating_add)
 }
 
-pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
-    let count = |path, default| usize::try_from(number(template, path).unwrap_or(default)).unwrap_or(0);
-    match kind {
-        "Pod" => 1,
-        "Job" => {
-            let parallelism = count("/spec/parallelism", 1);
-            number(template, "/spec/completions")
-                .map_or(parallelism, |_| parallelism.min(count("/spec/completions", 1)))
-        }
-        "Deployment" | "StatefulSet" | "ReplicaSet" => count("/spec/replicas", 1),
-        _ => 0,
-    }
-}
-
 fn is_disrupted(pod: &Value) -> bool {
     holds(pod, DISRUPTION_TARGET).is_some()
 }
@@ -381,35 +367,4 @@ fn ended_at(pod: &Value) -> Option<Timestamp> {
         .or_else(|| time(pod, "/metadata/deletionTimestamp"))
         // The built-in controller does the same for a pod without a finish time.
         .or_else(|| time(pod, "/metadata/creationTimestamp"))
-}
-
-pub(crate) struct Sorted<'a> {
-    pub(crate) active: Vec<&'a Value>,
-    /// Terminating, and not ended yet.
-    pub(crate) ending: Vec<&'a Value>,
-}
-
-pub(crate) fn sort<'a>(kind: &Kind, pods: &[&'a Value]) -> Sorted<'a> {
-    let active = pods.iter().filter(|pod| is_active(pod) || is_true(pod, "/healthy")).copied().collect();
-    // A Job replaces a pod as soon as it has ended, even while it is terminating. Other owners need its name.
-    let ending =
-        pods.iter().filter(|pod| is_terminating(pod) && (*kind != JOB || !has_ended(pod))).copied().collect();
-    Sorted { active, ending }
-}
-
-impl Diagnosis {
-    /// Adds the owner to the top of the chain, unless the owner itself is the cause.
-    pub(crate) fn under_owner(mut self, owner: &Object) -> Self {
-        let says =
-            self.missing.told().map_or_else(|| "waits".to_owned(), |missing| format!("misses {missing}"));
-        self.findings = self
-            .findings
-            .into_iter()
-            .map(|finding| match finding.path.first() {
-                Some(first) if first.object == *owner => finding,
-                _ => finding.under(owner.clone(), says.clone()),
-            })
-            .collect();
-        self
-    }
 }

@@ -7,10 +7,9 @@ use crate::{
     answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Missing, Rules},
-    jobs::{sort, template_pods},
     json::{
-        condition, has_ended, is_terminating, list, name, named, namespace, number, selector, since, text,
-        uid,
+        condition, has_ended, is_active, is_terminating, is_true, list, name, named, namespace, number,
+        selector, since, text, uid,
     },
     kinds::{
         APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
@@ -269,7 +268,7 @@ impl Rules<'_> {
             }
             _ => {}
         }
-        if crate::json::is_true(wrapper, "/spec/suspend") {
+        if is_true(wrapper, "/spec/suspend") {
             return Diagnosis::of(whole, vec![self.suspended(&APP_WRAPPER, "appwrappers", wrapper)]);
         }
         let mut sum = Diagnosis::default();
@@ -306,6 +305,37 @@ impl Rules<'_> {
     }
 }
 
+impl Diagnosis {
+    /// Adds the owner to the top of the chain, unless the owner itself is the cause.
+    pub(crate) fn under_owner(mut self, owner: &Object) -> Self {
+        let says =
+            self.missing.told().map_or_else(|| "waits".to_owned(), |missing| format!("misses {missing}"));
+        self.findings = self
+            .findings
+            .into_iter()
+            .map(|finding| match finding.path.first() {
+                Some(first) if first.object == *owner => finding,
+                _ => finding.under(owner.clone(), says.clone()),
+            })
+            .collect();
+        self
+    }
+}
+
+struct Sorted<'a> {
+    active: Vec<&'a Value>,
+    /// Terminating, and not ended yet.
+    ending: Vec<&'a Value>,
+}
+
+fn sort<'a>(kind: &Kind, pods: &[&'a Value]) -> Sorted<'a> {
+    let active = pods.iter().filter(|pod| is_active(pod) || is_true(pod, "/healthy")).copied().collect();
+    // A Job replaces a pod as soon as it has ended, even while it is terminating. Other owners need its name.
+    let ending =
+        pods.iter().filter(|pod| is_terminating(pod) && (*kind != JOB || !has_ended(pod))).copied().collect();
+    Sorted { active, ending }
+}
+
 /// The objects of an owner cannot be listed with these rights.
 pub(crate) fn out_of_sight(owner: Object, what: &str) -> Finding {
     let message = format!("its {what} cannot be seen from here");
@@ -320,6 +350,20 @@ fn expected_pods(component: &Value) -> usize {
         return template_pods(text(template, "/kind"), template);
     }
     sets.iter().map(|set| count(set, "/replicas", 1)).fold(0, usize::saturating_add)
+}
+
+pub(crate) fn template_pods(kind: &str, template: &Value) -> usize {
+    let count = |path, default| usize::try_from(number(template, path).unwrap_or(default)).unwrap_or(0);
+    match kind {
+        "Pod" => 1,
+        "Job" => {
+            let parallelism = count("/spec/parallelism", 1);
+            number(template, "/spec/completions")
+                .map_or(parallelism, |_| parallelism.min(count("/spec/completions", 1)))
+        }
+        "Deployment" | "StatefulSet" | "ReplicaSet" => count("/spec/replicas", 1),
+        _ => 0,
+    }
 }
 
 fn count(object: &Value, path: &str, default: i64) -> usize {
