@@ -1,5 +1,6 @@
 //! `salvor config`: checks a configuration file, or prints one.
 
+mod changed;
 mod import;
 
 use std::path::PathBuf;
@@ -7,8 +8,9 @@ use std::path::PathBuf;
 use salvor_api::Gate;
 use salvor_api::config::{Configuration, defaults_yaml};
 use salvor_operator::recoveries;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+pub(crate) use self::changed::changes;
 use crate::error::CliError;
 use crate::output;
 use crate::settings::read_file;
@@ -86,29 +88,6 @@ fn without_effect(configuration: &Configuration) -> Vec<String> {
         idle.push("appwrapper.slackQueueName is set, but nothing will happen: Salvor does not change lending limits.".into());
     }
     idle
-}
-
-/// The settings that differ from the defaults, in the structure of the file.
-pub(crate) fn changes(configuration: &Configuration) -> Map<String, Value> {
-    let as_json = |configuration| serde_json::to_value(configuration).unwrap_or_default();
-    difference(as_json(configuration), &as_json(&Configuration::default()))
-}
-
-fn difference(value: Value, default: &Value) -> Map<String, Value> {
-    let Value::Object(fields) = value else {
-        return Map::new();
-    };
-    let changed = |(name, value): (String, Value)| {
-        let default = &default[&name];
-        if value == *default {
-            return None;
-        }
-        if default.is_object() && value.is_object() {
-            return Some((name, Value::Object(difference(value, default))));
-        }
-        Some((name, value))
-    };
-    fields.into_iter().filter_map(changed).collect()
 }
 
 #[cfg(test)]
