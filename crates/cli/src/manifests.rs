@@ -1,17 +1,17 @@
 //! `salvor manifests`: prints the objects that install Salvor, with rights only for the enabled recoveries.
 
 pub(crate) mod chart;
+mod installation;
 mod memory;
 mod objects;
 mod rbac;
 
-use std::net::SocketAddr;
-
 use salvor_api::Controller;
-use salvor_api::config::{ConfigError, Configuration};
-use salvor_operator::{Off, Right, recoveries, webhooks::Webhook, webhooks_in_effect};
+use salvor_api::config::Configuration;
+use salvor_operator::{Off, Right, recoveries, webhooks_in_effect};
 use serde_json::Value;
 
+use self::installation::{Installation, ManifestsError};
 use crate::error::CliError;
 use crate::output;
 use crate::settings::{JudgingArgs, Loaded};
@@ -31,28 +31,6 @@ pub(crate) struct ManifestsArgs {
     skip_crds: bool,
     #[command(flatten)]
     judging: JudgingArgs,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ManifestsError {
-    #[error(
-        "leaderElection.enabled is false, and two replicas would act at once: leave it true, or run a single process yourself"
-    )]
-    NoLeader,
-    #[error(
-        "bind {0} cannot be probed by the kubelet: bind an address that other hosts reach, for example 0.0.0.0:8080"
-    )]
-    NotProbeable(SocketAddr),
-    #[error(
-        "webhooks.url is how a Salvor outside the cluster is called: remove it, and the manifests bring a Service"
-    )]
-    WebhooksUrl,
-    #[error(
-        "webhooks.bind {0} cannot be reached by the API server: bind an address that other hosts reach, for example 0.0.0.0:9443"
-    )]
-    WebhooksNotReachable(SocketAddr),
-    #[error("{0}")]
-    Config(#[from] ConfigError),
 }
 
 /// Changes the help of the flag, which has no default here, unlike in other commands.
@@ -83,54 +61,6 @@ fn names(controllers: impl Iterator<Item = Controller>) -> String {
 impl From<ManifestsError> for CliError {
     fn from(error: ManifestsError) -> Self {
         Self::Command(format!("cannot make manifests: {error}").into())
-    }
-}
-
-/// The input of all objects of an installation.
-#[derive(Clone, Debug)]
-struct Installation {
-    namespace: String,
-    image: String,
-    configuration: Configuration,
-    webhooks: Vec<Webhook>,
-}
-
-impl Installation {
-    fn new(
-        namespace: Option<String>,
-        image: String,
-        configuration: Configuration,
-    ) -> Result<Self, ManifestsError> {
-        let webhooks = webhooks_in_effect(&configuration);
-        Self::with_webhooks(namespace, image, configuration, webhooks)
-    }
-
-    fn with_webhooks(
-        namespace: Option<String>,
-        image: String,
-        mut configuration: Configuration,
-        webhooks: Vec<Webhook>,
-    ) -> Result<Self, ManifestsError> {
-        let namespace = namespace.unwrap_or_else(|| configuration.leader_election.lease_namespace.clone());
-        configuration.leader_election.lease_namespace.clone_from(&namespace);
-        configuration.validate()?;
-        if !configuration.leader_election.enabled {
-            return Err(ManifestsError::NoLeader);
-        }
-        let bind = configuration.bind;
-        if bind.ip().is_loopback() || bind.port() == 0 {
-            return Err(ManifestsError::NotProbeable(bind));
-        }
-        if !webhooks.is_empty() {
-            let settings = &configuration.webhooks;
-            if settings.url.is_some() {
-                return Err(ManifestsError::WebhooksUrl);
-            }
-            if settings.bind.ip().is_loopback() || settings.bind.port() == 0 {
-                return Err(ManifestsError::WebhooksNotReachable(settings.bind));
-            }
-        }
-        Ok(Self { namespace, image, configuration, webhooks })
     }
 }
 

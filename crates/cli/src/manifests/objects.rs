@@ -24,7 +24,7 @@ use salvor_operator::{Scope, recoveries};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Installation;
+use super::installation::Installation;
 use super::memory;
 use super::rbac::Rights;
 use crate::config;

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use salvor_api::config::parse;
-use salvor_operator::webhooks::WebhookKind;
+use salvor_operator::webhooks::{Webhook, WebhookKind};
 use serde_json::json;
 
 use super::*;
