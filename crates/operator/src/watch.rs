@@ -18,6 +18,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
+use self::identity::Identity;
 use crate::{
     incoming::{Incoming, Line, Page, PageSize, ReadError},
     live,
@@ -26,6 +27,7 @@ use crate::{
 };
 
 mod health;
+mod identity;
 mod set;
 
 pub use crate::revision::Revision;
@@ -131,22 +133,6 @@ impl<T> Change<T> {
             Self::Gone(uid) => Change::Gone(uid),
         }
     }
-}
-
-/// The fields that even an undecodable object has.
-#[derive(Deserialize, Default)]
-struct Identity {
-    #[serde(default)]
-    metadata: IdentityMeta,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct IdentityMeta {
-    namespace: String,
-    name: String,
-    uid: Uid,
-    resource_version: ResourceVersion,
 }
 
 #[derive(Deserialize)]

@@ -12,7 +12,7 @@ use std::{
 use salvor_recovery::ids::ResourceVersion;
 use tokio::{sync::Notify, time::Instant};
 
-use super::Identity;
+use super::identity::Identity;
 use crate::revision::{History, Revision};
 
 /// Metrics, probes and the engine share it.
