@@ -27,12 +27,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
     brake_keeper::BrakeKeeper,
-    discovery::Discovery,
+    discovery::{Discovery, Kind, Versions},
     nodes::{Needs, NeedsVolumes, Node, NodeFeed},
     tasks,
     watch::{Change, Project, Source, Target, WatchHealth, WatchSet, follow},
 };
-pub(crate) use kind::{KindLost, KindTarget, OfKind};
+pub(crate) use kind::{KindLost, OfKind};
 
 /// Changes that may be queued for a recovery; when the queue is full, watches wait.
 const NEWS: usize = 1024;
@@ -62,6 +62,17 @@ enum Key {
     Nodes,
     Reads(&'static str),
     Group(&'static str),
+}
+
+/// The objects of a kind that is known only at run time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KindTarget {
+    pub(crate) kind: Kind,
+    pub(crate) versions: Versions,
+    /// All namespaces if none is given.
+    pub(crate) namespace: Option<String>,
+    pub(crate) field_selector: Option<String>,
+    pub(crate) label_selector: Option<String>,
 }
 
 /// How a feed counts for freshness, readiness and metrics.

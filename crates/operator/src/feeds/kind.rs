@@ -5,9 +5,9 @@ use std::{fmt, sync::Arc, time::Duration};
 use futures::FutureExt;
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{CHANGES, Feed, Health, Key, Stage, in_turn, relay};
+use super::{CHANGES, Feed, Health, Key, KindTarget, Stage, in_turn, relay};
 use crate::{
-    discovery::{Kind, Lookup, Served, Versions},
+    discovery::{Lookup, Served},
     live,
     watch::{Change, GivenUp, Patience, Project, Target, follow_with},
 };
@@ -19,16 +19,6 @@ const KIND_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A kind counts as not served once two answers this far apart say so. While a CustomResourceDefinition changes or an
 /// API server starts, a single answer may be wrong.
 const NOT_SERVED_FOR: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct KindTarget {
-    pub(crate) kind: Kind,
-    pub(crate) versions: Versions,
-    /// All namespaces if none is given.
-    pub(crate) namespace: Option<String>,
-    pub(crate) field_selector: Option<String>,
-    pub(crate) label_selector: Option<String>,
-}
 
 #[derive(Debug)]
 pub(crate) enum OfKind<T> {

@@ -14,11 +14,10 @@ use salvor_recovery::{
 use serde_json::{Value, json};
 
 use super::{
-    kind::{KindLost, KindTarget, OfKind},
+    kind::{KindLost, OfKind},
     *,
 };
 use crate::{
-    discovery::{Kind, Versions},
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
