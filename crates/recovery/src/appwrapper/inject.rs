@@ -4,6 +4,7 @@
 //! crash is found again under its name, by the UID of its owner.
 
 mod affinity;
+mod fields;
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use salvor_api::names::appwrapper as names;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use self::fields::{list_in, object_at, object_in, place_of};
 use super::podsets::{self, FieldError, PodSet, TemplateKind};
 use crate::fnv::Fnv;
 use crate::ids::Uid;
@@ -240,53 +242,6 @@ fn into_pod(
         affinity::keep_away(spec, autopilot)?;
     }
     Ok(())
-}
-
-fn place_of(outer: &str, field: &str) -> String {
-    if outer.is_empty() { field.to_owned() } else { format!("{outer}.{field}") }
-}
-
-/// The object in a field, created if missing.
-fn object_in<'v>(
-    value: &'v mut Value,
-    field: &str,
-    outer: &str,
-) -> Result<&'v mut Map<String, Value>, FieldError> {
-    let Value::Object(object) = value else {
-        return Err(FieldError::invalid(outer, value, "must be an object"));
-    };
-    object_at(object, field, outer)
-}
-
-fn object_at<'v>(
-    object: &'v mut Map<String, Value>,
-    field: &str,
-    outer: &str,
-) -> Result<&'v mut Map<String, Value>, FieldError> {
-    let inner = object.entry(field).or_insert(Value::Null);
-    if inner.is_null() {
-        *inner = json!({});
-    }
-    match inner {
-        Value::Object(object) => Ok(object),
-        other => Err(FieldError::invalid(place_of(outer, field), other, "must be an object")),
-    }
-}
-
-/// The list in a field, created if missing.
-fn list_in<'v>(
-    object: &'v mut Map<String, Value>,
-    field: &str,
-    outer: &str,
-) -> Result<&'v mut Vec<Value>, FieldError> {
-    let inner = object.entry(field).or_insert(Value::Null);
-    if inner.is_null() {
-        *inner = json!([]);
-    }
-    match inner {
-        Value::Array(list) => Ok(list),
-        other => Err(FieldError::invalid(place_of(outer, field), other, "must be a list")),
-    }
 }
 
 /// Adds entries to a map of strings. An existing entry must have the same value.

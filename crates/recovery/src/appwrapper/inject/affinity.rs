@@ -3,7 +3,8 @@
 use salvor_api::config::{AutopilotSettings, ResourceTaint, TaintEffect};
 use serde_json::{Map, Value, json};
 
-use super::{FieldError, list_in, object_at};
+use super::fields::{list_in, object_at};
+use crate::appwrapper::podsets::FieldError;
 
 const AFFINITY: &str = "spec.affinity.nodeAffinity";
 const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
