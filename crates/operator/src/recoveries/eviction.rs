@@ -4,7 +4,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
@@ -13,19 +12,22 @@ use salvor_recovery::{
     Judgement, Step as _,
     brake::{Census, NodeCounts, Outage},
     eviction::{
-        AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, NodeWhy, PodView, PodWhy, Refusal,
-        Scene, Step, asked_in_person, decide_node, decide_pod,
+        AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, PodView, PodWhy, Refusal, Scene,
+        Step, asked_in_person, decide_node, decide_pod,
     },
     gate::{Copies, Work},
     ids::{NodeName, Uid},
-    objects::{PodRef, Ready, Taint},
+    objects::{Ready, Taint},
 };
 
 use self::{
     close_up::Wanted,
+    kubelet::{beat, seen},
     look::Inquiry,
     metrics::EvictionMetrics,
-    wire::{Attachments, Pods, SeenNode},
+    news::{News, WorkKey},
+    subject::{Subject, Why},
+    wire::{ATTACHMENTS, Attachments, Pods, SeenNode},
 };
 use crate::{
     executor::{self, Written},
@@ -33,7 +35,7 @@ use crate::{
     live::NodeLease,
     looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
-    recovery::{After, Ended, NodeOrPod, Recovery, Refused, View},
+    recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Target, WatchHealth},
     work::WorkReads,
@@ -42,8 +44,11 @@ use crate::{
 mod close_up;
 mod entry;
 mod explain;
+mod kubelet;
 mod look;
 mod metrics;
+mod news;
+mod subject;
 mod wire;
 
 pub(super) use entry::ENTRY;
@@ -55,64 +60,8 @@ const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
 /// Limit on the part of the server's message that is passed on.
 const LONGEST_WORDS: usize = 400;
 
-const ATTACHMENTS: Target = Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
 /// The watches of pods, one for each node that is being evicted.
 const PODS: &str = "pods of evicted nodes";
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Subject {
-    Node {
-        name: NodeName,
-    },
-    /// Shared, because the engine keeps it in several places, and there may be thousands.
-    Pod(Arc<PodSubject>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PodSubject {
-    node: NodeName,
-    uid: Uid,
-    namespace: String,
-    name: String,
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node { name } => write!(f, "node {name}"),
-            Self::Pod(pod) => write!(f, "pod {}/{}", pod.namespace, pod.name),
-        }
-    }
-}
-
-impl Subject {
-    fn node(name: &NodeName) -> Self {
-        Self::Node { name: name.clone() }
-    }
-
-    fn pod(node: &NodeName, pod: &PodRef) -> Self {
-        Self::Pod(Arc::new(PodSubject {
-            node: node.clone(),
-            uid: pod.uid.clone(),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
-        }))
-    }
-}
-
-pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
-
-#[derive(Debug)]
-pub(crate) enum News {
-    Node(Change<SeenNode>),
-    Attachment(Change<(Uid, AttachmentView)>),
-    Pod { node: NodeName, number: u64, change: Box<Change<PodView>> },
-    Lease { node: NodeName, lease: Option<NodeLease> },
-    Work { pod: WorkKey, copies: Copies },
-}
-
-/// A pod whose claims and Job are read: its node, the number of the watch of that node's pods, and its UID.
-pub(crate) type WorkKey = (NodeName, u64, Uid);
 
 /// A node whose eviction is requested, and its pods.
 #[derive(Debug)]
@@ -456,28 +405,6 @@ impl Evictions {
     fn in_zone(&self, zone: &str) -> impl Iterator<Item = &Arc<CountedNode>> {
         self.counted.values().filter(move |node| *node.zone == *zone)
     }
-}
-
-/// The Lease after one more read.
-fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {
-    before.then(read, now)
-}
-
-/// The heartbeat in a node's `Ready` condition after one more read.
-fn beat(before: Lease, read: Lease, now: Timestamp) -> Lease {
-    let read = match read {
-        Lease::Renewed { written, lasts, .. } => Some(NodeLease::new(written, lasts)),
-        Lease::Unread | Lease::None => None,
-    };
-    seen(before, read, now)
-}
-
-/// Adds the state of a node's kubelet, given what was known before.
-fn observe(view: &mut NodeView, before: Option<&NodeView>, lease: Option<NodeLease>, now: Timestamp) {
-    let (of_lease, of_heartbeat) =
-        before.map_or((Lease::Unread, Lease::Unread), |before| (before.lease, before.heartbeat));
-    view.lease = seen(of_lease, lease, now);
-    view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
 }
 
 /// Carries over facts about a pod that the watch does not deliver. A pod's claims and its Job never change.

@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::News;
+use super::news::News;
 use crate::{feeds::Outbox, live, tasks::of_this_operator};
 
 /// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before any write to a pod.

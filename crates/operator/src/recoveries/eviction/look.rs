@@ -14,8 +14,9 @@ use salvor_recovery::{
 };
 
 use super::{
-    ATTACHMENTS, PodSubject, Subject, Why, observe,
-    wire::{AttachmentWire, PodWire},
+    kubelet::observe,
+    subject::{PodSubject, Subject, Why},
+    wire::{ATTACHMENTS, AttachmentWire, PodWire},
 };
 use crate::{
     live,

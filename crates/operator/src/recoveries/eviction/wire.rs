@@ -15,10 +15,13 @@ use serde::Deserialize;
 
 use crate::{
     nodes::{CountedNode, NodeWire},
-    watch::Project,
+    watch::{Project, Target},
     wire::{Condition, Nothing, Object, condition, node_ready},
     work::{VolumeWire, WorkAnnotations, work},
 };
+
+pub(super) const ATTACHMENTS: Target =
+    Target::all("volumeattachments", "/apis/storage.k8s.io/v1/volumeattachments");
 
 /// A heartbeat is valid for this long: by default, the node lifecycle controller waits as long before it marks a node
 /// unreachable.
