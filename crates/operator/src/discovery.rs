@@ -40,6 +40,27 @@ impl fmt::Display for Kind {
     }
 }
 
+/// A kind without its version.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct GroupKind {
+    group: String,
+    kind: String,
+}
+
+impl From<&Kind> for GroupKind {
+    fn from(Kind { group, kind, .. }: &Kind) -> Self {
+        Self { group: group.clone(), kind: kind.clone() }
+    }
+}
+
+impl GroupKind {
+    /// The kind in the version to read if it is served. Where the status of a component matters, we understand that
+    /// of v1.
+    pub(crate) fn read_as(&self) -> Kind {
+        Kind { group: self.group.clone(), version: "v1".into(), kind: self.kind.clone() }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
     /// The path of its group and version.

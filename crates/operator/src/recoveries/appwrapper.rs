@@ -26,18 +26,18 @@ use salvor_recovery::{
 use self::{
     around::{Around, view},
     authors::{Reviews, authorship},
-    kinds::{COMPONENTS, GroupKind, Kinds, Turn},
-    look::{Inquiry, Places, Unlabelled},
+    kinds::{COMPONENTS, Kinds, Turn},
+    look::{Inquiry, Places, Unlabelled, WORKS_AT_ONCE},
     metrics::AppWrapperMetrics,
+    news::{News, WorkKey},
     pods::Pods,
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
 };
 use crate::{
-    discovery::Kind,
+    discovery::{GroupKind, Kind},
     executor::{Failure, Lane, Refusal, Written},
     feeds::{Feed, OfKind},
     leases::{self, Pulses, Wanted},
-    live::NodeLease,
     recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Moment, Target, WatchHealth},
@@ -51,6 +51,7 @@ mod explain;
 mod kinds;
 mod look;
 mod metrics;
+mod news;
 mod nodes;
 mod pods;
 mod webhooks;
@@ -60,25 +61,9 @@ pub(super) use entry::ENTRY;
 
 const APPWRAPPERS: Target = Target::all("appwrappers", "/apis/workload.codeflare.dev/v1beta2/appwrappers");
 
-/// The number of pods of an AppWrapper whose claims and Jobs are read at a time. The rest follow when these are known.
-const WORKS_AT_ONCE: usize = 50;
-
 fn labelled_pods() -> Target {
     Target { label_selector: Some(MEMBER_LABEL.into()), ..Target::all("appwrapper pods", "/api/v1/pods") }
 }
-
-#[derive(Debug)]
-pub(crate) enum News {
-    App(Change<App>),
-    Pod(Change<SeenPod>),
-    Node(Change<SeenNode>),
-    Component(GroupKind, OfKind<FoundComponent>),
-    Lease { node: NodeName, lease: Option<NodeLease> },
-    Work { pod: WorkKey, copies: Copies },
-}
-
-/// A pod whose claims and Job are read: the UIDs of its AppWrapper and its own.
-pub(crate) type WorkKey = (Uid, Uid);
 
 #[derive(Debug)]
 struct Known {

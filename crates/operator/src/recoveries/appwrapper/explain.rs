@@ -18,12 +18,11 @@ use serde_json::json;
 use super::{
     around::{Around, view},
     authors::{Reviews, authorship},
-    kinds::GroupKind,
     look::{Places, read_around, read_node, read_works},
     wire::{App, Rules, SeenNode},
 };
 use crate::{
-    discovery::{Discovery, Versions},
+    discovery::{Discovery, GroupKind, Versions},
     explain::{Answer, Detail, DetailLine, ExplainError, Involved, ObjectKind, Question, cannot_read},
     live,
 };

@@ -11,9 +11,9 @@ use salvor_recovery::{
     ids::Uid,
 };
 
-use super::{News, wire::Components};
+use super::{news::News, wire::Components};
 use crate::{
-    discovery::{Kind, Served, Versions},
+    discovery::{GroupKind, Kind, Served, Versions},
     feeds::{Feed, KindLost, KindTarget, OfKind},
     revision::Told,
     watch::{Change, Moment},
@@ -23,27 +23,6 @@ use crate::{
 pub(super) const COMPONENTS: &str = "appwrapper components";
 /// Number of deleted UIDs to remember, for answers that arrive after the deletion.
 const GONE: usize = 1024;
-
-/// A kind without its version.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct GroupKind {
-    group: String,
-    kind: String,
-}
-
-impl From<&Kind> for GroupKind {
-    fn from(Kind { group, kind, .. }: &Kind) -> Self {
-        Self { group: group.clone(), kind: kind.clone() }
-    }
-}
-
-impl GroupKind {
-    /// The kind in the version to read if it is served. Where the status of a component matters, we understand that
-    /// of v1.
-    pub(super) fn read_as(&self) -> Kind {
-        Kind { group: self.group.clone(), version: "v1".into(), kind: self.kind.clone() }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Kinds {

@@ -25,14 +25,12 @@ use salvor_recovery::{
 use serde_json::Value;
 
 use super::{
-    WORKS_AT_ONCE,
     around::{Around, view},
     authors::{Reviews, Standing, standing},
-    kinds::GroupKind,
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
-    discovery::{Kind, Served},
+    discovery::{GroupKind, Kind, Served},
     incoming::PageSize,
     leases::Pulses,
     live::{self, percent_encode},
@@ -48,6 +46,8 @@ pub(super) type Places = BTreeMap<Kind, Result<Served, Seen>>;
 
 /// Limit on concurrent reads.
 const AT_ONCE: usize = 32;
+/// The number of pods of an AppWrapper whose claims and Jobs are read at a time. The rest follow when these are known.
+pub(super) const WORKS_AT_ONCE: usize = 50;
 /// Up to this many components of a kind are read by name if the labelled list lacks them. For more, all objects of the
 /// kind in the namespace are listed: a look at hundreds of components must finish within the second of its validity.
 const READ_BY_NAME: usize = 8;
