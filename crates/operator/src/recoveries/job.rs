@@ -23,17 +23,19 @@ use salvor_recovery::{
         decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
         undeleted_note,
     },
-    objects::JobRef,
+    objects::{JobRef, PodRef},
 };
 
 use self::{
-    feeds::{OurJobs, Part, PodsOfJobs, in_parts},
+    absence::{Gone, Heard},
+    feeds::{OurJobs, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
-    lookup::{Lookups, Wanted, look_up},
+    lookup::{Lookups, look_up},
     metrics::{JobMetrics, SyncAction},
-    pods::{Gone, Heard, Strays},
+    news::{News, Part, SeenJob},
     rows::Rows,
     selectors::is_generated,
+    strays::Strays,
     wire::{PodWire, SeenPod, read_job, read_pod},
 };
 use crate::{
@@ -46,15 +48,18 @@ use crate::{
     watch::{Change, Target, WatchHealth},
 };
 
+mod absence;
 mod entry;
 mod explain;
 mod feeds;
 mod interest;
 mod lookup;
 mod metrics;
+mod news;
 mod pods;
 mod rows;
 mod selectors;
+mod strays;
 mod wire;
 
 pub(super) use entry::ENTRY;
@@ -75,41 +80,19 @@ pub(crate) enum Subject {
     Pod { namespace: String, name: String, uid: Uid },
 }
 
+impl Subject {
+    /// A pod without an owner is a subject of its own.
+    fn pod(pod: &PodRef) -> Self {
+        let PodRef { namespace, name, uid } = pod.clone();
+        Self::Pod { namespace, name, uid }
+    }
+}
+
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Job(job) => write!(f, "job {job}"),
             Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(crate) enum News {
-    Job(Change<SeenJob>),
-    Pod(Change<SeenPod>),
-    /// Part of a list. The last part comes as a `Change`.
-    SomeJobs(Part<SeenJob>),
-    SomePods(Part<SeenPod>),
-    /// Pods that existed before a Job whose selector matches them.
-    Found {
-        wanted: Wanted,
-        strays: Vec<Stray>,
-    },
-}
-
-/// A Job that we manage, or one with another `managedBy`.
-#[derive(Debug)]
-pub(crate) enum SeenJob {
-    Ours(Box<JobView>),
-    Others { uid: Uid, controller: &'static str },
-}
-
-impl SeenJob {
-    fn uid(&self) -> &Uid {
-        match self {
-            Self::Ours(view) => &view.job.uid,
-            Self::Others { uid, .. } => uid,
         }
     }
 }
@@ -469,7 +452,7 @@ impl Recovery for Jobs {
         let known = self.jobs.values().map(|known| known.view.job.clone());
         let left = self.pods.homes().filter(|job| self.pods.has_tracked(job)).cloned();
         let jobs: BTreeSet<Arc<JobRef>> = known.chain(left).collect();
-        let strays = self.strays.to_let_go().map(|stray| pods::subject(&stray.pod));
+        let strays = self.strays.to_let_go().map(|stray| Subject::pod(&stray.pod));
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 

@@ -7,14 +7,11 @@ use salvor_api::names::job::BUILT_IN_CONTROLLER;
 use salvor_recovery::job::{JobPolicy, JobView};
 
 use super::{
-    News, SeenJob,
     interest::Interest,
+    news::{News, Part, SeenJob},
     wire::{JobWire, PodWire, SeenPod},
 };
-use crate::{
-    revision::Revision,
-    watch::{Change, Project},
-};
+use crate::watch::{Change, Project};
 
 /// Objects of a list that are processed at a time.
 const PART: usize = 25;
@@ -59,14 +56,6 @@ impl Project for PodsOfJobs {
         let seen = SeenPod::new(wire, self.stands_in);
         self.interest.state().sift(seen)
     }
-}
-
-/// Part of a list; more parts follow.
-#[derive(Debug)]
-pub(crate) struct Part<T> {
-    pub(super) all: Vec<T>,
-    pub(super) revision: Revision,
-    pub(super) anew: bool,
 }
 
 /// Splits a long list into parts.

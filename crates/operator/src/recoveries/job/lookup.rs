@@ -14,7 +14,7 @@ use salvor_recovery::{ids::Uid, job::Stray, objects::JobRef};
 use tokio::sync::mpsc;
 
 use super::{
-    News,
+    news::{News, Wanted},
     wire::{PodWire, SeenPod},
 };
 use crate::{
@@ -26,13 +26,6 @@ use crate::{
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 const LIST_TIMEOUT: Duration = Duration::from_secs(300);
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Wanted {
-    namespace: String,
-    /// As a query parameter.
-    selector: String,
-}
 
 impl Wanted {
     fn new(namespace: &str, selector: &LabelSelector) -> Self {

@@ -1,155 +1,25 @@
 //! The pods of Jobs, and the pods that a Job may adopt: which of them are kept, and which subjects a change requeues.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use salvor_recovery::{
     ids::{ResourceVersion, Uid},
     job::{PodView, Stray, remember},
-    objects::{JobRef, PodRef},
+    objects::JobRef,
 };
 
 use super::{
     Jobs, Subject,
+    absence::{Absence, Gone, Heard},
     interest::may_matter,
-    rows::{Kept, Rows},
-    selectors::made_for,
+    rows::Kept,
+    strays::Strays,
     wire::{SeenPod, read_pod},
 };
 use crate::{
     executor::Written,
     revision::{Revision, Told},
 };
-
-/// Number of UIDs of deleted pods to remember. The answer to our own write may arrive after the pod's deletion and
-/// would bring it back for ever. Far more than can be in flight at once.
-const GONE_REMEMBERED: usize = 16_384;
-
-/// Where the state of a pod comes from.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Heard {
-    /// A watch event.
-    Watch,
-    /// The watch's list at this revision.
-    List(Revision),
-    /// The server's answer to a write.
-    Answer,
-    /// A lookup for a new Job.
-    Lookup,
-}
-
-impl Heard {
-    fn told(self) -> Told {
-        match self {
-            Self::List(revision) => Told::ByListAt(revision),
-            Self::Watch | Self::Answer | Self::Lookup => Told::Alone,
-        }
-    }
-}
-
-/// Why a pod is no longer kept.
-#[derive(Clone, Copy, Debug)]
-enum Absence {
-    /// The watch reported that it is gone or irrelevant. If it becomes relevant again, the watch reports that too.
-    Watched,
-    /// The server reported it in the answer to our write. The watch may still deliver earlier states.
-    Answered,
-    /// In this state it is irrelevant: its Job has ended and released it, or no Job may adopt it.
-    OfNoUse(Revision),
-}
-
-impl Absence {
-    /// True if this state of a pod proves that it is relevant again.
-    fn is_over(self, revision: Revision, heard: Heard) -> bool {
-        match self {
-            Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
-            Self::Answered => false,
-            // In this very state it may be relevant to a Job that was not known when the watch read it.
-            Self::OfNoUse(known) if matches!(heard, Heard::Lookup) => !known.is_after(revision),
-            Self::OfNoUse(known) => heard.told().replaces(revision, known),
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Gone {
-    of: BTreeMap<Arc<Uid>, Absence>,
-    in_order: VecDeque<Arc<Uid>>,
-}
-
-impl Gone {
-    fn insert(&mut self, uid: &Uid, why: Absence) {
-        let uid = Arc::new(uid.clone());
-        if self.of.insert(uid.clone(), why).is_none() {
-            self.in_order.push_back(uid);
-        }
-        if self.in_order.len() > GONE_REMEMBERED
-            && let Some(oldest) = self.in_order.pop_front()
-        {
-            self.of.remove(&oldest);
-        }
-    }
-}
-
-/// Pods that no Job controls, grouped by the Job that may adopt them, or `None`.
-#[derive(Debug, Default)]
-pub(super) struct Strays {
-    rows: Rows<Option<Arc<JobRef>>, Stray>,
-    /// UIDs of pods whose labels name the Job that they were created for, by the UID of that Job.
-    made_for: BTreeMap<Uid, BTreeSet<Uid>>,
-}
-
-impl Strays {
-    pub(super) fn get(&self, uid: &Uid) -> Option<&Stray> {
-        self.rows.get(uid).map(|(_, stray)| stray)
-    }
-
-    pub(super) fn of(&self, job: &Arc<JobRef>) -> &[Stray] {
-        self.rows.at(&Some(job.clone()))
-    }
-
-    fn insert(&mut self, claimant: Option<Arc<JobRef>>, stray: Stray) {
-        if let Some(job) = made_for(&stray.labels) {
-            self.made_for.entry(job.into()).or_default().insert(stray.pod.uid.clone());
-        }
-        self.rows.insert(claimant, stray);
-    }
-
-    fn remove(&mut self, uid: &Uid) -> Option<Stray> {
-        let (_, stray) = self.rows.remove(uid)?;
-        if let Some(job) = made_for(&stray.labels)
-            && let Some(uids) = self.made_for.get_mut(job)
-        {
-            uids.remove(uid);
-            if uids.is_empty() {
-                self.made_for.remove(job);
-            }
-        }
-        Some(stray)
-    }
-
-    fn made_for(&self, job: &Uid) -> Vec<Stray> {
-        let uids = self.made_for.get(job).into_iter().flatten();
-        uids.filter_map(|uid| self.get(uid)).cloned().collect()
-    }
-
-    /// Those that still have our finalizer, and that no Job adopts.
-    pub(super) fn to_let_go(&self) -> impl Iterator<Item = &Stray> {
-        self.rows.at(&None).iter().filter(|stray| stray.tracking.is_some())
-    }
-
-    pub(super) fn all(&self) -> impl Iterator<Item = &Stray> {
-        self.rows.all()
-    }
-}
-
-/// A pod without an owner is a subject of its own.
-pub(super) fn subject(pod: &PodRef) -> Subject {
-    let PodRef { namespace, name, uid } = pod.clone();
-    Subject::Pod { namespace, name, uid }
-}
 
 /// True if a pod has terminated but still has our finalizer, so its count is not final yet.
 fn is_owed(pod: &PodView) -> bool {
@@ -245,7 +115,7 @@ impl Jobs {
         let woken = match &claimant {
             Some(job) => vec![Subject::Job(job.clone())],
             // If no Job adopts it, its finalizer is removed.
-            None if stray.tracking.is_some() => vec![subject(&stray.pod)],
+            None if stray.tracking.is_some() => vec![Subject::pod(&stray.pod)],
             None => Vec::new(),
         };
         if claimant.is_some() || may_matter(&stray) {

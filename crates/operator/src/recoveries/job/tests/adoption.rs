@@ -7,6 +7,7 @@ use salvor_recovery::Reason;
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::recoveries::job::news::Wanted;
 
 /// A Job with its own selector, or with the generated one.
 fn selecting(uid: &str, revision: u64, selector: Option<Value>) -> Value {
