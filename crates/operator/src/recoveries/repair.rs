@@ -14,27 +14,28 @@ use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
     Judgement, Step as _,
     brake::Held,
-    gate::{Copies, GatePolicy},
+    gate::GatePolicy,
     ids::{NodeName, Uid},
     one_actor::NodeActors,
-    repair::{Hold, Left, NodeView, PodView, Policy, Refusal, Settings, Step},
+    repair::{Hold, Left, NodeView, Policy, Refusal, Settings, Step},
 };
 
 use self::{
+    cache::Cache,
     look::{Inquiry, PodQuestion},
     metrics::RepairMetrics,
-    owners::{Claims, Machines, Owners, SeenOwner},
+    news::{News, WorkKey},
+    owners::{Claims, MACHINE_VERSIONS, Machines, Owners},
     pods::Counted,
-    residents::{Residents, WorkKey},
+    residents::Residents,
     store::Store,
     subjects::{Key, Subject, Why},
-    surveys::Cache,
     wire::{Policies, Pools, Reader, SeenPool},
 };
 use crate::{
     discovery::{Kind, Versions},
     executor::Failure,
-    feeds::{Feed, KindTarget, OfKind},
+    feeds::{Feed, KindTarget},
     nodes::Needs,
     recovery::{After, Ended, Recovery, Refused},
     revision::Told,
@@ -43,12 +44,14 @@ use crate::{
 };
 
 mod answers;
+mod cache;
 mod entry;
 mod explain;
 mod hearing;
 mod judging;
 mod look;
 mod metrics;
+mod news;
 mod owners;
 mod pods;
 mod residents;
@@ -68,36 +71,6 @@ const FAILED_FOR: SignedDuration = SignedDuration::from_secs(15);
 const SILENT_TIMES: u32 = 2;
 /// Limit on the part of the server's message that is passed on.
 const LONGEST_WORDS: usize = 400;
-/// The versions in which Cluster API serves Machines, the newest first.
-const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
-
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "policies are few")]
-pub(crate) enum News {
-    Node(Change<Box<NodeView>>),
-    Policy(OfKind<Policy>),
-    Pool(OfKind<SeenPool>),
-    Claim(OfKind<SeenOwner>),
-    /// With the index of its version in `MACHINE_VERSIONS`.
-    Machine(usize, OfKind<SeenOwner>),
-    /// From the watch of a node's pods with this number.
-    Pod {
-        node: NodeName,
-        number: u64,
-        change: Change<PodView>,
-    },
-    /// The claims and the Job of a pod were read.
-    Work {
-        pod: WorkKey,
-        copies: Copies,
-    },
-    /// The pods of a node were counted, as far as possible.
-    Pods {
-        node: NodeName,
-        pods: u32,
-    },
-}
-
 #[derive(Debug)]
 pub(crate) struct Repairs {
     settings: Arc<Settings>,

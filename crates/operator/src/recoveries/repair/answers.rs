@@ -8,7 +8,8 @@ use salvor_recovery::{
 };
 
 use super::{
-    MACHINE_VERSIONS, Repairs,
+    Repairs,
+    owners::MACHINE_VERSIONS,
     subjects::{Key, Subject},
     wire,
 };

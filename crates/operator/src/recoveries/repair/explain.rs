@@ -14,7 +14,7 @@ use salvor_recovery::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{MACHINE_VERSIONS, News, Repairs, look::on_node, metrics::RepairMetrics, wire};
+use super::{Repairs, look::on_node, metrics::RepairMetrics, news::News, owners::MACHINE_VERSIONS, wire};
 use crate::{
     explain::{Answer, Answering, Detail, DetailLine, Question, cannot_read},
     feeds::{KindLost, OfKind},

@@ -17,9 +17,9 @@ use salvor_recovery::{
 };
 
 use super::{
-    MACHINE_VERSIONS, Why,
-    owners::SeenOwner,
+    owners::{MACHINE_VERSIONS, SeenOwner},
     residents::left_of,
+    subjects::Why,
     wire::{self, Reader},
 };
 use crate::{

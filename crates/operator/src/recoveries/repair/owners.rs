@@ -27,6 +27,9 @@ use crate::{
     wire::{Condition, Nothing, Object, condition},
 };
 
+/// The versions in which Cluster API serves Machines, the newest first.
+pub(super) const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+
 /// A NodeClaim or a Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenOwner {

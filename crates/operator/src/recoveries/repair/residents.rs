@@ -15,16 +15,17 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use super::{News, Subject, subjects::PodSubject, wire::Reader};
+use super::{
+    news::{News, WorkKey},
+    subjects::{PodSubject, Subject},
+    wire::Reader,
+};
 use crate::{
     feeds::Feed,
     watch::{Change, Project, Target},
     wire::Object,
     work::{VolumeWire, WorkAnnotations, work},
 };
-
-/// A pod whose claims and Job are read: its node, the number of the watch of that node's pods, and its UID.
-pub(crate) type WorkKey = (NodeName, u64, Uid);
 
 /// The name of the watches of pods in metrics.
 const PODS: &str = "pods";

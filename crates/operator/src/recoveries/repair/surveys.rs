@@ -12,45 +12,12 @@ use salvor_recovery::{
     repair::{LaunchTrouble, Policy, Repair, Scope, Survey, survey},
 };
 
-use super::{Repairs, owners::SeenOwner, subjects::Key};
-
-/// The survey of a policy, and how long it is valid.
-#[derive(Debug)]
-struct Surveyed {
-    generation: u64,
-    at: Timestamp,
-    survey: Arc<Survey>,
-    /// True if the nodes that are due by it were requeued since.
-    woken: bool,
-}
-
-/// What decisions cache.
-#[derive(Debug, Default)]
-pub(super) struct Cache {
-    surveys: BTreeMap<Key, Surveyed>,
-    /// Since when repairs, by the UID of their node, are no longer needed.
-    idle: BTreeMap<Uid, Timestamp>,
-    /// The number of surveys computed.
-    #[cfg(test)]
-    pub(super) made: u64,
-}
-
-impl Cache {
-    /// The survey of a policy, if it is still valid.
-    fn known(&self, key: &Key, generation: u64, now: Timestamp) -> Option<Arc<Survey>> {
-        let known = self.surveys.get(key).filter(|known| {
-            let is_over = known.survey.changes_at.is_some_and(|at| at <= now);
-            known.generation == generation && known.at <= now && !is_over
-        });
-        known.map(|known| known.survey.clone())
-    }
-
-    /// The last survey of a policy, unless the nodes that are due by it were requeued since.
-    pub(super) fn wake(&mut self, key: &Key) -> Option<Arc<Survey>> {
-        let known = self.surveys.get_mut(key)?;
-        (!std::mem::replace(&mut known.woken, true)).then(|| known.survey.clone())
-    }
-}
+use super::{
+    Repairs,
+    cache::{Cache, Surveyed},
+    owners::SeenOwner,
+    subjects::Key,
+};
 
 impl Repairs {
     pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {

@@ -3,13 +3,19 @@
 use salvor_api::config::parse;
 use salvor_api::names::repair::CONDITION;
 use salvor_recovery::{
-    repair::{Progress, diagnose},
+    repair::{PodView, Progress, diagnose},
     step::Disrupts,
 };
 use serde_json::{Value, json};
 
-use super::{subjects::PodSubject, *};
-use crate::{executor::Written, feeds::KindLost, metrics::Metrics, time::Time, watch::Moment};
+use super::{owners::SeenOwner, subjects::PodSubject, *};
+use crate::{
+    executor::Written,
+    feeds::{KindLost, OfKind},
+    metrics::Metrics,
+    time::Time,
+    watch::Moment,
+};
 
 mod second_look;
 
