@@ -2,11 +2,15 @@
 
 use std::{fs, path::Path};
 
-use salvor_api::config::{FIELDS, parse};
+use salvor_api::config::{Configuration, FIELDS, parse};
 use salvor_recovery::{eviction::EvictionPolicy, job::JobPolicy, zombie::ZombiePolicy};
 
 use super::*;
-use crate::rights::Verb;
+use crate::{
+    explain::Explains,
+    metrics::Description,
+    rights::{Right, Verb},
+};
 
 /// A configuration that enables exactly this recovery.
 fn only(entry: &RecoveryEntry) -> Configuration {
