@@ -6,6 +6,7 @@ mod mentions;
 mod request;
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -15,6 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use http::Request;
 use kube::Client;
 use salvor_recovery::{
+    event::EventNote,
     objects::Object,
     step::{Patch, SecondLook, Verb, Write},
 };
@@ -26,7 +28,6 @@ use tokio::{
 
 use self::{
     failure::{has_cause, is_about, is_admissions},
-    mentions::Mentions,
     request::{Signature, answer_is_read, path, right},
 };
 use crate::{
@@ -121,6 +122,14 @@ struct Inner {
     again: Semaphore,
     mentions: Mutex<Mentions>,
     crash: CrashPoint,
+}
+
+/// Events that wait to be recorded in the background.
+#[derive(Default)]
+struct Mentions {
+    waiting: VecDeque<(EventNote, Term)>,
+    /// Running tasks that record events one after the other.
+    tellers: usize,
 }
 
 struct Limits {

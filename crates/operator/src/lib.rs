@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod any_step;
+mod bell;
 mod brake_keeper;
 mod client;
 mod crash;

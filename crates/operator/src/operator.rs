@@ -17,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
+    bell::Bell,
     brake_keeper::BrakeKeeper,
     executor::Executor,
     feeds::Hub,
@@ -29,7 +30,7 @@ use crate::{
     pulse::{OwnThread, Pulse},
     recoveries::{recoveries, webhooks},
     running::{Running, at_once},
-    shared::{Bell, Shared},
+    shared::Shared,
     surroundings::Surroundings,
     tasks,
     time::std_duration,

@@ -1,14 +1,14 @@
 //! State that all recoveries of a process share.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
 use salvor_recovery::{brake::Brake, event::EventNote, objects::ObjectRef, step::Write};
-use tokio::sync::Notify;
 
 use crate::{
+    bell::Bell,
     executor::{Basis, Executor, Failure, Lane},
     leader::{Leadership, Term},
     metrics::Metrics,
@@ -39,27 +39,6 @@ pub(crate) struct Shared {
     /// The greatest staleness of a view on which to act.
     pub(crate) freshness: Duration,
     pub(crate) notices: Notices,
-}
-
-/// A notification to all recoveries, in the order in which they were started: the brake released, or the server's clock
-/// jumped forward.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Bell(Arc<Mutex<Vec<Arc<Notify>>>>);
-
-impl Bell {
-    pub(crate) fn listen(&self) -> Arc<Notify> {
-        let listener = Arc::new(Notify::new());
-        self.all().push(listener.clone());
-        listener
-    }
-
-    pub(crate) fn tell(&self) {
-        self.all().iter().for_each(|listener| listener.notify_one());
-    }
-
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Shared {

@@ -13,7 +13,7 @@ use salvor_api::GoDuration;
 use salvor_recovery::{ClockChange, ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
 
-use crate::{revision::History, shared::Bell};
+use crate::{bell::Bell, revision::History};
 
 /// Requeue delay while the server's clock is still unknown.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);

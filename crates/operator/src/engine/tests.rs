@@ -22,11 +22,11 @@ use salvor_recovery::{
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::bell::Bell;
 use crate::executor::{Executor, Lane};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::notices::Notices;
-use crate::shared::Bell;
 use crate::time::Time;
 use crate::{
     any_step::AnyStep,

@@ -1,27 +1,19 @@
 //! Events that are recorded in the background. No work waits for them.
 
 use std::{
-    collections::VecDeque,
     sync::{MutexGuard, PoisonError},
     time::Duration,
 };
 
 use salvor_recovery::{event::EventNote, step::Write};
 
-use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane};
+use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane, Mentions};
 use crate::{leader::Term, tasks};
 
 /// Limit on queued events. A user could not read more anyway.
 pub(super) const MOST_MENTIONS: usize = 1000;
 /// Delays before an event is retried, if the server did not accept it.
 pub(super) const MENTIONED_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-
-#[derive(Default)]
-pub(super) struct Mentions {
-    waiting: VecDeque<(EventNote, Term)>,
-    /// Running tasks that record events one after the other.
-    tellers: usize,
-}
 
 impl Executor {
     /// Records an event of a term in the background, without a guarantee.

@@ -18,12 +18,13 @@ use super::{
     *,
 };
 use crate::{
+    bell::Bell,
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
     metrics::Metrics,
     notices::Notices,
-    shared::{Bell, Shared},
+    shared::Shared,
     time::Time,
     wire::Whole,
 };
