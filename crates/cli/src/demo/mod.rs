@@ -1,15 +1,16 @@
 //! `salvor demo`: a cluster in this process, a story with failing nodes, and a page to watch it.
 
+mod args;
+mod error;
 mod pace;
 mod replay;
 mod stage;
 mod story;
 mod terminal;
 
-use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -17,10 +18,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::LogFormat;
 use salvor_apiserver::Server;
-use salvor_cluster::StartError;
 use salvor_page::{Page, ServeOptions, Wish};
-use salvor_simulate::play::{Peer, PlayError, PolicyError};
-use salvor_simulate::scenario::{self, Scenario, ScenarioError, Source};
+use salvor_simulate::scenario::Scenario;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::level_filters::LevelFilter;
@@ -29,121 +28,18 @@ use crate::error::CliError;
 use crate::local_cluster::{KubeconfigFile, LocalClusterError};
 use crate::logging;
 use crate::run::listen_for_signals;
-use crate::settings::page_address;
+pub(crate) use args::DemoArgs;
+use args::{PAGE, bind_page, load};
+use error::DemoError;
 use pace::{SharedClock, keep_pace};
 use stage::Stage;
 use terminal::{Terminal, WithoutReader};
-
-const PAGE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8090);
 
 /// How often the demo diagnoses the cluster for the page, in real time.
 const LOOK_FOR_MISSING: Duration = Duration::from_secs(3);
 
 /// The cluster's time begins this long before now.
 const HEAD_START: SignedDuration = SignedDuration::from_hours(6);
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DemoArgs {
-    /// Speed of the cluster's time: N of its seconds pass in one real second, 0.1 to 60; no effect with --once; with --replay,
-    /// the speed at first
-    #[arg(long, value_name = "N", default_value_t = 8.0, value_parser = speed)]
-    speed: f64,
-    /// The story, as a YAML file [default: a zone is cut off]
-    #[arg(long, value_name = "FILE")]
-    scenario: Option<PathBuf>,
-    /// Play a seed of a scenario as `salvor simulate` does, and show its history on the page: pause, step, speed, any time
-    #[arg(long, value_name = "SCENARIO", conflicts_with_all = ["scenario", "once", "kubeconfig_out"])]
-    replay: Option<PathBuf>,
-    /// With --replay: the seed of everything random [default: 1]
-    #[arg(long, value_name = "N")]
-    seed: Option<u64>,
-    /// With --replay: let something else fail as well, such as "partition zone=b 15m"; repeatable
-    #[arg(long, value_name = "FAILURE", requires = "replay")]
-    fail: Vec<String>,
-    /// With --replay: play Salvor with this configuration file in place of the scenario's configuration
-    #[arg(long, value_name = "FILE", requires = "replay", conflicts_with = "without_salvor")]
-    config: Option<PathBuf>,
-    /// With --replay: set a field of Salvor's configuration, or of a workload (workloads.NAME.FIELD); repeatable
-    #[arg(long, value_name = "KEY=VALUE", requires = "replay", conflicts_with = "without_salvor", value_parser = setting)]
-    set: Vec<(String, String)>,
-    /// With --replay: play the rules of a peer in place of Salvor: kubernetes, kueue, karpenter or appwrapper
-    #[arg(long, value_name = "PEER", requires = "replay", conflicts_with_all = ["without_salvor", "config", "set"])]
-    against: Option<Peer>,
-    /// Play in virtual time, print the report, and exit: with code 0 only if everything recovered
-    #[arg(long)]
-    once: bool,
-    /// The same story without Salvor's recoveries
-    #[arg(long)]
-    without_salvor: bool,
-    /// Where to serve the page [default: 127.0.0.1:8090, or any free port if that is taken]
-    #[arg(long, value_name = "ADDR", conflicts_with = "once", value_parser = page_address)]
-    page: Option<SocketAddr>,
-    /// Serve the cluster's API on loopback, and write a kubeconfig for kubectl to FILE
-    #[arg(long, value_name = "FILE", conflicts_with = "once")]
-    kubeconfig_out: Option<PathBuf>,
-}
-
-fn setting(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text
-        .split_once('=')
-        .filter(|(key, _)| !key.trim().is_empty())
-        .ok_or_else(|| "write KEY=VALUE, such as brake.maxUnreachablePercent=20".to_owned())?;
-    Ok((key.trim().to_owned(), value.to_owned()))
-}
-
-fn speed(text: &str) -> Result<f64, String> {
-    let speed = text.parse::<f64>().ok().filter(|speed| (0.1..=60.0).contains(speed));
-    speed.ok_or_else(|| "write a number from 0.1 to 60".into())
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DemoError {
-    #[error("cannot read the scenario {}: {source}", path.display())]
-    ReadScenario { path: PathBuf, source: io::Error },
-    #[error("{} is not a scenario: {error}", path.display())]
-    Scenario { path: PathBuf, error: ScenarioError },
-    #[error(transparent)]
-    Start(#[from] StartError),
-    #[error("the demo's cluster refuses a request: {0}")]
-    Api(#[from] kube::Error),
-    #[error("cannot write to standard output: {0}")]
-    Output(#[from] io::Error),
-    #[error("cannot show the page on {address} (--page): {source}")]
-    Page { address: SocketAddr, source: io::Error },
-    #[error(
-        "--seed {0}: the demo plays a seed of a scenario only with --replay: write --replay SCENARIO --seed {0}"
-    )]
-    SeedWithoutReplay(u64),
-    #[error("seed {seed} of {} cannot be played: {error}", path.display())]
-    Play { path: PathBuf, seed: u64, error: PlayError },
-    #[error("--fail {failure:?}: {problem}")]
-    Fail { failure: String, problem: String },
-    #[error("cannot read {}: {source}", path.display())]
-    ReadConfiguration { path: PathBuf, source: io::Error },
-    #[error("{from}: {}", error.to_string().replace('\n', "; "))]
-    Policy { from: String, error: PolicyError },
-    #[error("the play ended without a result")]
-    Vanished,
-}
-
-impl From<DemoError> for CliError {
-    fn from(error: DemoError) -> Self {
-        match error {
-            DemoError::SeedWithoutReplay(_)
-            | DemoError::Fail { .. }
-            | DemoError::ReadConfiguration { .. }
-            | DemoError::Policy { .. } => Self::Usage(error.into()),
-            DemoError::ReadScenario { .. }
-            | DemoError::Scenario { .. }
-            | DemoError::Start(_)
-            | DemoError::Api(_)
-            | DemoError::Output(_)
-            | DemoError::Page { .. }
-            | DemoError::Play { .. }
-            | DemoError::Vanished => Self::Command(error.into()),
-        }
-    }
-}
 
 pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
     if let Some(path) = &args.replay {
@@ -166,18 +62,6 @@ pub(crate) fn execute(args: &DemoArgs) -> Result<ExitCode, CliError> {
     };
     runtime.shutdown_background();
     ending
-}
-
-fn load(path: Option<&Path>) -> Result<Scenario, DemoError> {
-    let Some(path) = path else {
-        let path = PathBuf::from("the built-in story");
-        return Scenario::read(scenario::DEMO, &Source::default())
-            .map_err(|error| DemoError::Scenario { path, error });
-    };
-    let text = fs::read_to_string(path)
-        .map_err(|source| DemoError::ReadScenario { path: path.to_owned(), source })?;
-    let source = Source { folder: path.parent().map(Path::to_owned).unwrap_or_default() };
-    Scenario::read(&text, &source).map_err(|error| DemoError::Scenario { path: path.to_owned(), error })
 }
 
 /// Plays the story in virtual time, without a page and without an open port.
@@ -262,17 +146,6 @@ fn greet(
     Ok(terminal.line("  stop       Ctrl-C")?)
 }
 
-/// Uses any free port if the default one is taken. A port given by --page is never replaced.
-fn bind_page(asked: Option<SocketAddr>, usual: SocketAddr) -> Result<TcpListener, DemoError> {
-    let address = asked.unwrap_or(usual);
-    TcpListener::bind(address)
-        .or_else(|error| match (asked, error.kind()) {
-            (None, io::ErrorKind::AddrInUse) => TcpListener::bind((Ipv4Addr::LOCALHOST, 0)),
-            _ => Err(error),
-        })
-        .map_err(|source| DemoError::Page { address, source })
-}
-
 /// Serves the page on its own thread, because it needs real time.
 fn show(
     page: &Page,
@@ -303,19 +176,4 @@ async fn serve(args: &DemoArgs, stage: &Stage) -> Result<Option<(Server, Kubecon
     let server = stage.cluster.serve(address).await.map_err(LocalClusterError::from)?;
     let kubeconfig = KubeconfigFile::write(Some(path), server.kubeconfig())?;
     Ok(Some((server, kubeconfig)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_taken_port_is_evaded_unless_it_was_asked_for() {
-        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = taken.local_addr().unwrap();
-        let other = bind_page(None, address).unwrap().local_addr().unwrap();
-        assert!(other.ip().is_loopback() && other.port() != address.port());
-        let error = bind_page(Some(address), PAGE).unwrap_err().to_string();
-        assert!(error.contains(&address.to_string()), "{error}");
-    }
 }

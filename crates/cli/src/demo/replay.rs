@@ -20,7 +20,8 @@ use salvor_why::Overview;
 use tokio::sync::oneshot;
 use tracing::level_filters::LevelFilter;
 
-use super::{DemoArgs, DemoError, PAGE, bind_page, load};
+use super::args::{DemoArgs, PAGE, bind_page, load};
+use super::error::DemoError;
 use crate::error::CliError;
 use crate::logging;
 use crate::output;

@@ -22,7 +22,7 @@ use salvor_why::Judge;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::DemoError;
+use super::error::DemoError;
 use super::pace::SharedClock;
 
 pub(super) struct Stage {

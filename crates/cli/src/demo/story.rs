@@ -8,7 +8,7 @@ use salvor_page::{Caption, Kind};
 use salvor_simulate::scenario::{Missing, Scenario, Step, missing};
 use tokio::time::sleep;
 
-use super::DemoError;
+use super::error::DemoError;
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
 
