@@ -7,26 +7,13 @@ use crate::{
     answer::Object,
     code::Code,
     diagnosis::{Finding, Rules},
-    json::{holds, list, name, named, namespace, since, text, time, uid},
+    json::{holds, list, name, named, namespace, since, text, told_at, uid},
     kinds::{Kind, MUTATING, VALIDATING},
 };
 
 pub(crate) struct Refusal {
     pub(crate) message: String,
     pub(crate) at: Option<Timestamp>,
-}
-
-/// When an event was last observed. Events may record this in any of several fields.
-pub(crate) fn told_at(event: &Value) -> Option<Timestamp> {
-    [
-        "/series/lastObservedTime",
-        "/lastTimestamp",
-        "/eventTime",
-        "/firstTimestamp",
-        "/metadata/creationTimestamp",
-    ]
-    .iter()
-    .find_map(|path| time(event, path))
 }
 
 impl Rules<'_> {

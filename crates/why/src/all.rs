@@ -13,7 +13,7 @@ use crate::{
         APP_WRAPPER, CRON_JOB, DAEMON_SET, DEPLOYMENT, JOB, JOB_SET, Kind, POD, REPLICA_SET,
         REPLICATION_CONTROLLER, STATEFUL_SET,
     },
-    salvor::Judge,
+    presence::Judge,
     words::{counted, verb},
     world::World,
 };

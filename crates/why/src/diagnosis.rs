@@ -10,7 +10,7 @@ use crate::{
     code::Code,
     json::{name, named, namespace},
     kinds::{APP_WRAPPER, CLAIM, CRON_JOB, DEPLOYMENT, JOB, JOB_SET, Kind, NODE, POD, WORKLOAD},
-    salvor::Judge,
+    presence::Judge,
     world::{Seen, World},
 };
 

@@ -18,7 +18,7 @@ use crate::{
     },
     kinds::{CRON_JOB, JOB, Kind, POD},
     owners::{Creation, add_up, out_of_sight, template_pods},
-    salvor::Presence,
+    presence::Presence,
     words::counted,
 };
 

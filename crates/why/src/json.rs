@@ -1,6 +1,7 @@
 //! Accessors for objects whose kinds are known only at run time.
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::names::taints;
 use serde_json::Value;
 
 use crate::answer::Object;
@@ -97,6 +98,34 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
 /// Neither ended nor terminating.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !is_terminating(pod) && !has_ended(pod)
+}
+
+/// The unreachable taint of the node lifecycle controller.
+pub(crate) fn unreachable(node: &Value) -> Option<&Value> {
+    list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE)
+}
+
+/// Whether a node's kubelet is silent, by the rule of the recoveries: Ready is Unknown, or the node has the unreachable
+/// taint and is not Ready. A node that was never Ready has no Ready condition and is not lost without the taint.
+pub(crate) fn is_unheard(node: &Value) -> bool {
+    match condition(node, "Ready").map_or("", |ready| text(ready, "/status")) {
+        "True" => false,
+        "Unknown" => true,
+        _ => unreachable(node).is_some(),
+    }
+}
+
+/// When an event was last observed. Events may record this in any of several fields.
+pub(crate) fn told_at(event: &Value) -> Option<Timestamp> {
+    [
+        "/series/lastObservedTime",
+        "/lastTimestamp",
+        "/eventTime",
+        "/firstTimestamp",
+        "/metadata/creationTimestamp",
+    ]
+    .iter()
+    .find_map(|path| time(event, path))
 }
 
 /// The labels as the text of a label selector.

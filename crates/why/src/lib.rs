@@ -22,6 +22,7 @@ mod kueue;
 mod nodes;
 mod owners;
 mod pods;
+mod presence;
 mod quota;
 mod read;
 mod salvor;
@@ -37,6 +38,6 @@ pub use answer::{Answer, Group, Link, NotSeen, Object, Overview, Remedy, RootCau
 pub use code::Code;
 pub use diagnosis::why;
 pub use kinds::Kind;
+pub use presence::Judge;
 pub use read::{Reader, WhyError};
-pub use salvor::Judge;
 pub use world::{Outcome, Query, World};

@@ -10,8 +10,8 @@ use crate::{
     code::Code,
     diagnosis::{Consent, Diagnosis, Finding, Rules},
     json::{
-        condition, controller, entry, has_ended, is_terminating, is_true, list, name, named, namespace,
-        number, selects, since, text, time,
+        condition, controller, entry, has_ended, is_terminating, is_true, is_unheard, list, name, named,
+        namespace, number, selects, since, text, time, unreachable,
     },
     kinds::{BUDGET, LEASE, NODE},
     salvor::{NODE_LEASES, by_namespace, silent},
@@ -271,21 +271,6 @@ impl Rules<'_> {
             }
         }
         findings
-    }
-}
-
-/// The unreachable taint of the node lifecycle controller.
-fn unreachable(node: &Value) -> Option<&Value> {
-    list(node, "/spec/taints").iter().find(|taint| text(taint, "/key") == taints::UNREACHABLE)
-}
-
-/// Whether a node's kubelet is silent, by the rule of the recoveries: Ready is Unknown, or the node has the unreachable
-/// taint and is not Ready. A node that was never Ready has no Ready condition and is not lost without the taint.
-pub(crate) fn is_unheard(node: &Value) -> bool {
-    match condition(node, "Ready").map_or("", |ready| text(ready, "/status")) {
-        "True" => false,
-        "Unknown" => true,
-        _ => unreachable(node).is_some(),
     }
 }
 

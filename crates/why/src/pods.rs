@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 use serde_json::Value;
 
 use crate::{
-    admission::{between, told_at},
+    admission::between,
     answer::{Object, Remedy},
     code::Code,
     diagnosis::{Diagnosis, Finding, Rules},
     jobs::failed_job,
     json::{
         condition, controller, deletion_asked, has_ended, holds, is_owned_by, is_ready, is_terminating,
-        is_true, list, name, named, namespace, number, since, text, time, uid,
+        is_true, list, name, named, namespace, number, since, text, time, told_at, uid,
     },
     kinds::{CONFIG_MAP, JOB, Kind, SECRET},
     world::Seen,

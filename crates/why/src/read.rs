@@ -21,7 +21,8 @@ use crate::{
     kinds::{
         CONFIG_MAP, EVENT, Kind, LEASE, NODE, POD, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode,
     },
-    salvor::{Judge, NODE_LEASES},
+    presence::Judge,
+    salvor::NODE_LEASES,
     slim::slim,
     world::{FAILED_MOUNT, Outcome, Query, World},
 };

@@ -1,18 +1,17 @@
-//! Salvor in this cluster: whether it is installed, who leads, how it is configured, and what it does with a pod.
+//! What Salvor does with a pod of a lost node, and how to start it or switch a recovery on.
 
 use std::net::SocketAddr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use salvor_api::{
     Controller, Gate,
-    config::{Configuration, LeaderElection},
+    config::Configuration,
     names::{
-        annotations, configuration,
+        configuration,
         reasons::{JOB_UNREADABLE, JOB_WOULD_FAIL},
     },
 };
-use salvor_operator::{InCluster, Next, PodInSight, Published, glance, why_off};
+use salvor_operator::{Next, PodInSight, glance, why_off};
 use serde_json::Value;
 
 use crate::{
@@ -21,33 +20,10 @@ use crate::{
     diagnosis::{Consent, Finding, Rules},
     json::{controller, entry, is_terminating, job_of, named, namespace, number, text, time},
     kinds::{CONFIG_MAP, DEPLOYMENT, JOB, LEASE},
-    world::{Seen, World},
+    presence::{NAME, Presence},
+    world::Seen,
 };
 
-/// The configuration that diagnoses are based on.
-#[derive(Clone, Debug, Default)]
-pub struct Judge {
-    /// The configuration of a file, for "what if". `None` to use the one that runs in the cluster.
-    pub file: Option<Configuration>,
-}
-
-pub(crate) struct Installed {
-    pub(crate) configuration: Configuration,
-    pub(crate) lease: Option<Lease>,
-    /// The holder of the Lease, if the Lease has not expired.
-    pub(crate) leader: Option<String>,
-    /// With a configuration file and no Lease this is false: "what if" assumes that a replica would lead.
-    pub(crate) nobody_leads: bool,
-}
-
-pub(crate) enum Presence {
-    Here(Box<Installed>),
-    Absent,
-    Unknown,
-}
-
-/// The name of all objects of an installation.
-pub(crate) const NAME: &str = "salvor";
 /// The label and annotations that Helm sets on the objects of a release.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const HELM_RELEASE: &str = "meta.helm.sh/release-name";
@@ -56,69 +32,6 @@ const HELM_NAMESPACE: &str = "meta.helm.sh/release-namespace";
 const JOB_SET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 /// The namespace of the kubelets' Leases.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
-
-impl Judge {
-    fn election(&self) -> LeaderElection {
-        self.file.clone().unwrap_or_default().leader_election
-    }
-
-    pub(crate) fn presence(&self, world: &World) -> Presence {
-        let LeaderElection { lease_namespace, lease_name, .. } = self.election();
-        let lease = match world.get(&LEASE, &lease_namespace, &lease_name) {
-            Seen::Here(lease) => serde_json::from_value::<Lease>(lease.clone()).ok(),
-            Seen::Absent => None,
-            Seen::Unknown if self.file.is_none() => return Presence::Unknown,
-            Seen::Unknown => None,
-        };
-        let leader = lease.as_ref().and_then(|lease| Published::leader(lease, world.now));
-        let leader = leader.map(str::to_owned);
-        if let Some(configuration) = self.file.clone() {
-            let nobody_leads = lease.is_some() && leader.is_none();
-            return Presence::Here(Box::new(Installed { configuration, lease, leader, nobody_leads }));
-        }
-        let nobody_leads = leader.is_none();
-        let Some(lease) = lease else {
-            // It may be installed although no replica has led yet.
-            if world.get(&DEPLOYMENT, &lease_namespace, NAME).here().is_none() {
-                return Presence::Absent;
-            }
-            let configuration = Configuration::default();
-            return Presence::Here(Box::new(Installed { configuration, lease: None, leader, nobody_leads }));
-        };
-        let published = Published::read(&lease).and_then(|published| published.configuration);
-        let configuration = published.unwrap_or_else(|| {
-            world.miss(
-                "the configuration that Salvor runs with",
-                format!(
-                    "Lease {lease_namespace}/{lease_name} has no annotation {} that can be read: the defaults were taken",
-                    annotations::STATUS
-                ),
-            );
-            Configuration::default()
-        });
-        Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, nobody_leads }))
-    }
-
-    /// One line that names the configuration the answer is based on.
-    pub fn told(&self, world: &World) -> String {
-        if self.file.is_some() {
-            return "Judged by the given configuration, and not by that of a running operator".to_owned();
-        }
-        let election = self.election();
-        let LeaderElection { lease_namespace, lease_name, .. } = &election;
-        match world.get(&LEASE, lease_namespace, lease_name) {
-            Seen::Unknown => {
-                let why = world.refusal_of(&LEASE, lease_namespace, lease_name).unwrap_or("it was not read");
-                InCluster::unseen(&election, why).told
-            }
-            Seen::Absent => InCluster::of(None, &election, world.now).told,
-            Seen::Here(lease) => {
-                let lease = serde_json::from_value::<Lease>(lease.clone()).unwrap_or_default();
-                InCluster::of(Some(&lease), &election, world.now).told
-            }
-        }
-    }
-}
 
 impl Rules<'_> {
     /// A terminating pod on a lost node: what Salvor does with it, if it is installed.

@@ -11,7 +11,7 @@ use crate::{
     json::{condition, controller, entry, is_ready, is_terminating, job_of, list, name, number, text},
     kinds::{DEPLOYMENT, EVENT, Kind, POD, REPLICA_SET},
     pods::mounts_config,
-    salvor::NAME as SALVOR,
+    presence::NAME as SALVOR,
 };
 
 /// The annotations that express the consent of a pod's owner.

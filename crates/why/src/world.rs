@@ -324,7 +324,7 @@ impl World {
             Some(shelf) => shelf.at(shelf.by_owner.get(uid)),
             None => self.list(&EVENT, namespace, "", &format!("involvedObject.uid={uid}"))?,
         };
-        events.sort_by_key(|event| crate::admission::told_at(event));
+        events.sort_by_key(|event| crate::json::told_at(event));
         Some(events)
     }
 
@@ -346,7 +346,7 @@ impl World {
     /// The nodes with silent kubelets, of those that were listed as a whole.
     pub(crate) fn lost_nodes(&self) -> BTreeSet<String> {
         let nodes = (0..self.count(&NODE)).filter_map(|at| self.at(&NODE, at));
-        nodes.filter(|node| crate::nodes::is_unheard(node)).map(|node| name(node).to_owned()).collect()
+        nodes.filter(|node| crate::json::is_unheard(node)).map(|node| name(node).to_owned()).collect()
     }
 
     /// The number of objects of a kind that was listed as a whole.
