@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use jiff::{SignedDuration, Timestamp};
 use salvor_operator::{Notice, watch::Change};
 use salvor_recovery::Report;
-use serde::Serialize;
 
 use self::{
     missing::Missing,
-    repairs::Replacement,
-    shown::{Delta, MomentShown, NodeShown, PodShown, VerdictShown},
-    wrappers::{Followed, WrapperShown},
+    shown::{
+        Delta, Followed, MomentShown, NodeShown, PodShown, PodState, Replacement, VerdictShown, WrapperShown,
+    },
 };
 use crate::{
     objects::{Node, NodeState, Phase, Pod},
@@ -27,20 +26,12 @@ mod shown;
 mod tests;
 mod wrappers;
 
+pub use shown::Caption;
+
 /// The number of deletions that are kept for browsers. A browser that missed more gets the whole state again.
 const GONE_KEPT: usize = 20_000;
 /// After this time a lost pod is no longer expected to be replaced: its owner was deleted or scaled down.
 const LOST_KEPT: SignedDuration = SignedDuration::from_hours(1);
-
-/// The current chapter of the demo.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Caption {
-    pub title: String,
-    pub text: String,
-    /// Counts from 1.
-    pub chapter: usize,
-    pub chapters: usize,
-}
 
 #[derive(Debug)]
 struct Entry<T> {
@@ -207,6 +198,15 @@ impl World {
     pub(crate) fn turn_page(&mut self, caption: Caption) {
         self.version += 1;
         self.caption = Some(Entry { version: self.version, value: caption });
+    }
+
+    /// Replaces the list of workloads that do not recover. `None` if no diagnosis runs any more.
+    pub(crate) fn hear_missing(&mut self, missing: Option<Missing>) {
+        if self.missing.as_ref().map(|known| &known.value) == missing.as_ref() {
+            return;
+        }
+        self.version += 1;
+        self.missing = missing.map(|value| Entry { version: self.version, value });
     }
 
     fn put_node(&mut self, node: &Node, now: Timestamp) {
@@ -456,18 +456,4 @@ impl World {
 
 fn zone_name(zone: &str) -> String {
     if zone.is_empty() { "no zone".to_owned() } else { format!("zone {zone}") }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum PodState {
-    Pending,
-    Running,
-    /// Its node is unreachable, so its real state is unknown.
-    Silent,
-    Ending,
-    /// Terminating on an unreachable node: no kubelet can end it.
-    Stuck,
-    Succeeded,
-    Failed,
 }

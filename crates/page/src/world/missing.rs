@@ -3,7 +3,6 @@
 use salvor_why::{NotSeen, Overview, Remedy, RootCause, Waiting};
 use serde::Serialize;
 
-use super::{Entry, World};
 use crate::objects::brief;
 
 /// Further root causes are only counted.
@@ -62,16 +61,5 @@ impl Missing {
 
     pub(crate) fn unknown(problem: &str) -> Self {
         Self { problem: Some(brief(problem)), ..Self::default() }
-    }
-}
-
-impl World {
-    /// Replaces the list. `None` if no diagnosis runs any more.
-    pub(crate) fn hear_missing(&mut self, missing: Option<Missing>) {
-        if self.missing.as_ref().map(|known| &known.value) == missing.as_ref() {
-            return;
-        }
-        self.version += 1;
-        self.missing = missing.map(|value| Entry { version: self.version, value });
     }
 }

@@ -3,38 +3,14 @@
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
 
-use super::{Entry, LOST_KEPT, Lost, Phase, Why, World};
+use super::{Entry, LOST_KEPT, Lost, Phase, Why, World, shown::Replacement};
 use crate::{
     objects::{Node, NodeState, Pod, RepairState},
     timeline::Kind,
 };
 
 const KEPT: usize = 20;
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Replacement {
-    /// The old node.
-    node: String,
-    #[serde(skip)]
-    uid: String,
-    #[serde(skip)]
-    pool: Option<String>,
-    #[serde(serialize_with = "milliseconds")]
-    began: Timestamp,
-    /// The new node, as far as it can be identified: the next new node of the pool. It may appear before the old node
-    /// is gone.
-    by: Option<String>,
-    /// When the last of these changes happened.
-    #[serde(serialize_with = "milliseconds")]
-    at: Timestamp,
-}
-
-fn milliseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_i64(at.as_millisecond())
-}
 
 impl World {
     /// Adds changes of a node's repair to the timeline. A node that is seen for the first time adds nothing, but may be

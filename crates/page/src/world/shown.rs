@@ -1,14 +1,14 @@
-//! The JSON that browsers receive.
+//! The JSON that browsers receive, and the values that it is made of.
 
 use std::collections::VecDeque;
 
 use jiff::Timestamp;
-use salvor_recovery::Report;
-use serde::Serialize;
+use salvor_recovery::{Report, appwrapper::Phase};
+use serde::{Serialize, Serializer};
 
-use super::{Caption, PodState, missing::Missing, repairs::Replacement, wrappers::WrapperShown};
+use super::missing::Missing;
 use crate::{
-    objects::{Node, NodeState, Pod, Repair, RepairState, Workload},
+    objects::{AppWrapper, Node, NodeState, Pod, Repair, RepairState, Workload},
     timeline::{Kind, Moment},
 };
 
@@ -137,4 +137,98 @@ impl MomentShown {
             count: moment.subjects.len().max(1),
         }
     }
+}
+
+/// The current chapter of the demo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Caption {
+    pub title: String,
+    pub text: String,
+    /// Counts from 1.
+    pub chapter: usize,
+    pub chapters: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Replacement {
+    /// The old node.
+    pub(super) node: String,
+    #[serde(skip)]
+    pub(super) uid: String,
+    #[serde(skip)]
+    pub(super) pool: Option<String>,
+    #[serde(serialize_with = "milliseconds")]
+    pub(super) began: Timestamp,
+    /// The new node, as far as it can be identified: the next new node of the pool. It may appear before the old node
+    /// is gone.
+    pub(super) by: Option<String>,
+    /// When the last of these changes happened.
+    #[serde(serialize_with = "milliseconds")]
+    pub(super) at: Timestamp,
+}
+
+fn milliseconds<S: Serializer>(at: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_i64(at.as_millisecond())
+}
+
+/// An AppWrapper, with the part of its history that is shown.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) wrapper: AppWrapper,
+    /// When it entered its phase, as far as the page saw it.
+    pub(super) since: Timestamp,
+    /// When the unfinished reset began.
+    pub(super) reset: Option<Timestamp>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WrapperShown<'a> {
+    uid: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    /// As in the API. Empty if the controller has not reconciled it yet.
+    phase: &'a Phase,
+    since: i64,
+    retries: i32,
+    retry_limit: i32,
+    resets: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_reset: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unhealthy: Option<&'a str>,
+}
+
+impl<'a> WrapperShown<'a> {
+    pub(super) fn new(Followed { wrapper, since, .. }: &'a Followed) -> Self {
+        let AppWrapper { uid, namespace, name, phase, retries, retry_limit, resets, last_reset, unhealthy } =
+            wrapper;
+        Self {
+            uid,
+            namespace,
+            name,
+            phase,
+            since: since.as_millisecond(),
+            retries: *retries,
+            retry_limit: *retry_limit,
+            resets: *resets,
+            last_reset: last_reset.as_deref(),
+            unhealthy: unhealthy.as_deref(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum PodState {
+    Pending,
+    Running,
+    /// Its node is unreachable, so its real state is unknown.
+    Silent,
+    Ending,
+    /// Terminating on an unreachable node: no kubelet can end it.
+    Stuck,
+    Succeeded,
+    Failed,
 }

@@ -5,20 +5,9 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use salvor_operator::watch::Change;
 use salvor_recovery::appwrapper::Phase;
-use serde::Serialize;
 
-use super::{Entry, Gone, World};
+use super::{Entry, Gone, World, shown::Followed};
 use crate::{objects::AppWrapper, timeline::Kind};
-
-/// An AppWrapper, with the part of its history that is shown.
-#[derive(Debug)]
-pub(super) struct Followed {
-    wrapper: AppWrapper,
-    /// When it entered its phase, as far as the page saw it.
-    since: Timestamp,
-    /// When the unfinished reset began.
-    reset: Option<Timestamp>,
-}
 
 impl World {
     pub(crate) fn hear_wrappers(&mut self, change: Change<AppWrapper>, now: Timestamp) {
@@ -91,43 +80,6 @@ impl World {
     fn remove_wrapper(&mut self, uid: &str) {
         if self.wrappers.remove(uid).is_some() {
             self.forget(Gone::AppWrapper(uid.to_owned()));
-        }
-    }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct WrapperShown<'a> {
-    uid: &'a str,
-    namespace: &'a str,
-    name: &'a str,
-    /// As in the API. Empty if the controller has not reconciled it yet.
-    phase: &'a Phase,
-    since: i64,
-    retries: i32,
-    retry_limit: i32,
-    resets: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    last_reset: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unhealthy: Option<&'a str>,
-}
-
-impl<'a> WrapperShown<'a> {
-    pub(super) fn new(Followed { wrapper, since, .. }: &'a Followed) -> Self {
-        let AppWrapper { uid, namespace, name, phase, retries, retry_limit, resets, last_reset, unhealthy } =
-            wrapper;
-        Self {
-            uid,
-            namespace,
-            name,
-            phase,
-            since: since.as_millisecond(),
-            retries: *retries,
-            retry_limit: *retry_limit,
-            resets: *resets,
-            last_reset: last_reset.as_deref(),
-            unhealthy: unhealthy.as_deref(),
         }
     }
 }
