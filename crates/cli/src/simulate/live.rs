@@ -1,7 +1,6 @@
 //! Builds a scenario from a live cluster. It only reads.
 
 use std::fs;
-use std::path::PathBuf;
 
 use http::Request;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -11,28 +10,13 @@ use salvor_operator::Published;
 use salvor_simulate::scenario::{Captured, Names, Objects, Scenario, Source, capture};
 use serde_json::Value;
 
-use super::SimulateError;
-use crate::cluster::ClusterArgs;
+use super::args::LiveArgs;
+use super::error::SimulateError;
 use crate::error::CliError;
 use crate::output;
 
 /// Objects per page of a list.
 const PAGE: usize = 500;
-
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(super) struct LiveArgs {
-    /// Take nodes, workloads and Salvor's configuration from a live cluster, in place of a scenario; it only reads
-    #[arg(long, conflicts_with = "scenario")]
-    pub(super) from_cluster: bool,
-    /// With --from-cluster: write the scenario to a file
-    #[arg(long, value_name = "FILE", requires = "from_cluster")]
-    pub(super) save: Option<PathBuf>,
-    /// With --from-cluster: hash all names, so that the scenario can be shown to others
-    #[arg(long, requires = "from_cluster")]
-    pub(super) hash_names: bool,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-}
 
 /// Reads the cluster, prints to standard error what is not simulated, and writes the file if requested. Returns the
 /// scenario and its text.

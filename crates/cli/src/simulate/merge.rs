@@ -6,19 +6,11 @@ use std::process::ExitCode;
 
 use salvor_simulate::report::{Comparison, Page, Shard, comparison_table, html, summary_table, svg};
 
-use super::{Answer, Form, IN_FULL, SimulateError, pretty, read};
+use super::answer::{Answer, IN_FULL, pretty};
+use super::args::{Form, MergeArgs};
+use super::error::{SimulateError, read};
 use crate::error::CliError;
 use crate::output;
-
-#[derive(Debug, clap::Args)]
-pub(super) struct MergeArgs {
-    /// The folder of the reports
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-    /// The form of the report
-    #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: Form,
-}
 
 pub(super) fn execute(args: &MergeArgs) -> Result<ExitCode, CliError> {
     let mut shards = shards(&args.folder)?;

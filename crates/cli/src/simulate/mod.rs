@@ -1,5 +1,8 @@
 //! `salvor simulate`: shows what a policy does before a real outage happens.
 
+mod answer;
+mod args;
+mod error;
 mod live;
 mod merge;
 mod progress;
@@ -7,203 +10,26 @@ mod shards;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use salvor_api::config::LogFormat;
-use salvor_simulate::play::{Peer, PlayError, Policy, PolicyError, play};
-use salvor_simulate::report::{Comparison, Page, Part, Report, Summary};
+use salvor_simulate::play::{Policy, play};
+use salvor_simulate::report::{Comparison, Page, Report, Summary};
 use salvor_simulate::report::{html, report_table, svg};
-use salvor_simulate::scenario::{Scenario, ScenarioError, Source, schema};
+use salvor_simulate::scenario::{Scenario, Source, schema};
 use salvor_simulate::{Seeds, Threads};
-use serde::Serialize;
 use tracing::level_filters::LevelFilter;
 
 use crate::error::CliError;
 use crate::logging;
 use crate::output;
+use answer::{Answer, IN_FULL, pretty};
+pub(crate) use args::SimulateArgs;
+use args::{Form, SimulateCommand};
+use error::{MOST_POLICIES, SimulateError, read};
 use progress::Progress;
-
-/// More combinations are probably a typing error.
-const MOST_POLICIES: usize = 1000;
-
-#[derive(Debug, clap::Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct SimulateArgs {
-    #[command(subcommand)]
-    command: Option<SimulateCommand>,
-    /// The scenario, as a YAML file: cluster, work, failures, and Salvor's configuration
-    #[arg(value_name = "SCENARIO", required_unless_present_any = ["schema", "from_cluster"])]
-    scenario: Option<PathBuf>,
-    /// The seed of everything random: one seed, one history
-    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "seeds")]
-    seed: u64,
-    /// Play many seeds on all cores, such as 1..1000; Ctrl-C reports those that are done
-    #[arg(long, value_name = "A..B")]
-    seeds: Option<Seeds>,
-    /// The form of the report
-    #[arg(short, long, value_name = "FORM", default_value = "table")]
-    output: Form,
-    /// Play two configuration files of Salvor on the same failures
-    #[arg(long, value_names = ["FILE", "FILE"], num_args = 2)]
-    compare: Vec<PathBuf>,
-    /// Play a field of Salvor's configuration, or of a workload (workloads.NAME.FIELD), with each of these values; repeat it for a grid
-    #[arg(long, value_name = "KEY=VALUE,VALUE", value_parser = sweep)]
-    sweep: Vec<Sweep>,
-    /// Play the rules of a peer as well: kubernetes, kueue, karpenter or appwrapper; repeatable
-    #[arg(long, value_name = "PEER")]
-    against: Vec<Peer>,
-    /// Let something else fail as well, such as "partition zone=b 15m" or "crash node=n1 at=2m"; repeatable
-    #[arg(long, value_name = "FAILURE")]
-    fail: Vec<String>,
-    #[command(flatten)]
-    live: live::LiveArgs,
-    /// Play only a part of the seeds: the I-th of N parts, from 0
-    #[arg(long, value_name = "I/N", value_parser = shards::part, requires = "seeds")]
-    shard: Option<shards::Part>,
-    /// Print a ConfigMap and an Indexed Job that play the seeds in N parts, 10 if it is not said, on a Kubernetes cluster
-    #[arg(
-        long,
-        value_name = "N",
-        num_args = 0..=1,
-        default_missing_value = "10",
-        requires = "seeds",
-        value_parser = clap::value_parser!(u32).range(1..=10_000)
-    )]
-    as_job: Option<u32>,
-    /// With --as-job: the image of Salvor
-    #[arg(long, value_name = "IMAGE", requires = "as_job", default_value = shards::IMAGE)]
-    image: String,
-    /// Only check the scenario: exits with 2 if it is wrong, and says in which line
-    #[arg(long)]
-    check: bool,
-    /// Print the JSON schema of scenarios
-    #[arg(long, exclusive = true)]
-    schema: bool,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum SimulateCommand {
-    /// Join the reports of parts that were played elsewhere
-    ///
-    /// Reads all files of a folder that end with .json, as -o json has written them.
-    Merge(merge::MergeArgs),
-}
-
-/// The form of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
-    /// For a terminal
-    Table,
-    /// For machines
-    Json,
-    /// One page, in one file
-    Html,
-    /// The plot
-    Svg,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Sweep {
-    key: String,
-    values: Vec<String>,
-}
-
-impl std::fmt::Display for Sweep {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}={}", self.key, self.values.join(","))
-    }
-}
-
-fn sweep(text: &str) -> Result<Sweep, String> {
-    let usage = || "write KEY=VALUE,VALUE, such as brake.maxUnreachablePercent=20,50".to_owned();
-    let (key, values) = text.split_once('=').ok_or_else(usage)?;
-    // A comma inside brackets belongs to a value.
-    let mut deep = 0usize;
-    let parts = values.split(|c: char| {
-        match c {
-            '[' | '{' => deep += 1,
-            ']' | '}' => deep = deep.saturating_sub(1),
-            _ => {}
-        }
-        c == ',' && deep == 0
-    });
-    let values: Vec<String> = parts.map(|part| part.trim().to_owned()).collect();
-    if key.trim().is_empty() || values.iter().any(String::is_empty) {
-        return Err(usage());
-    }
-    Ok(Sweep { key: key.trim().to_owned(), values })
-}
-
-#[derive(Debug, thiserror::Error)]
-enum SimulateError {
-    #[error("cannot read {}: {source}", path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("{}: {error}", path.display())]
-    Scenario { path: PathBuf, error: ScenarioError },
-    #[error("{from}: {}", one_line(error))]
-    Policy { from: String, error: PolicyError },
-    #[error("{0} settings are too many: at most {MOST_POLICIES}")]
-    TooMany(usize),
-    #[error("seed {seed} of policy {policy} cannot be played: {error}")]
-    Play { seed: u64, policy: String, error: PlayError },
-    #[error("{} is no report of salvor simulate -o json: {problem}", path.display())]
-    Shard { path: PathBuf, problem: String },
-    #[error("{} has no file that ends with .json", .0.display())]
-    NoShards(PathBuf),
-    #[error("the reports are of different scenarios: {0:?} and {1:?}")]
-    Mixed(String, String),
-    #[error(
-        "{} is of another simulation than {}: the scenario or the version of Salvor differs", other.display(), one.display()
-    )]
-    Foreign { one: PathBuf, other: PathBuf },
-    #[error("--as-job cannot take {0:?} along: write a path below the folder of the scenario")]
-    Outside(String),
-    #[error("--as-job takes {0:?} along twice, with different contents: rename one")]
-    SameName(String),
-    #[error("--as-job: the files have {0} bytes, and a ConfigMap can hold {most}", most = shards::MOST_BYTES)]
-    TooLarge(usize),
-    #[error("--fail {failure:?}: {problem}")]
-    Fail { failure: String, problem: String },
-    #[error(
-        "nothing fails: write --fail, such as --fail \"partition zone=b 15m\", or --save FILE to write failures into the file"
-    )]
-    NothingFails,
-    #[error("{cluster}: {problem}")]
-    Live { cluster: String, problem: String },
-    #[error("interrupted before the first seed was done")]
-    Interrupted,
-}
-
-fn one_line(error: &PolicyError) -> String {
-    error.to_string().replace('\n', "; ")
-}
-
-impl From<SimulateError> for CliError {
-    fn from(error: SimulateError) -> Self {
-        match error {
-            SimulateError::Play { .. } | SimulateError::Interrupted | SimulateError::Live { .. } => {
-                Self::Command(error.into())
-            }
-            SimulateError::Read { .. }
-            | SimulateError::Scenario { .. }
-            | SimulateError::Policy { .. }
-            | SimulateError::Shard { .. }
-            | SimulateError::NoShards(_)
-            | SimulateError::Mixed(..)
-            | SimulateError::Foreign { .. }
-            | SimulateError::Outside(_)
-            | SimulateError::SameName(_)
-            | SimulateError::TooLarge(_)
-            | SimulateError::Fail { .. }
-            | SimulateError::NothingFails
-            | SimulateError::TooMany(_) => Self::Usage(error.into()),
-        }
-    }
-}
 
 pub(crate) fn execute(args: &SimulateArgs) -> Result<ExitCode, CliError> {
     if let Some(SimulateCommand::Merge(args)) = &args.command {
@@ -271,10 +97,6 @@ fn load(path: &Path) -> Result<(Scenario, String), SimulateError> {
     let scenario = Scenario::read(&text, &source);
     let scenario = scenario.map_err(|error| SimulateError::Scenario { path: path.to_owned(), error })?;
     Ok((scenario, text))
-}
-
-fn read(path: &Path) -> Result<String, SimulateError> {
-    fs::read_to_string(path).map_err(|source| SimulateError::Read { path: path.to_owned(), source })
 }
 
 /// The requested policies in order, or the policy of the scenario.
@@ -375,56 +197,6 @@ fn on_the_same_seeds(reports: &mut [Vec<Report>]) {
     }
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Answer<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    scenario: &'a str,
-    /// Equal for simulations that can be merged.
-    fingerprint: String,
-    /// The shard of all seeds that this report covers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    part: Option<Part>,
-    #[serde(flatten)]
-    comparison: &'a Comparison,
-    /// Each run in full, if there are only a few.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    reports: Vec<&'a Report>,
-}
-
-impl<'a> Answer<'a> {
-    fn of(
-        args: &SimulateArgs,
-        scenario: &'a Scenario,
-        comparison: &'a Comparison,
-        reports: Vec<&'a Report>,
-    ) -> Self {
-        let part = args.shard.zip(args.seeds.as_ref()).map(|(part, seeds)| Part {
-            index: part.index,
-            count: part.count,
-            first: *seeds.0.start(),
-            last: *seeds.0.end(),
-        });
-        let fingerprint = scenario.fingerprint();
-        Self { part, ..Self::joined(&scenario.title, fingerprint, comparison, reports) }
-    }
-
-    /// The answer for merged shards.
-    fn joined(
-        scenario: &'a str,
-        fingerprint: String,
-        comparison: &'a Comparison,
-        reports: Vec<&'a Report>,
-    ) -> Self {
-        let (api_version, kind) = ("salvor.dev/v1alpha1", "SimulationReport");
-        Self { api_version, kind, scenario, fingerprint, part: None, comparison, reports }
-    }
-}
-
-/// At most this many runs are reported in full.
-const IN_FULL: usize = 10;
-
 fn tell(
     args: &SimulateArgs,
     scenario: &Scenario,
@@ -492,27 +264,4 @@ fn page(
     let page =
         Page { title: &scenario.title, say: &scenario.say, comparison, worst, watch: watch.as_deref() };
     Ok(html(&page))
-}
-
-fn pretty(value: &impl Serialize) -> Result<String, CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
-    Ok(text + "\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_sweep_is_a_field_and_its_values() {
-        let parsed = sweep("brake.maxUnreachablePercent=20, 50,100").unwrap();
-        assert_eq!(
-            (parsed.key.as_str(), parsed.values.join(" ").as_str()),
-            ("brake.maxUnreachablePercent", "20 50 100")
-        );
-        assert_eq!(sweep("controllers=[zombie, job],[job]").unwrap().values, ["[zombie, job]", "[job]"]);
-        for bad in ["", "a", "=1", "a=", "a=1,,2"] {
-            assert!(sweep(bad).unwrap_err().contains("write KEY=VALUE"), "{bad}");
-        }
-    }
 }

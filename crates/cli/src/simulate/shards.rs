@@ -6,31 +6,14 @@ use std::path::{Component, Path};
 use salvor_simulate::scenario::other_files;
 use serde_json::{Map, Value, json};
 
-use super::{SimulateArgs, SimulateError, read};
+use super::args::SimulateArgs;
+use super::error::{MOST_BYTES, SimulateError, read};
 use crate::error::CliError;
 use crate::output;
-
-pub(super) const IMAGE: &str = concat!("salvor:", env!("CARGO_PKG_VERSION"));
 
 /// The name of the ConfigMap and the Job.
 const NAME: &str = "salvor-simulate";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) index: u64,
-    pub(super) count: u64,
-}
-
-pub(super) fn part(text: &str) -> Result<Part, String> {
-    let usage = || "write I/N, such as 0/4 for the first of four parts".to_owned();
-    let (index, count) = text.split_once('/').ok_or_else(usage)?;
-    let part =
-        Part { index: index.parse().map_err(|_| usage())?, count: count.parse().map_err(|_| usage())? };
-    if part.index < part.count { Ok(part) } else { Err(usage()) }
-}
-
-/// A ConfigMap holds a mebibyte, including its other fields.
-pub(super) const MOST_BYTES: usize = 1_000_000;
 /// The mount path in the pods.
 const FOLDER: &str = "/scenario";
 const SCENARIO: &str = "scenario.yaml";
@@ -156,14 +139,6 @@ mod tests {
         }
         for bad in ["", "/a.csv", "../a.csv", "b/../../a.csv"] {
             assert!(!is_below(bad), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_part_is_one_of_several() {
-        assert_eq!(part("0/4"), Ok(Part { index: 0, count: 4 }));
-        for bad in ["", "4/4", "1", "a/b", "-1/4", "0/0"] {
-            assert!(part(bad).unwrap_err().contains("write I/N"), "{bad}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use salvor_simulate::play::Policy;
 
-use super::SimulateArgs;
+use super::args::SimulateArgs;
 
 /// The arguments that make the demo play this policy on the same failures.
 pub(super) fn arguments(args: &SimulateArgs, policy: &Policy) -> String {
