@@ -6,7 +6,7 @@ use salvor_api::names::{annotations, taints};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::views::{Asked, AttachmentView, Progress};
+use super::views::{Asked, AttachmentView, Progress, REPORT};
 use super::volumes::{Outcome, Volumes};
 use crate::event::{Condition, EventNote, NodeCondition};
 use crate::gate::Claim;
@@ -20,9 +20,6 @@ use crate::taints::Taints;
 
 /// How many of the kept claims the sentence of a step names.
 const CLAIMS_NAMED: usize = 5;
-
-/// The step that reports the progress.
-pub(super) const REPORT: &str = "ReportEviction";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "verb", rename_all = "camelCase", rename_all_fields = "camelCase")]

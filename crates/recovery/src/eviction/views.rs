@@ -6,7 +6,6 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::taints;
 use serde::{Deserialize, Serialize};
 
-use super::steps::REPORT;
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
 use crate::fnv::Fnv;
@@ -19,6 +18,9 @@ use crate::one_actor::{EvictionSign, NodeSigns};
 
 /// Reasons of the condition on a node whose eviction may not even have begun.
 const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
+
+/// The step that reports the progress.
+pub(super) const REPORT: &str = "ReportEviction";
 
 /// One of our annotations that cannot be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
