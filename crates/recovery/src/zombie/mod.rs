@@ -3,6 +3,7 @@
 //! [`decide_pod`] and [`decide_node`] have the rules; read them top to bottom. Their input is [`PodView`], [`NodeView`]
 //! and the administrator's [`ZombiePolicy`], and their reasons are [`PodWhy`] and [`NodeWhy`].
 
+mod job_facts;
 mod jobs;
 mod node;
 mod pod;
@@ -11,7 +12,7 @@ mod reasons;
 mod steps;
 mod views;
 
-pub use jobs::{Doom, JobFacts, JobSight, Member, OfJob, Raised, Relative, Stage};
+pub use job_facts::{Doom, JobFacts, JobSight, Member, OfJob, Raised, Relative, Stage};
 pub use node::decide_node;
 pub use pod::{decide_pod, is_due};
 pub use policy::{Consent, ConsentSource, Disabled, WaitBy, ZombiePolicy};

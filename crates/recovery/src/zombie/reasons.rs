@@ -7,7 +7,7 @@ use salvor_api::GoDuration;
 use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, taints};
 
-use super::jobs::Doom;
+use super::job_facts::Doom;
 use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
 use super::views::{AskedWait, PodView, WaitDefect};
 use crate::ids::NodeName;

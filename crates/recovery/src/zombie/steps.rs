@@ -7,7 +7,7 @@ use salvor_api::names::annotations;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::jobs::Raised;
+use super::job_facts::Raised;
 use crate::event::{Condition, EventNote};
 use crate::ids::ResourceVersion;
 use crate::objects::{JobRef, NodeRef, Object, PodPhase, PodRef, Taint};
