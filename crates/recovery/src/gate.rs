@@ -13,9 +13,9 @@ use salvor_api::Labels;
 use salvor_api::config::Configuration;
 use salvor_api::names::annotations::SAFE_TO_FORCEFULLY_TERMINATE;
 use salvor_api::names::taints;
-use serde::{Deserialize, Serialize};
 
 use crate::ids::NodeName;
+pub use crate::objects::Claim;
 use crate::objects::{JobRef, ObjectRef, PodPhase, PodRef};
 use crate::zombie::{ConsentAnnotations, ConsentSource, ZombiePolicy};
 
@@ -56,18 +56,6 @@ impl fmt::Display for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, group, .. } = self;
         if group.is_empty() { f.write_str(kind) } else { write!(f, "{kind}.{group}") }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Claim {
-    pub namespace: String,
-    pub name: String,
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 

@@ -25,7 +25,7 @@ use salvor_api::config::{Configuration, EvictionTrigger};
 use salvor_api::names::taints;
 use salvor_api::{Controller, Gate};
 
-use crate::eviction::{Memory, Progress, fits};
+use crate::eviction::{Memory, Progress};
 use crate::objects::Taint;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,6 +173,12 @@ fn is_evicted(triggers: &[EvictionTrigger], signs: NodeSigns<'_>, marked: bool) 
         EvictionSign::Finished | EvictionSign::Stopped => has_our_key(),
         EvictionSign::None => has_our_key() || signs.taints.iter().any(is_asked_by),
     }
+}
+
+pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
+    trigger.key == taint.key
+        && trigger.value.as_ref().is_none_or(|value| *value == taint.value)
+        && trigger.effect.is_none_or(|effect| effect.as_str() == taint.effect)
 }
 
 pub(crate) fn see_actor(actor: Option<NodeActor>) -> String {

@@ -5,13 +5,14 @@
 
 use jiff::Timestamp;
 use salvor_api::config::TaintEffect;
-use salvor_api::names::annotations;
+use salvor_api::names::{annotations, taints};
 use salvor_api::value_defect;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use super::views::{Asked, Damage, NodeView, Progress};
+use crate::fnv::Fnv;
 use crate::moments::{CLOCKS_DIFFER, after};
+use crate::objects::{Claim, Taint};
 
 /// The longest possible taint: a key of 317 characters, a value of 63 and an effect.
 const LONGEST_TAINT: usize = 512;
@@ -46,6 +47,112 @@ impl Memory {
     }
 }
 
+/// The progress of an eviction: our annotation on the Node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Progress {
+    pub started: Timestamp,
+    /// The taint that requested it; once its kubelet showed life, the one that requested it at that time.
+    pub request: String,
+    /// The boot ID at the start; none if it was unknown, or an older version began the eviction.
+    #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+    /// When its kubelet first showed life since the start. Earlier statements that the machine is off do not apply to
+    /// what comes after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<Released>,
+    /// When pods and volumes were gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished: Option<Timestamp>,
+    /// When our taint was removed before the eviction finished, while another taint still requests it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<Timestamp>,
+}
+
+impl Progress {
+    /// True if this taint with our key was added by this eviction, and is not what asked for it.
+    pub(crate) fn has_added(&self, taint: &Taint) -> bool {
+        self.stopped.is_none() && !self.asked_by_no_execute() && taint.effect == taints::NO_EXECUTE
+    }
+
+    /// True if a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
+    pub(super) fn asked_by_no_execute(&self) -> bool {
+        let key = self.request.split(['=', ':']).next();
+        key == Some(taints::FORCE_EVICTION) && self.request.ends_with(taints::NO_EXECUTE)
+    }
+}
+
+/// A person's request that was removed because the node was Ready: our annotation on the Node.
+///
+/// A machine that was switched off a moment ago is Ready as well. If its kubelet never shows life again, the person was
+/// right.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Asked {
+    /// The value of the taint.
+    pub value: String,
+    /// The renew time in the Lease when the request was removed.
+    pub renewed: Timestamp,
+}
+
+impl Asked {
+    /// The taint as it was.
+    pub(super) fn taint(&self) -> Taint {
+        Taint {
+            key: taints::FORCE_EVICTION.into(),
+            value: self.value.clone(),
+            effect: taints::NO_SCHEDULE.into(),
+        }
+    }
+}
+
+/// The volumes that were released, and those that stayed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Released {
+    pub at: Timestamp,
+    /// A hash of the claims of pods that stayed on the node then; none if there were none. A tenant may have thousands
+    /// of claims, more than an annotation can hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_hash: Option<String>,
+    /// The volumes behind them that are attached to the node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<String>,
+}
+
+impl Released {
+    /// Volumes released at a time, except those of some claims, which are in order.
+    pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
+        Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
+    }
+
+    /// True if the claims that stayed then are the same as these.
+    pub(super) fn kept(&self, claims: &[Claim]) -> bool {
+        self.kept_hash == hash_of(claims)
+    }
+}
+
+fn hash_of(claims: &[Claim]) -> Option<String> {
+    let mut hash = Fnv::default();
+    for Claim { namespace, name } in claims {
+        // Neither can contain its separator.
+        [namespace, "/", name, ","].iter().for_each(|part| hash.add(part.as_bytes()));
+    }
+    (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))
+}
+
+/// One of our annotations that cannot be trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Its key.
+    pub annotation: &'static str,
+    pub problem: String,
+    /// When it can be trusted, if only time has to pass.
+    pub until: Option<Timestamp>,
+}
+
 impl Progress {
     /// Reads the annotation. Unknown fields are an error: one of a later version may say that everything must stop.
     ///
@@ -69,7 +176,11 @@ impl Progress {
     }
 
     /// An impossible time: the defect, and if it is in the future, when it has passed.
-    fn absurd_time(&self, created: Option<Timestamp>, now: Timestamp) -> Option<(String, Option<Timestamp>)> {
+    pub(super) fn absurd_time(
+        &self,
+        created: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Option<(String, Option<Timestamp>)> {
         let Self { started, returned, released, finished, stopped, .. } = self;
         let times = [
             ("started", Some(*started)),
@@ -107,15 +218,6 @@ impl Asked {
             None => Ok(asked),
         }
     }
-}
-
-/// A defect of our annotations on a node: one is unreadable, or its times are impossible.
-pub(super) fn damage(node: &NodeView, now: Timestamp) -> Option<Damage> {
-    let absurd = || {
-        let (problem, until) = node.progress.as_ref()?.absurd_time(node.created, now)?;
-        Some(Damage { annotation: annotations::EVICTION, problem, until })
-    };
-    node.damage.clone().or_else(absurd)
 }
 
 fn from_json<T: DeserializeOwned>(text: &str) -> Result<T, String> {

@@ -16,17 +16,13 @@ mod views;
 mod volumes;
 mod writes;
 
-pub use memory::Memory;
-pub(crate) use policy::fits;
+pub use memory::{Asked, Damage, Memory, Progress, Released};
 pub use policy::{EvictionPolicy, Request, asked_in_person};
 pub use reasons::{NodeWhy, PodWhy};
 pub use rules::{decide_node, decide_pod, is_gone, leaves};
 pub use steps::Step;
 pub use tolerations::{Tolerance, Toleration};
-pub use views::{
-    Asked, AttachmentView, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
-    Scene,
-};
+pub use views::{AttachmentView, DespiteOutage, Lease, NodeView, PodView, Refusal, Scene};
 
 #[cfg(test)]
 mod tests;

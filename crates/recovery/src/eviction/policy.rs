@@ -5,10 +5,11 @@ use salvor_api::Controller;
 use salvor_api::config::{Configuration, EvictionTrigger, RemoveTaint};
 use salvor_api::names::taints;
 
-use super::views::{NodeView, PodView, Progress};
+use super::memory::Progress;
+use super::views::{NodeView, PodView};
 use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, may_be_forced};
 use crate::objects::Taint;
-use crate::one_actor::NodeActors;
+use crate::one_actor::{NodeActors, fits};
 
 /// The part of the configuration that the eviction recovery needs.
 #[derive(Clone, Debug)]
@@ -157,10 +158,4 @@ pub fn asked_in_person(node: &NodeView) -> Option<&Taint> {
     let is_request = |taint: &&Taint| !progress.is_some_and(|progress| progress.has_added(taint));
     // One that does not evict by itself comes first: beside it we add one that does.
     node.ours().filter(is_request).min_by_key(|taint| taint.effect == taints::NO_EXECUTE)
-}
-
-pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
-    trigger.key == taint.key
-        && trigger.value.as_ref().is_none_or(|value| *value == taint.value)
-        && trigger.effect.is_none_or(|effect| effect.as_str() == taint.effect)
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
 use super::fate::{Fate, count};
-use super::memory;
+use super::memory::Progress;
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
@@ -22,7 +22,7 @@ use super::seen::{
 };
 use super::steps::Step;
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Lease, NodeView, PodView, Progress, Refusal, Scene};
+use super::views::{self, AttachmentView, Lease, NodeView, PodView, Refusal, Scene};
 use super::writes;
 use crate::brake::Held;
 use crate::gate::{Claim, Gate, Machine, Proof};
@@ -42,7 +42,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(NodeWhy::Disabled))?;
-        let damage = memory::damage(node, now);
+        let damage = views::damage(node, now);
         ask.none("Are our annotations on it valid?", see_damage(damage.as_ref()), damage)
             .map_err(|damage| writes::unreadable(node, &damage, now))?;
         let request = policy.request(node);
@@ -313,7 +313,7 @@ pub fn decide_pod(
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(PodWhy::Disabled))?;
-        let damage = node.and_then(|node| memory::damage(node, now));
+        let damage = node.and_then(|node| views::damage(node, now));
         ask.none("Are our annotations on its node valid?", see_damage(damage.as_ref()), damage)
             .map_err(|_| Ignore(PodWhy::AnnotationUnreadable))?;
         let under_way = node.and_then(|node| Some((node, under_way(node, policy)?)));

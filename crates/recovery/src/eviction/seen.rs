@@ -3,9 +3,10 @@
 use jiff::Timestamp;
 
 use super::fate::{Fate, count};
+use super::memory::{Damage, Progress};
 use super::policy::Request;
 use super::tolerations::Tolerance;
-use super::views::{AttachmentView, Damage, Lease, NodeView, PodView, Progress, Scene};
+use super::views::{AttachmentView, Lease, NodeView, PodView, Scene};
 use crate::gate::{By, Gate, Machine};
 
 pub(super) fn see_request(request: Option<&Request>) -> String {

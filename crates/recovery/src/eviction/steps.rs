@@ -6,7 +6,8 @@ use salvor_api::names::{annotations, taints};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::views::{Asked, AttachmentView, Progress, REPORT};
+use super::memory::{Asked, Progress};
+use super::views::{AttachmentView, REPORT};
 use super::volumes::{Outcome, Volumes};
 use crate::event::{Condition, EventNote, NodeCondition};
 use crate::gate::Claim;

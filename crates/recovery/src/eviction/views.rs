@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use salvor_api::names::taints;
+use salvor_api::names::{annotations, taints};
 use serde::{Deserialize, Serialize};
 
+use super::memory::{Asked, Damage, Progress};
 use super::tolerations::Toleration;
 use crate::brake::NodeCounts;
-use crate::fnv::Fnv;
 use crate::gate::{Claim, Work};
 use crate::ids::{NodeName, ResourceVersion};
 pub use crate::liveness::Lease;
@@ -21,16 +21,6 @@ const TROUBLES: [&str; 2] = ["AnnotationUnreadable", "WriteRefused"];
 
 /// The step that reports the progress.
 pub(super) const REPORT: &str = "ReportEviction";
-
-/// One of our annotations that cannot be trusted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// Its key.
-    pub annotation: &'static str,
-    pub problem: String,
-    /// When it can be trusted, if only time has to pass.
-    pub until: Option<Timestamp>,
-}
 
 /// A node and everything on it.
 #[derive(Clone, Debug)]
@@ -158,30 +148,6 @@ impl NodeView {
     }
 }
 
-/// The progress of an eviction: our annotation on the Node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Progress {
-    pub started: Timestamp,
-    /// The taint that requested it; once its kubelet showed life, the one that requested it at that time.
-    pub request: String,
-    /// The boot ID at the start; none if it was unknown, or an older version began the eviction.
-    #[serde(rename = "bootID", default, skip_serializing_if = "Option::is_none")]
-    pub boot_id: Option<String>,
-    /// When its kubelet first showed life since the start. Earlier statements that the machine is off do not apply to
-    /// what comes after it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub returned: Option<Timestamp>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub released: Option<Released>,
-    /// When pods and volumes were gone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finished: Option<Timestamp>,
-    /// When our taint was removed before the eviction finished, while another taint still requests it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<Timestamp>,
-}
-
 impl Progress {
     /// True if volumes were released, and the machine has not rebooted since: the containers of the evicted pods may
     /// still run there, and may have the volumes mounted. A missing boot ID counts as the same boot.
@@ -189,41 +155,15 @@ impl Progress {
         let same_boot = |boot: &String| node.boot_id.is_empty() || *node.boot_id == **boot;
         self.released.is_some() && self.boot_id.as_ref().is_some_and(same_boot)
     }
-
-    /// True if this taint with our key was added by this eviction, and is not what asked for it.
-    pub(crate) fn has_added(&self, taint: &Taint) -> bool {
-        self.stopped.is_none() && !self.asked_by_no_execute() && taint.effect == taints::NO_EXECUTE
-    }
-
-    /// True if a taint with our key and the effect `NoExecute` was itself the request, and not added by us.
-    pub(super) fn asked_by_no_execute(&self) -> bool {
-        let key = self.request.split(['=', ':']).next();
-        key == Some(taints::FORCE_EVICTION) && self.request.ends_with(taints::NO_EXECUTE)
-    }
 }
 
-/// A person's request that was removed because the node was Ready: our annotation on the Node.
-///
-/// A machine that was switched off a moment ago is Ready as well. If its kubelet never shows life again, the person was
-/// right.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Asked {
-    /// The value of the taint.
-    pub value: String,
-    /// The renew time in the Lease when the request was removed.
-    pub renewed: Timestamp,
-}
-
-impl Asked {
-    /// The taint as it was.
-    pub(super) fn taint(&self) -> Taint {
-        Taint {
-            key: taints::FORCE_EVICTION.into(),
-            value: self.value.clone(),
-            effect: taints::NO_SCHEDULE.into(),
-        }
-    }
+/// A defect of our annotations on a node: one is unreadable, or its times are impossible.
+pub(super) fn damage(node: &NodeView, now: Timestamp) -> Option<Damage> {
+    let absurd = || {
+        let (problem, until) = node.progress.as_ref()?.absurd_time(node.created, now)?;
+        Some(Damage { annotation: annotations::EVICTION, problem, until })
+    };
+    node.damage.clone().or_else(absurd)
 }
 
 /// A person's decision to evict a node although its zone, or most of the cluster, is lost as well: an annotation on the
@@ -249,41 +189,6 @@ impl DespiteOutage {
     fn holds(&self, now: Timestamp) -> bool {
         self.at <= after(now, Self::AHEAD) && now < after(self.at, Self::LASTS)
     }
-}
-
-/// The volumes that were released, and those that stayed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Released {
-    pub at: Timestamp,
-    /// A hash of the claims of pods that stayed on the node then; none if there were none. A tenant may have thousands
-    /// of claims, more than an annotation can hold.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kept_hash: Option<String>,
-    /// The volumes behind them that are attached to the node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub volumes: Vec<String>,
-}
-
-impl Released {
-    /// Volumes released at a time, except those of some claims, which are in order.
-    pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
-        Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
-    }
-
-    /// True if the claims that stayed then are the same as these.
-    pub(super) fn kept(&self, claims: &[Claim]) -> bool {
-        self.kept_hash == hash_of(claims)
-    }
-}
-
-fn hash_of(claims: &[Claim]) -> Option<String> {
-    let mut hash = Fnv::default();
-    for Claim { namespace, name } in claims {
-        // Neither can contain its separator.
-        [namespace, "/", name, ","].iter().for_each(|part| hash.add(part.as_bytes()));
-    }
-    (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))
 }
 
 /// A pod on such a node.

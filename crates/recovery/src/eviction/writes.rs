@@ -3,12 +3,11 @@
 use jiff::Timestamp;
 use salvor_api::names::{conditions, events, node_conditions, reasons, taints};
 
+use super::memory::{Asked, Damage, Progress, Released};
 use super::policy::Request;
 use super::reasons::{NodeWhy, PodWhy};
 use super::steps::Step;
-use super::views::{
-    Asked, AttachmentView, Damage, DespiteOutage, Lease, NodeView, PodView, Progress, Refusal, Released,
-};
+use super::views::{AttachmentView, DespiteOutage, Lease, NodeView, PodView, Refusal};
 use crate::brake::Held;
 use crate::event::{Condition, EventNote, EventType, NodeCondition};
 use crate::fnv::Fnv;
