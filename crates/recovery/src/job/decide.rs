@@ -4,17 +4,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fate::{Fate, deadline};
 use super::lack::{Lack, wanted};
-use super::names::{Chooser, Record};
+use super::memory::Memory;
+use super::names::Chooser;
 use super::new_pod::Mould;
 use super::notes::{deleted_note, news, unknown_mode_note, unreadable_note};
 use super::policy::JobPolicy;
-use super::read_back::{ReadBack, Unreadable};
+use super::read_back::ReadBack;
 use super::reasons::{JobWhy, WaitingPod};
+use super::record::Record;
 use super::status;
 use super::steps::{CreationReason, Step};
 use super::tally::{Ending, Outcome, Tally};
+use super::unreadable::Unreadable;
 use super::views::{
-    CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, Memory, PodView, Stray, Tracking,
+    CompletionMode, IndexFailures, JobCondition, JobStatus, JobView, PodView, Stray, Tracking,
 };
 use crate::event::EventNote;
 use crate::moments::after;
@@ -148,15 +151,6 @@ pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
             .ok_or(Ignore(JobWhy::FindingPods))?;
         Ok(Ignore(JobWhy::FindingPods))
     })
-}
-
-/// The event that says why nothing at all is done for a Job of ours; none if that is not the case.
-pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
-    if matches!(job.spec.completion_mode, CompletionMode::Unknown(_)) {
-        return Some(unknown_mode_note(&job.job));
-    }
-    let unreadable = ReadBack::of(job, pods).err()?;
-    (job.status.finished().is_none() && !job.deleting).then(|| unreadable_note(job, &unreadable))
 }
 
 // ---- steps ------------------------------------------------------------------------------------------

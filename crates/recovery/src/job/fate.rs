@@ -4,8 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::job::{conditions, reasons};
 
 use super::success_policy;
-use super::tally::{Ending, Tally, count};
-use super::views::FailureAction;
+use super::tally::{Ending, Tally};
+use super::views::{FailureAction, count};
 use crate::objects::PodPhase;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

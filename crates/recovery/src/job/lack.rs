@@ -4,10 +4,10 @@ use jiff::Timestamp;
 
 use super::backoff::index_over_at;
 use super::indexes::Indexes;
+use super::memory::Memory;
 use super::policy::JobPolicy;
 use super::reasons::JobWhy;
 use super::tally::Tally;
-use super::views::Memory;
 
 pub(super) struct Lack {
     /// The number that may be created; zero if pods that are still terminating occupy all places.

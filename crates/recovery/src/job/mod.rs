@@ -13,16 +13,19 @@ mod failure_policy;
 mod fate;
 mod indexes;
 mod lack;
+mod memory;
 mod names;
 mod new_pod;
 mod notes;
 mod policy;
 mod read_back;
 mod reasons;
+mod record;
 mod status;
 mod steps;
 mod success_policy;
 mod tally;
+mod unreadable;
 mod views;
 mod waiting;
 
@@ -30,18 +33,19 @@ pub use backoff::BackoffRecord;
 pub use decide::{decide, decide_leftovers, decide_once_pods_are_found};
 pub use failure_policy::{failure_action, failure_rule};
 pub use indexes::{Indexes, NoIndexes};
-pub use names::{UsedNames, remember_names};
+pub use memory::Memory;
+pub use names::UsedNames;
 pub use notes::{created_note, refused_note, undeleted_note};
 pub use policy::JobPolicy;
-pub use read_back::Unreadable;
 pub use reasons::{JobWhy, WaitingPod};
+pub use record::remember_names;
 pub use steps::{CreationReason, Step};
 pub use tally::{recollect, remember};
+pub use unreadable::Unreadable;
 pub use views::{
     CompletionMode, Deletion, ExitCodeOperator, FailureAction, IndexFailures, JobCondition, JobSpec,
-    JobStatus, JobView, Memory, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule,
-    PodReplacementPolicy, PodView, Ready, Selected, Stray, SuccessPolicy, SuccessRule, Template, Tracking,
-    Uncounted,
+    JobStatus, JobView, OnExitCodes, OnPodCondition, PodFailurePolicy, PodFailureRule, PodReplacementPolicy,
+    PodView, Ready, Selected, Stray, SuccessPolicy, SuccessRule, Template, Tracking, Uncounted,
 };
 pub use waiting::{Waiting, WaitsFor, waiting};
 

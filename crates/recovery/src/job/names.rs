@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::indexes::Indexes;
-use super::tally::count;
-use super::views::{JobView, Memory, PodView};
+use super::views::{JobView, PodView, count};
 use crate::fnv::Fnv;
 use crate::objects::JobRef;
 
@@ -250,7 +249,7 @@ impl UsedNames {
     }
 
     /// Adds the names of these pods, if the Job can have given them.
-    fn take_in(&mut self, naming: &Naming<'_>, pods: &[PodView]) {
+    pub(super) fn take_in(&mut self, naming: &Naming<'_>, pods: &[PodView]) {
         let farthest = self.numbers.len().saturating_add(len(pods.len())).saturating_add(FARTHEST);
         let is_news = |name: &Name| {
             let next = match name.index {
@@ -289,7 +288,7 @@ impl UsedNames {
 
     /// What the status alone shows if the annotation was removed: the number of pods that have ended, and no index can
     /// have had more of them.
-    fn by_status(job: &JobView) -> Self {
+    pub(super) fn by_status(job: &JobView) -> Self {
         let status = &job.status;
         let waiting = status.uncounted_terminated_pods.as_ref();
         let failed = count(status.failed).saturating_add(len(waiting.map_or(0, |lists| lists.failed.len())));
@@ -299,53 +298,6 @@ impl UsedNames {
         let succeeded = len(waiting.map_or(0, |lists| lists.succeeded.len()));
         let ended = failed.saturating_add(succeeded).saturating_add(count(status.succeeded));
         Self { numbers: Indexes::below(ended), ..Self::default() }
-    }
-}
-
-/// The names known at one decision.
-pub(super) struct Record<'a> {
-    pub(super) naming: Naming<'a>,
-    /// All names known to be used: recorded, remembered, or of an existing pod.
-    pub(super) used: UsedNames,
-    written: Option<UsedNames>,
-}
-
-impl<'a> Record<'a> {
-    pub(super) fn of(
-        job: &'a JobView,
-        written: Option<UsedNames>,
-        pods: &[PodView],
-        memory: &Memory,
-    ) -> Self {
-        let naming = Naming::of(job);
-        let mut used = written.clone().unwrap_or_else(|| UsedNames::by_status(job));
-        used.merge(&memory.names);
-        used.take_in(&naming, pods);
-        Self { naming, used, written }
-    }
-
-    /// The annotation's new value, if it changes.
-    pub(super) fn news(&self) -> Option<String> {
-        let none = UsedNames::default();
-        (self.written.as_ref().unwrap_or(&none) != &self.used).then(|| self.used.text())
-    }
-
-    /// True if the name of this pod stays known after the pod is gone.
-    pub(super) fn is_written(&self, pod: &PodView) -> bool {
-        let name = self.naming.read(&pod.pod.name).filter(|name| self.used.contains(*name));
-        name.is_none_or(|name| self.written.as_ref().is_some_and(|written| written.contains(name)))
-    }
-}
-
-/// Remembers a pod's name in case the pod disappears before the name is recorded.
-pub(super) fn remember(memory: &mut Memory, job: &JobView, pod: &PodView) {
-    memory.names.take_in(&Naming::of(job), std::slice::from_ref(pod));
-}
-
-/// Remembers the names that the annotation records, in case the annotation is removed.
-pub fn remember_names(memory: &mut Memory, job: &JobView) {
-    if let Some(written) = job.used_names.as_deref().and_then(|text| UsedNames::read(text).ok()) {
-        memory.names.merge(&written);
     }
 }
 

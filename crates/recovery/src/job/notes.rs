@@ -6,8 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use salvor_api::names::job::{conditions, events};
 
-use super::read_back::Unreadable;
-use super::views::{JobCondition, JobStatus, JobView};
+use super::read_back::ReadBack;
+use super::unreadable::Unreadable;
+use super::views::{CompletionMode, JobCondition, JobStatus, JobView, PodView};
 use crate::event::{EventNote, EventType};
 use crate::objects::{JobRef, PodRef};
 
@@ -30,6 +31,15 @@ pub fn undeleted_note(job: &Arc<JobRef>, pod: &PodRef, message: &str, now: Times
 pub(super) fn deleted_note(job: &Arc<JobRef>, pod: &PodRef) -> EventNote {
     let told = format!("Deleted pod: {}", pod.name);
     note(job, &format!("deleted.{}", pod.uid), EventType::Normal, events::SUCCESSFUL_DELETE, told)
+}
+
+/// The event that says why nothing at all is done for a Job of ours; none if that is not the case.
+pub(super) fn why_held(job: &JobView, pods: &[PodView]) -> Option<EventNote> {
+    if matches!(job.spec.completion_mode, CompletionMode::Unknown(_)) {
+        return Some(unknown_mode_note(&job.job));
+    }
+    let unreadable = ReadBack::of(job, pods).err()?;
+    (job.status.finished().is_none() && !job.deleting).then(|| unreadable_note(job, &unreadable))
 }
 
 /// The Job needs a completion mode that this version does not know.

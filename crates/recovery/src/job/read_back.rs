@@ -1,12 +1,11 @@
 //! Reads back what was recorded about a Job. An unreadable value does not count as empty, or finished work would be
 //! repeated: the Job is blocked until a person corrects it.
 
-use std::fmt;
-
 use salvor_api::names::job::USED_NAMES;
 
 use super::indexes::Indexes;
 use super::names::UsedNames;
+use super::unreadable::Unreadable;
 use super::views::{JobView, PodView};
 
 const INDEXES: &str = "indexes and ranges of them are right, lowest first, such as 1,3-5,7";
@@ -14,32 +13,6 @@ const COUNT: &str = "0 or more is right";
 const UIDS: &str = "the UID of each pod once is right, in one of the two lists";
 const NAMES: &str =
     "what Salvor wrote is right; without the annotation, names of deleted pods may be used again";
-/// A message shows at most this many bytes of a value.
-const SHOWN: usize = 60;
-
-/// A recorded value that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    pub field: String,
-    pub value: String,
-    /// The correct form.
-    pub right: &'static str,
-}
-
-impl Unreadable {
-    /// Keeps only the beginning of a long value.
-    pub fn new(field: impl Into<String>, value: &str, right: &'static str) -> Self {
-        let shown = value.floor_char_boundary(SHOWN);
-        let more = if shown < value.len() { "…" } else { "" };
-        Self { field: field.into(), value: format!("{}{more}", &value[..shown]), right }
-    }
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is {:?}; {}", self.field, self.value, self.right)
-    }
-}
 
 /// The parsed content of a Job's status and annotations.
 #[derive(Debug)]

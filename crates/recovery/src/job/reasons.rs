@@ -5,7 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 use salvor_api::names::job::BUILT_IN_CONTROLLER;
 
-use super::read_back::Unreadable;
+use super::unreadable::Unreadable;
 use crate::ids::NodeName;
 use crate::verdict::Reason;
 

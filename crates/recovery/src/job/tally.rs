@@ -7,13 +7,14 @@ use salvor_api::names::conditions::DISRUPTION_TARGET;
 use salvor_api::names::job::conditions::{FAILURE_TARGET, SUCCESS_CRITERIA_MET};
 
 use super::backoff::BackoffRecord;
-use super::decide::why_held;
 use super::failure_policy::{self, Matched};
 use super::indexes::Indexes;
-use super::names;
+use super::memory::Memory;
+use super::notes::why_held;
 use super::policy::JobPolicy;
 use super::read_back::ReadBack;
-use super::views::{FailureAction, IndexFailures, JobView, Memory, PodReplacementPolicy, PodView, Uncounted};
+use super::record;
+use super::views::{FailureAction, IndexFailures, JobView, PodReplacementPolicy, PodView, Uncounted, count};
 use crate::objects::PodPhase;
 
 pub(super) struct Tally<'a> {
@@ -293,7 +294,7 @@ fn is_failed(pod: &PodView, only_failed: bool) -> bool {
 
 /// Remembers a pod's name, and how its end affects the next pod, in case the pod disappears.
 pub fn remember(memory: &mut Memory, job: &JobView, pod: &PodView, policy: &JobPolicy) {
-    names::remember(memory, job, pod);
+    record::remember(memory, job, pod);
     if !pod.is_tracked() {
         return;
     }
@@ -330,10 +331,6 @@ pub fn recollect(job: &JobView, pods: &[PodView], policy: &JobPolicy) -> Memory 
     }
     memory.told = why_held(job, pods).map(|note| note.name);
     memory
-}
-
-pub(super) fn count(value: i32) -> u32 {
-    u32::try_from(value).unwrap_or(0)
 }
 
 fn len(value: usize) -> u32 {

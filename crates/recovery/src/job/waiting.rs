@@ -9,11 +9,12 @@ use serde::Serialize;
 use super::fate::Fate;
 use super::indexes::Indexes;
 use super::lack::{Lack, free_indexes};
+use super::memory::Memory;
 use super::policy::JobPolicy;
 use super::read_back::ReadBack;
 use super::reasons::JobWhy;
 use super::tally::Tally;
-use super::views::{CompletionMode, JobView, Memory, PodView};
+use super::views::{CompletionMode, JobView, PodView};
 use crate::ids::NodeName;
 use crate::objects::PodPhase;
 
