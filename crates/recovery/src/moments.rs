@@ -1,6 +1,7 @@
 //! Time arithmetic that cannot fail, and times as Kubernetes stores them.
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::GoDuration;
 
 /// A missing event is still recorded for this long after our own write.
 ///
@@ -20,4 +21,15 @@ pub(crate) fn after(start: Timestamp, wait: SignedDuration) -> Timestamp {
 /// Kubernetes stores times to the second.
 pub(crate) fn to_the_second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// The first whole second that is not before `time`.
+pub(crate) fn up_to_the_second(time: Timestamp) -> Timestamp {
+    let floor = to_the_second(time);
+    if floor == time { time } else { after(floor, SignedDuration::from_secs(1)) }
+}
+
+/// A duration in Go's format.
+pub(crate) fn in_go(duration: SignedDuration) -> GoDuration {
+    GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -16,19 +16,12 @@ use super::names::{annotations, reasons};
 use super::policy::Defect;
 use super::resets::Evidence;
 use super::status::{AppWrapperStatus, ComponentStatus, Condition};
-use super::steps::in_go;
 use super::views::ComponentView;
-use crate::moments::{after, to_the_second};
+use crate::moments::{in_go, up_to_the_second};
 
 const SUSPEND_IS_FALSE: &str = "Suspend is false";
 const SUSPEND_IS_TRUE: &str = "Suspend is true";
 const NOTHING_DEPLOYED: &str = "No resources deployed";
-
-/// The first whole second that is not before `time`.
-pub(super) fn up_to_the_second(time: Timestamp) -> Timestamp {
-    let floor = to_the_second(time);
-    if floor == time { time } else { after(floor, SignedDuration::from_secs(1)) }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Holds {

@@ -4,9 +4,10 @@ use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::components::ComponentKind;
 use super::health::deployed_since;
 use super::steps::Step;
-use super::views::{AppWrapperView, ComponentKind, FoundComponent, Seen};
+use super::views::{AppWrapperView, FoundComponent, Seen};
 use crate::ids::Uid;
 use crate::moments::after;
 use crate::objects::ObjectRef;

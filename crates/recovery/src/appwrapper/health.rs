@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::components::ComponentState;
 use super::policy::{AppWrapperPolicy, Timers};
-use super::resets::{Cause, Evidence, PodRecord};
-use super::status::{AppWrapperStatus, ComponentStatus, PodSet};
+use super::resets::{Cause, Evidence};
+use super::status::{AppWrapperStatus, ComponentStatus, PodRecord, PodSet};
 use super::views::{AppWrapperView, End, FoundComponent, Last, NodeView, PodView, Seen};
 use crate::ids::NodeName;
 use crate::moments::after;

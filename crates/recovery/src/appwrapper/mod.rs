@@ -43,18 +43,18 @@ pub mod steps;
 pub mod views;
 
 pub use admitted::{Admitted, Comparison};
-pub use components::ComponentState;
+pub use components::{ComponentKind, ComponentState};
 pub use deletion::works_to_read;
 pub use machine::decide;
 pub use notes::notes_told;
 pub use policy::{Annotations, AppWrapperPolicy, Timers};
 pub use reasons::AppWrapperWhy;
-pub use resets::{Cause, ResetRecord};
-pub use status::{AppWrapperStatus, Phase};
+pub use resets::Cause;
+pub use status::{AppWrapperStatus, Phase, ResetRecord};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
-    APPWRAPPER, AppWrapperRef, AppWrapperView, Authorship, ComponentKind, ComponentView, CreateFailure, End,
-    FoundComponent, Last, Memory, NodeView, ObjectRef, PodView, Seen,
+    APPWRAPPER, AppWrapperRef, AppWrapperView, Authorship, ComponentView, CreateFailure, End, FoundComponent,
+    Last, Memory, NodeView, ObjectRef, PodView, Seen,
 };
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use salvor_api::config::Configuration;
 use salvor_api::{Controller, GoDuration, ParseGoDurationError};
 
 use super::names::annotations as keys;
-use super::steps::in_go;
 use crate::eviction::EvictionPolicy;
+use crate::moments::in_go;
 
 /// The part of the configuration that AppWrapper recovery needs.
 #[derive(Clone, Debug)]

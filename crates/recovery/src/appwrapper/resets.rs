@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
 use super::bounds::shortened;
-use super::conditions::up_to_the_second;
 use super::names::reasons;
 use super::policy::{AppWrapperPolicy, Counting, Timers};
-use super::status::{AppWrapperStatus, Phase};
+use super::status::{AppWrapperStatus, Phase, PodRecord, ResetRecord};
 use super::views::{FoundComponent, PodView};
 use crate::ids::NodeName;
+use crate::moments::up_to_the_second;
 
 /// The maximum number of resets kept in the status. Older ones are dropped, so that the status does not grow without
 /// end.
@@ -111,44 +110,6 @@ impl Evidence {
             exit_codes: BTreeSet::new(),
         }
     }
-}
-
-/// One reset, or the final failure, in the status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ResetRecord {
-    /// When it was decided.
-    pub time: Option<Timestamp>,
-    /// The resulting phase: `Resetting` or `Failed`.
-    pub phase: Phase,
-    /// The reason of the condition `Unhealthy`.
-    pub cause: String,
-    pub message: String,
-    /// True if it counted against the retry limit.
-    pub counted: bool,
-    /// The affected pods, at most [`EVIDENCE`] of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub pods: Vec<PodRecord>,
-    /// The affected nodes, at most [`EVIDENCE`] of them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub nodes: Vec<NodeName>,
-    /// Exit codes of the affected pods, including pods that are not listed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub exit_codes: Vec<i32>,
-}
-
-/// A pod affected by a reset.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodRecord {
-    pub name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node: Option<NodeName>,
-    /// The reason of its disruption, or else its phase. Distinguishes a preempted pod from a crashed one.
-    pub reason: String,
-    /// The first exit code of its containers that is not 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
 }
 
 impl PodRecord {

@@ -9,7 +9,7 @@ use super::admitted::Admitted;
 use super::names::conditions::RESOURCES_DEPLOYED;
 use super::names::reasons::COMPONENT_CREATION_ERRORED;
 pub use super::podsets::PodSet;
-use super::resets::ResetRecord;
+use crate::ids::NodeName;
 
 /// `status.phase`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -165,6 +165,44 @@ pub struct AppWrapperStatus {
     /// The last resets and the failure, oldest first. Salvor's own field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resets: Vec<ResetRecord>,
+}
+
+/// One reset, or the final failure, in the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResetRecord {
+    /// When it was decided.
+    pub time: Option<Timestamp>,
+    /// The resulting phase: `Resetting` or `Failed`.
+    pub phase: Phase,
+    /// The reason of the condition `Unhealthy`.
+    pub cause: String,
+    pub message: String,
+    /// True if it counted against the retry limit.
+    pub counted: bool,
+    /// The affected pods, at most [`EVIDENCE`](super::resets::EVIDENCE) of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodRecord>,
+    /// The affected nodes, at most [`EVIDENCE`](super::resets::EVIDENCE) of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeName>,
+    /// Exit codes of the affected pods, including pods that are not listed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub exit_codes: Vec<i32>,
+}
+
+/// A pod affected by a reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodRecord {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    /// The reason of its disruption, or else its phase. Distinguishes a preempted pod from a crashed one.
+    pub reason: String,
+    /// The first exit code of its containers that is not 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
 }
 
 fn is_zero(number: &i32) -> bool {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use salvor_api::GoDuration;
 use salvor_api::names::appwrapper::FINALIZER;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -440,11 +439,6 @@ impl fmt::Display for Manner {
             Self::Afterwards => "with no grace period, after its end",
         })
     }
-}
-
-/// A duration in Go's format.
-pub(super) fn in_go(duration: jiff::SignedDuration) -> GoDuration {
-    GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

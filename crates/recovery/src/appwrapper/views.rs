@@ -8,7 +8,7 @@ use salvor_api::names::appwrapper as names;
 use serde::Serialize;
 
 use super::admitted::Comparison;
-use super::components::{ComponentState, Waves};
+use super::components::{ComponentKind, ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::gate::{Machine, Work};
@@ -44,38 +44,6 @@ impl From<&AppWrapperRef> for objects::ObjectRef {
 impl fmt::Display for AppWrapperRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// A kind of component, as the API server serves it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ComponentKind {
-    /// Empty for the core group.
-    pub group: String,
-    pub version: String,
-    pub kind: String,
-    /// The plural in request paths. Empty if the API server does not serve the kind.
-    pub resource: String,
-}
-
-impl ComponentKind {
-    /// Group and version in the form of `apiVersion`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-}
-
-impl From<&ComponentKind> for Kind {
-    fn from(kind: &ComponentKind) -> Self {
-        let ComponentKind { group, version, kind, resource } = kind.clone();
-        Self { group: group.into(), version: version.into(), kind: kind.into(), resource: resource.into() }
-    }
-}
-
-impl fmt::Display for ComponentKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.kind)
     }
 }
 
