@@ -7,8 +7,6 @@
 
 mod rules;
 
-pub(super) use rules::{IMMUTABLE, components};
-
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -18,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::bounds::Size;
+use super::components::components;
 use super::podsets::{FieldError, FieldErrorKind, TemplateKind};
 use super::stamp::Unstamped;
 
@@ -304,7 +303,7 @@ pub fn validate(request: &Request<'_>, policy: &AdmissionPolicy) -> Answer {
 
 fn questions(object: &Value, policy: &AdmissionPolicy) -> Vec<Question> {
     let mut questions: Vec<Question> = Vec::new();
-    for (index, component) in rules::components(object).iter().enumerate() {
+    for (index, component) in components(object).iter().enumerate() {
         // The rules have already checked both.
         let Ok(template) = TemplateKind::of(&component["template"]) else { continue };
         let Some(kind) = policy.kind(template) else { continue };

@@ -9,7 +9,7 @@ use salvor_api::names::appwrapper as names;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::admission::{IMMUTABLE, components};
+use super::components::components;
 use super::names::conditions::RESOURCES_DEPLOYED;
 use super::podsets::{self, FieldError, TemplateKind};
 use super::status::{AppWrapperStatus, ComponentStatus};
@@ -20,6 +20,9 @@ const VERSION: u32 = 1;
 const KEPT: usize = 16;
 /// The maximum number of changed fields named in a message.
 const NAMED: usize = 5;
+
+/// What both the webhook and the controller say about a change of what was admitted.
+pub(super) const IMMUTABLE: &str = "attempt to change immutable field";
 
 /// What was admitted, as digests. Every field is written, even if empty: a merge patch keeps fields that it does not
 /// name.

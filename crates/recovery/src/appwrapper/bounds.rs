@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::admission::components;
+use super::components::components;
 use super::podsets::FieldError;
 
 pub const MOST_COMPONENTS: usize = 128;

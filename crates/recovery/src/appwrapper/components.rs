@@ -40,6 +40,11 @@ impl fmt::Display for ComponentKind {
     }
 }
 
+/// The components in the spec of an AppWrapper.
+pub(super) fn components(object: &Value) -> &[Value] {
+    object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
+}
+
 /// The state that a component reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ComponentState {

@@ -4,7 +4,9 @@ use salvor_api::names::appwrapper as names;
 use serde_json::Value;
 
 use super::AdmissionPolicy;
+use crate::appwrapper::admitted::IMMUTABLE;
 use crate::appwrapper::bounds::Size;
+use crate::appwrapper::components::components;
 use crate::appwrapper::inject::{self, Component, InjectionPolicy, Owner};
 use crate::appwrapper::podsets::{self, FieldError, PodSet, TemplateKind};
 use crate::appwrapper::stamp::Unstamped;
@@ -14,10 +16,6 @@ use crate::ids::Uid;
 const MOST_POD_SETS: usize = 8;
 /// The name becomes a label value.
 const LONGEST_NAME: usize = 63;
-
-pub(in crate::appwrapper) fn components(object: &Value) -> &[Value] {
-    object["spec"]["components"].as_array().map_or(&[], Vec::as_slice)
-}
 
 pub(super) fn creation(object: &Value, namespace: &str, policy: &AdmissionPolicy) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -161,8 +159,6 @@ pub(super) fn unstamped_kinds(object: &Value, policy: &AdmissionPolicy, why: &Un
         )
     })
 }
-
-pub(in crate::appwrapper) const IMMUTABLE: &str = "attempt to change immutable field";
 
 pub(super) fn change(old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = Size::of(new).excess_since(Size::of(old)).into_iter().collect();
