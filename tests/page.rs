@@ -126,7 +126,7 @@ async fn there_is_no_page_unless_it_is_asked_for() {
     for path in ["/", "/changes", "/page.js"] {
         assert!(salvor.get(path).await.contains(" 404 Not Found"), "{path}");
     }
-    assert_eq!(salvor.count(&["a page shows the cluster"]), 0);
+    assert_eq!(salvor.count(&["page served"]), 0);
 }
 
 #[tokio::test]

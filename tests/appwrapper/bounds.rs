@@ -109,7 +109,7 @@ async fn a_served_version_that_goes_away_resets_nothing(site: Site) {
         definitions.patch("widgets.example.com", &PatchParams::default(), &patch).await.unwrap();
     };
     serve(&["v1"]).await;
-    stage.controller().salvor().says("nothing is known of this kind for now").await;
+    stage.controller().salvor().says("kind unavailable, retrying").await;
     stage.suspend("w", true).await;
     stage.released("w", "Suspended").await;
     let widgets: Api<Widget> = Api::default_namespaced(stage.arena.client());

@@ -188,7 +188,7 @@ async fn a_start_that_the_server_refuses_is_said_on_the_node(site: Site) {
     assert_eq!((effects(&node), progress(&node)), (vec!["NoSchedule".to_owned()], Value::Null));
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
     stage.until_all_is_judged().await;
-    let tries = first.count(&["refused", "node node\""]);
+    let tries = first.count(&["write rejected", "node node\""]);
     assert!(
         (1..=2).contains(&tries),
         "it is tried once a minute, not {tries} times:\n{}",

@@ -18,7 +18,7 @@ use crate::{
 /// Waits until a decision about a pod is dropped because the live objects contradict it.
 async fn is_spared(salvor: &Salvor, pod: &str) {
     let spared = wait::patience().until(async {
-        while salvor.count(&["the live objects say otherwise", &format!("pod default/{pod}\"")]) == 0 {
+        while salvor.count(&["write skipped: live objects differ", &format!("pod default/{pod}\"")]) == 0 {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });

@@ -92,7 +92,7 @@ async fn after_the_restore_of_a_backup_everything_is_read_anew(site: Site) {
         stage.until("new", "Complete").await;
         stage.end(&stage.alive("kept").await[0], 0).await;
         stage.until("kept", "Complete").await;
-        assert!(salvor.count(&["go backwards"]) >= 1, "{}", salvor.program.output());
+        assert!(salvor.count(&["went backwards"]) >= 1, "{}", salvor.program.output());
         // Nothing is done for Jobs that no longer exist.
         assert!(stage.all_pods("lost-0").await.is_empty());
     }
@@ -165,7 +165,8 @@ async fn a_new_leader_goes_on_where_the_old_one_was_killed(site: Site) {
         // The leader is the replica that has done something.
         if succeeded > 30 * (4 - replicas.len())
             && replicas.len() > 1
-            && let Some(leader) = replicas.iter().position(|r| r.program.output().contains("\"done\""))
+            && let Some(leader) =
+                replicas.iter().position(|r| r.program.output().contains("\"write succeeded\""))
         {
             drop(replicas.remove(leader));
         }

@@ -37,7 +37,7 @@ async fn a_node_is_looked_at_before_it_is_ended(site: Site) {
         .stays(&nodes, async {
             // By the stale state it is due.
             let spared = wait::patience().until(async {
-                while salvor.count(&["the live objects say otherwise", &nodes[0]]) == 0 {
+                while salvor.count(&["write skipped: live objects differ", &nodes[0]]) == 0 {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             });

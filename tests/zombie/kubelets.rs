@@ -147,8 +147,8 @@ async fn a_lease_that_cannot_be_read_is_no_silence(site: Site) {
         stage.terminating("work-unread", "unread", labelled("delete")).await;
         untouched(&stage, async {
             stage.until_all_is_judged("lost").await;
-            salvor.says("its Lease cannot be read").await;
-            says_times(&salvor, "not done", 1).await;
+            salvor.says("node lease read failed").await;
+            says_times(&salvor, "write failed, retrying", 1).await;
         })
         .await;
         server.faults().clear();
@@ -215,7 +215,7 @@ failureRecoveryPolicy:
     wait::for_object(&stage.nodes(), "node", "it is out of service", has).await;
     // Ready, but with its old Lease: a mistake, or a kubelet that has just come back.
     stage.ready("node", "True").await;
-    salvor.says("the live objects say otherwise").await;
+    salvor.says("write skipped: live objects differ").await;
     assert!(has(&stage.nodes().get("node").await.unwrap()));
     let renewing = async {
         loop {

@@ -75,7 +75,7 @@ async fn a_node_that_comes_back_between_the_look_and_the_write_keeps_its_pod(sit
         // Longer than a read is valid.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         hold.let_go();
-        salvor.says("not done: the live objects say otherwise").await;
+        salvor.says("write skipped: live objects differ").await;
         let zombie = stage.pods().get("zombie").await.unwrap();
         assert_eq!(phase(&zombie), left, "write {write}: {}", salvor.program.output());
         assert_eq!(zombie.metadata.deletion_grace_period_seconds, Some(1), "write {write}");

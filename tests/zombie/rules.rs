@@ -323,7 +323,7 @@ async fn a_dry_run_writes_nothing_and_says_what_it_would_have_done(site: Site) {
     let before = stage.plane.accounting().mark().await;
     let salvor = stage.salvor(&format!("dryRun: true\n{AT_ONCE}")).await;
     stage.terminating("zombie", "node", labelled("delete")).await;
-    salvor.says("dry run: would be done").await;
+    salvor.says("dry run: write skipped").await;
     salvor.says("delete pod default/zombie with no grace").await;
     assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
     let table = stage.plane.accounting().since(&before).await;
@@ -497,7 +497,7 @@ async fn when_the_leader_is_killed_in_a_storm_the_follower_finishes_it(site: Sit
     first.program.kill().await;
     assert_each_recovered_once(&stage, &pods).await;
     // However much was left, the leader records what happened.
-    second.says("\"done\"").await;
+    second.says("\"write succeeded\"").await;
 }
 
 async fn a_leader_that_sleeps_past_its_lease_writes_nothing_more(site: Site) {
@@ -550,7 +550,7 @@ async fn a_crashed_api_server_in_a_storm_is_survived() {
     let stage = Stage::new(Site::Real).await;
     let salvor = stage.salvor(AT_ONCE).await;
     let pods = storm(&stage, 60).await;
-    salvor.says("\"done\"").await;
+    salvor.says("\"write succeeded\"").await;
     stage.plane.real().crash(Part::ApiServer).await.unwrap();
     stage.plane.real().restart(Part::ApiServer).await.unwrap();
     assert_each_recovered_once(&stage, &pods).await;
@@ -644,7 +644,7 @@ async fn a_half_open_connection_makes_it_unready_and_nothing_is_done_on_an_old_v
     proxy.set(Mode::Blackhole).await;
     // The pod becomes due while the cache is not stale yet, but the second look gets no answer.
     salvor.says("no answer within").await;
-    salvor.says("a watch has been silent for too long").await;
+    salvor.says("writes blocked: watch stale").await;
     salvor.until_answer("/readyz", "503").await;
     assert_eq!(phase(&stage.pods().get("zombie").await.unwrap()), "Running");
     proxy.set(Mode::Pass).await;

@@ -60,7 +60,7 @@ pub(crate) fn execute(args: &RunArgs) -> Result<ExitCode, CliError> {
     Ok(match ending {
         Ok(Ending::Clean) => ExitCode::SUCCESS,
         Ok(Ending::Forced(signal)) => {
-            tracing::warn!(signal = signal.name(), "second signal: stopping without cleaning up");
+            tracing::warn!(signal = signal.name(), "second signal received, exiting without cleanup");
             ExitCode::from(signal.exit_code())
         }
         // A log line instead of plain text, so that it appears in the logs.
@@ -135,10 +135,10 @@ async fn show_page(
     tokio::spawn(async move { told.listen(heard).await });
     tokio::spawn(async move {
         if let Err(error) = page.serve(listener, ServeOptions::default(), shutdown.cancelled_owned()).await {
-            tracing::error!(%error, "the page is not served any more");
+            tracing::error!(%error, "page server failed");
         }
     });
-    tracing::info!(page = %format_args!("http://{at}/"), "a page shows the cluster");
+    tracing::info!(page = %format_args!("http://{at}/"), "page served");
     Ok(notices)
 }
 
@@ -231,7 +231,7 @@ async fn until_stopped(
     tokio::select! {
         outcome = &mut operator => return outcome.map(|()| Ending::Clean),
         Some(signal) = signals.recv() => {
-            tracing::info!(signal = signal.name(), "stopping; a second signal ends at once");
+            tracing::info!(signal = signal.name(), "signal received, stopping; a second one exits at once");
             shutdown.cancel();
         }
     }

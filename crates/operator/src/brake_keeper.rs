@@ -136,7 +136,12 @@ impl BrakeKeeper {
     fn announce(&self, transition: &Transition) {
         let led = self.state().led;
         if led.is_some() {
-            tracing::warn!("{transition}");
+            let why = transition.to_string();
+            match transition {
+                Transition::Engaged(_) => tracing::warn!(why, "brake engaged"),
+                Transition::Settling { .. } => tracing::warn!(why, "brake settling"),
+                Transition::Released(_) => tracing::warn!(why, "brake released"),
+            }
         }
         if let Some(event) = transition.event(self.shared.home.clone()) {
             tell(&self.shared, led, event);

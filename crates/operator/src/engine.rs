@@ -439,7 +439,7 @@ impl<R: Recovery> Engine<R> {
             Verdict::Act { actions, why } if self.shared.dry_run => {
                 if is_new {
                     for action in &actions {
-                        tracing::info!(recovery = R::NAME, %subject, %action, why = %why, "dry run: would be done");
+                        tracing::info!(recovery = R::NAME, %subject, %action, %why, "dry run: write skipped");
                     }
                 }
             }
@@ -511,7 +511,7 @@ impl<R: Recovery> Engine<R> {
             self.standings.set(&subject, Some(Standing::Blocked(STALE_VIEW)));
             if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
                 self.complained_of_age = Some(instant);
-                tracing::warn!(recovery = R::NAME, %subject, "held, as all others: a watch has been silent for too long");
+                tracing::warn!(recovery = R::NAME, %subject, "writes blocked: watch stale");
             }
             return self.agenda.wake_at(subject, instant + STALE_PAUSE);
         }
@@ -602,7 +602,7 @@ impl<R: Recovery> Engine<R> {
             && judged_again
             && self.pending(&subject).may_go_on_at_once(local)
         {
-            tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "refused");
+            tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "write rejected");
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
@@ -620,7 +620,7 @@ impl<R: Recovery> Engine<R> {
                 None
             }
             Outcome::Changed(verdict, until) => {
-                tracing::info!(recovery = R::NAME, %subject, verdict, "not done: the live objects say otherwise");
+                tracing::info!(recovery = R::NAME, %subject, verdict, "write skipped: live objects differ");
                 // A change that arrived meanwhile may be the one to wait for, and it does not come again.
                 match until.filter(|until| *until > server && !pending.heard) {
                     // Objects without a watch are read again when they are due. A change ends the wait earlier.
@@ -634,7 +634,7 @@ impl<R: Recovery> Engine<R> {
             // The next decision reports what blocks it.
             Outcome::HeldBack | Outcome::Failed(_, Failure::NotLeading | Failure::Paused) => None,
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
-                tracing::debug!(recovery = R::NAME, %subject, "it changed since it was judged; judged again");
+                tracing::debug!(recovery = R::NAME, %subject, "write conflict, deciding again");
                 // Our view is behind, unless a change arrived meanwhile.
                 pending.echo_by = (!pending.heard).then(|| local + CATCH_UP_WITHIN);
                 None
@@ -646,7 +646,14 @@ impl<R: Recovery> Engine<R> {
                     _ => pending.next_retry(),
                 };
                 let attempts = pending.attempts;
-                tracing::warn!(recovery = R::NAME, %subject, attempts, %failure, retry_in = ?wait, "not done");
+                tracing::warn!(
+                    recovery = R::NAME,
+                    %subject,
+                    attempts,
+                    %failure,
+                    retry_in = ?wait,
+                    "write failed, retrying"
+                );
                 self.shared.metrics.retried(R::NAME);
                 Some(wait)
             }
@@ -690,7 +697,8 @@ impl<R: Recovery> Engine<R> {
         let is_new = tracked.verdict.replace(verdict) != Some(verdict);
         if is_new {
             self.shared.metrics.verdict(R::NAME, verdict.0, verdict.1);
-            tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, why = %judgement.verdict.why());
+            let why = judgement.verdict.why();
+            tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, %why, "verdict changed");
         }
         is_new
     }

@@ -306,7 +306,7 @@ impl Elector {
                         self.leadership.follow();
                     }
                 }
-                Err(_) => tracing::warn!(lease = self.lease_name(), "the lease could not be renewed in time"),
+                Err(_) => tracing::warn!(lease = self.lease_name(), "lease request timed out"),
             }
             if let Tenure::LeadsUntil(end) = self.leadership.tenure()
                 && end <= Instant::now()
@@ -314,7 +314,7 @@ impl Elector {
                 tracing::warn!(
                     identity = self.identity,
                     lease = self.lease_name(),
-                    "no longer sure to lead; writes stop"
+                    "lease lost, writes stopped"
                 );
             }
             if self.leadership.tenure().has_ended() {
@@ -343,7 +343,7 @@ impl Elector {
             identity = self.identity,
             lease = self.lease_name(),
             silent_for = ?self.pulse.silence(),
-            "the working thread does not turn; another replica may lead"
+            "working thread stuck, releasing the lease"
         );
         self.release().await;
         while self.pulse.is_stuck() {
@@ -546,7 +546,7 @@ impl Elector {
                 tracing::warn!(
                     lease = self.lease_name(),
                     why,
-                    "Salvor does not know what the leader before has recovered lately: the whole budget counts as spent"
+                    "brake state unreadable, the whole budget counts as spent"
                 );
                 brake.distrust(now, why);
                 self.leadership.renew_soon();
@@ -565,13 +565,16 @@ impl Elector {
         match inherited(lease) {
             Inherited::Memory(_) => {}
             Inherited::Nothing => {
-                tracing::warn!(lease = self.lease_name(), "somebody emptied the lease: it is filled again");
+                tracing::warn!(
+                    lease = self.lease_name(),
+                    "lease emptied by another client, writing it again"
+                );
             }
             Inherited::Lost(why) => {
                 tracing::warn!(
                     lease = self.lease_name(),
                     why,
-                    "somebody changed what the brake has kept: our own memory counts, and is written again"
+                    "brake state changed by another client, writing it again"
                 );
                 self.unreadable = unreadable(lease).or(self.unreadable.take());
             }
@@ -594,16 +597,15 @@ impl Elector {
         }
         let release = self.give_back(lease);
         match tokio::time::timeout(Duration::from_secs(5), release).await {
-            Ok(Ok(())) => tracing::info!(lease = self.lease_name(), "lease given back"),
+            Ok(Ok(())) => tracing::info!(lease = self.lease_name(), "lease released"),
             Ok(Err(error)) => tracing::warn!(
                 lease = self.lease_name(),
                 error = live::brief(&error),
-                "lease not given back; it expires by itself"
+                "lease release failed, it expires by itself"
             ),
-            Err(_) => tracing::warn!(
-                lease = self.lease_name(),
-                "lease not given back in time; it expires by itself"
-            ),
+            Err(_) => {
+                tracing::warn!(lease = self.lease_name(), "lease release timed out, it expires by itself");
+            }
         }
     }
 

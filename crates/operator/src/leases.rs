@@ -171,12 +171,7 @@ impl<News> Reader<News> {
             };
             if let Some(error) = error {
                 let recovery = self.recovery;
-                tracing::warn!(
-                    recovery,
-                    node = node.as_str(),
-                    error,
-                    "its Lease cannot be read; tried again soon"
-                );
+                tracing::warn!(recovery, node = node.as_str(), error, "node lease read failed, retrying");
             }
             tokio::time::sleep_until(began + self.wanted.period()).await;
         }

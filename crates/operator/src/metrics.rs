@@ -266,7 +266,7 @@ impl Metrics {
         match encode(&mut text, &self.registry()) {
             Ok(()) => prometheus_text(&text),
             Err(error) => {
-                tracing::error!(%error, "metrics cannot be written");
+                tracing::error!(%error, "metrics encoding failed");
                 String::new()
             }
         }

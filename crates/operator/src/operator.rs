@@ -102,7 +102,7 @@ pub fn run(
         tracing::info!(address = %served_at, dry_run = configuration.dry_run, "salvor is running");
 
         shutdown.cancelled().await;
-        tracing::info!("stopping: what is under way is finished first");
+        tracing::info!("stopping, finishing writes in flight");
         operator.stop().await;
         if let Some(webhooks) = webhooks {
             webhooks.stop().await;
@@ -218,7 +218,7 @@ impl Operator {
                 None => start(&mut running, configuration),
                 Some(off) => {
                     let (recovery, why) = (entry.controller.name(), off.to_string());
-                    tracing::info!(recovery, why = why.as_str(), "switched off");
+                    tracing::info!(recovery, why = why.as_str(), "recovery disabled");
                 }
             }
         }
@@ -246,7 +246,7 @@ impl Operator {
         let mut drained = true;
         for engine in self.engines {
             if tokio::time::timeout(DRAIN, engine).await.is_err() {
-                tracing::warn!("writes under way did not end in time; the lease expires by itself");
+                tracing::warn!("writes in flight at exit, the lease expires by itself");
                 drained = false;
             }
         }

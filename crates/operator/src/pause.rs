@@ -82,9 +82,9 @@ impl PauseSwitch {
         }
         match &on {
             Some(On { pause: Pause::Unread, .. }) => {}
-            Some(On { pause, .. }) => tracing::warn!("{pause}: nothing is written"),
+            Some(On { pause, .. }) => tracing::warn!(%pause, "writes paused"),
             None if state.on.as_ref().is_some_and(|on| on.annotation.is_none()) => {}
-            None => tracing::info!("resumed"),
+            None => tracing::info!("writes resumed"),
         }
         state.on = on;
         state.version += 1;
@@ -189,7 +189,7 @@ impl SwitchWatch {
                 tracing::warn!(
                     lease = format!("{}/{}", self.settings.lease_namespace, self.settings.lease_name),
                     problem,
-                    "whether somebody has paused (salvor pause) cannot be read or acknowledged"
+                    "salvor pause not read or acknowledged, retrying"
                 );
             }
             said = problem;

@@ -76,8 +76,7 @@ impl History {
     pub(crate) fn ends(&self, known: u64) -> u64 {
         if self.0.epoch.compare_exchange(known, known + 1, SeqCst, SeqCst).is_ok() {
             tracing::warn!(
-                "revisions of the API server go backwards, as after the restore of a backup: everything is read anew, and \
-                 nothing is done until all watches have come to the present"
+                "resource versions went backwards, relisting; writes blocked until all watches are synced"
             );
             let mut ends = self.0.ends.lock().unwrap_or_else(PoisonError::into_inner);
             let before = ends.filter(|ends| ends.last.elapsed() < BACK_AND_FORTH);

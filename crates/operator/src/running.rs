@@ -28,7 +28,7 @@ impl Running {
         let shared = Shared { at_once, ..self.shared.clone() };
         let engine = Engine::new(recovery, shared, feeds);
         self.engines.push(AbortOnDropHandle::new(tasks::spawn(engine.run(inbox, self.stop.clone()))));
-        tracing::info!(recovery = R::NAME, "started");
+        tracing::info!(recovery = R::NAME, "recovery started");
     }
 }
 

@@ -105,7 +105,7 @@ async fn serve_in(
             // The client is already gone.
             Err(error) if is_of_the_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "connection accept failed");
                 sleep(PAUSE).await;
             }
         }

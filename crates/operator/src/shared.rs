@@ -60,7 +60,7 @@ pub(crate) fn tell(shared: &Shared, led: Option<Term>, note: EventNote) {
         for _ in 0..TELL_ATTEMPTS {
             match executor.perform(Lane::Events, &Write::event(&note), Basis { term, looked: None }).await {
                 Ok(_) | Err(Failure::NotLeading) => return,
-                Err(failure) => tracing::warn!(%failure, action = %note, "not recorded yet"),
+                Err(failure) => tracing::warn!(%failure, action = %note, "event write failed"),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_RETRY);

@@ -122,7 +122,7 @@ impl Time {
     /// Learns from the `Date` of an answer.
     pub(crate) fn learn(&self, sent: Timestamp, received: Timestamp, date: Timestamp) {
         let Some(change) = self.server_clock().learn(sent, received, date) else { return };
-        tracing::warn!("{change}");
+        tracing::warn!(%change, "server clock changed");
         match change {
             ClockChange::Adopted(_) => self.0.skipped.tell(),
             ClockChange::FarFromOurs(_) | ClockChange::Disputed(_) => {}

@@ -330,7 +330,7 @@ pub(crate) async fn follow_with<P: Project>(
                 continue;
             }
             Err(end @ (WatchEnd::Expired | WatchEnd::Ahead | WatchEnd::Mute)) => {
-                tracing::debug!(resource, %end, "listing again");
+                tracing::debug!(resource, %end, "watch restarted: relisting");
                 revision = None;
             }
             Err(WatchEnd::Rewound) => {
@@ -340,11 +340,11 @@ pub(crate) async fn follow_with<P: Project>(
                 revision = None;
             }
             Err(WatchEnd::ClosedAtOnce) => {
-                tracing::debug!(resource, "the server closed the watch at once");
+                tracing::debug!(resource, "watch restarted: closed at once");
                 in_doubt = true;
             }
             Err(error) => {
-                tracing::warn!(resource, %error, "watch interrupted; it goes on from where it was");
+                tracing::warn!(resource, %error, "watch restarted: interrupted");
                 in_doubt = true;
             }
         }

@@ -165,7 +165,7 @@ fn show(
             page.serve(listener, options, stop.cancelled_owned()).await
         });
         if let Err(error) = served {
-            tracing::error!(%error, "the page is not served any more");
+            tracing::error!(%error, "page server failed");
         }
     }))
 }

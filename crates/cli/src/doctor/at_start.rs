@@ -27,7 +27,7 @@ pub(crate) fn check_in_background(cluster: &Cluster, configuration: &Configurati
         runtime.block_on(check(&cluster, &configuration, &told));
     };
     if let Err(error) = std::thread::Builder::new().name("doctor".to_owned()).spawn(work) {
-        tracing::info!(%error, "the cluster is not checked: there is no thread for it");
+        tracing::info!(%error, "doctor check skipped: no thread");
     }
 }
 
@@ -53,7 +53,7 @@ async fn check(cluster: &Cluster, configuration: &Configuration, told: &CheckAtS
             Ok(Err(error)) => story(&error),
             Err(_) => format!("it took longer than {LONGEST:?}"),
         };
-        tracing::info!(attempt, problem, "the cluster could not be checked");
+        tracing::info!(attempt, problem, "doctor check failed");
         if attempt < TRIES {
             time::sleep(PAUSE).await;
         }

@@ -169,7 +169,7 @@ impl<I: LiveInquiry> Attempt<I> {
             });
             let results = join_all(action.steps().iter().map(|step| self.carry_out(step, written))).await;
             if results.iter().all(Result::is_ok) && !matches!(action.tells(), Some(Tells::InPassing(_))) {
-                tracing::info!(recovery, %subject, %action, why = self.why, "done");
+                tracing::info!(recovery, %subject, %action, why = self.why, "write succeeded");
             }
             if action.changes_what_was_judged()
                 && let Some(look) = self.look.get_mut()

@@ -21,7 +21,7 @@ impl Executor {
         {
             let mut mentions = self.mentions();
             if mentions.waiting.len() >= MOST_MENTIONS {
-                return tracing::debug!(event = note.name, "more events than can be recorded: left out");
+                return tracing::debug!(event = note.name, "event dropped: queue full");
             }
             mentions.waiting.push_back((note, term));
             if mentions.tellers >= EVENTS_AT_ONCE {
@@ -43,7 +43,7 @@ impl Executor {
         while let Err(failure) =
             self.perform(Lane::Events, &Write::event(note), Basis { term, looked: None }).await
         {
-            tracing::debug!(%failure, "an event could not be recorded");
+            tracing::debug!(%failure, "event write failed");
             let may_help =
                 matches!(failure, Failure::Throttled(_) | Failure::Unanswered(_) | Failure::Api(_));
             match pauses.next().filter(|_| may_help && failure.refusal().is_none()) {

@@ -100,7 +100,7 @@ async fn follow_kind<P: Project, News: Send + 'static>(
             Err(error) => KindLost::Failed(live::brief(&error)),
         };
         if told.as_ref() != Some(&lost) {
-            tracing::warn!(resource = name, kind = %target.kind, %lost, "nothing is known of this kind for now");
+            tracing::warn!(resource = name, kind = %target.kind, %lost, "kind unavailable, retrying");
             told = Some(lost.clone());
             if stage.outbox.send(wrap(OfKind::Lost(lost))).await.is_err() {
                 return;

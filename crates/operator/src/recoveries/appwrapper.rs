@@ -369,7 +369,10 @@ impl AppWrappers {
             && app.appwrapper.uid == subject.uid
         {
             if wrote.is_some_and(|status| status.admitted.is_some()) && app.status.admitted.is_none() {
-                tracing::warn!(%subject, "the definition of AppWrappers has no status.admitted: apply the one of this version");
+                tracing::warn!(
+                    %subject,
+                    "AppWrapper CRD outdated: no status.admitted, apply the manifests of this version"
+                );
                 known.memory.record_is_dropped = true;
             }
             self.app_watch.saw(app.revision());
@@ -493,7 +496,7 @@ impl Recovery for AppWrappers {
         self.read_works(&subject.uid, works);
         // Only the log can report this: a status that we do not understand is left as it is.
         if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
-            tracing::warn!(%subject, %why, "left alone");
+            tracing::warn!(%subject, %why, "object skipped: unreadable");
         }
         Some(judgement)
     }

@@ -204,7 +204,7 @@ impl WatchHealth {
         let mut complained = self.complained.lock().unwrap_or_else(PoisonError::into_inner);
         let name = format!("{}/{}", object.metadata.namespace, object.metadata.name);
         if complained.len() < 1000 && complained.insert(name.clone()) {
-            tracing::warn!(resource = self.resource, object = name, %error, "an object cannot be read and is left alone");
+            tracing::warn!(resource = self.resource, object = name, %error, "object skipped: unreadable");
         }
     }
 }

@@ -89,7 +89,8 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
                 tracing::warn!(
                     webhook = name,
                     status = status.as_u16(),
-                    "a request was not answered: {text}"
+                    error = text,
+                    "admission request failed"
                 );
             }
             let mut response = (status, format!("{text}\n")).into_response();

@@ -246,8 +246,8 @@ impl Keeper {
         let trouble = round.err().map(|trouble| trouble.to_string());
         if self.trouble != trouble {
             match &trouble {
-                Some(trouble) => tracing::warn!("webhooks: {trouble}"),
-                None => tracing::info!("webhooks: everything is in place"),
+                Some(trouble) => tracing::warn!(error = trouble, "webhook setup failed, retrying"),
+                None => tracing::info!("webhook setup complete"),
             }
             self.trouble = trouble;
         }
@@ -307,7 +307,7 @@ impl Keeper {
             self.configuration(kind, &token, bundle.as_deref()).await?;
         }
         if let Some(serving) = wanted {
-            tracing::info!(until = %serving.validity.until, "webhooks: another certificate is served");
+            tracing::info!(until = %serving.validity.until, "webhook certificate replaced");
             self.shown.show(serving);
         }
         Ok(())
@@ -333,8 +333,8 @@ impl Keeper {
             Err(trouble) if self.may_be_alone(&trouble) => {
                 if !self.alone {
                     tracing::warn!(
-                        "webhooks: the authority and the keys of stamps are kept in memory, so only one replica may run, and \
-                         stamps do not outlive it: {trouble}"
+                        error = %trouble,
+                        "webhook authority and stamp keys kept in memory, run only one replica"
                     );
                 }
                 self.alone = true;
@@ -392,7 +392,7 @@ impl Keeper {
             };
             match self.write("KeepWebhookAuthority", method, path, &secret, &what).await {
                 Ok(()) => {
-                    tracing::info!("webhooks: {what} was brought up to date");
+                    tracing::info!(object = what, "webhook object updated");
                     return Ok(kept);
                 }
                 Err(trouble) if trouble.is_conflict() => {}
@@ -473,7 +473,7 @@ impl Keeper {
             };
             match self.write("ConfigureWebhooks", method, path, &object, &what).await {
                 Ok(()) => {
-                    tracing::info!("webhooks: {what} was brought up to date");
+                    tracing::info!(object = what, "webhook object updated");
                     return Ok(());
                 }
                 Err(trouble) if trouble.is_conflict() => {}

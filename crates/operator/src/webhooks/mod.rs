@@ -153,7 +153,7 @@ impl BoundWebhooks {
         let serve = serve_tls(acceptor, listener, router, LIMITS, stop.clone().cancelled_owned());
         let serving = thread.handle.spawn(serve);
         thread.handle.spawn(keeper.run());
-        tracing::info!(bind = %address, "webhooks are served");
+        tracing::info!(bind = %address, "webhooks served");
         WebhookServer { address, readiness, serving, stop, _thread: thread }
     }
 }

@@ -467,7 +467,7 @@ impl Project for OurAppWrappers {
 
     fn keep(&self, wire: AppWire) -> Option<App> {
         let app = App::read(&wire, &self.0)
-            .inspect_err(|error| tracing::warn!(%error, "an AppWrapper cannot be read, and is left alone"))
+            .inspect_err(|error| tracing::warn!(%error, "object skipped: unreadable"))
             .ok()?;
         let foreign = |name: &str| name != salvor_api::names::appwrapper::CONTROLLER_NAME;
         (!app.managed_by.as_deref().is_some_and(foreign)).then_some(app)
@@ -482,7 +482,7 @@ impl Project for Components {
 
     fn keep(&self, wire: Whole) -> Option<FoundComponent> {
         found(&self.0, "", &wire.object)
-            .inspect_err(|error| tracing::warn!(kind = %self.0, %error, "an object cannot be read"))
+            .inspect_err(|error| tracing::warn!(kind = %self.0, %error, "object skipped: unreadable"))
             .ok()
     }
 }

@@ -101,7 +101,7 @@ async fn read_lease(client: kube::Client, node: NodeName, wanted: Wanted, news: 
                 recovery = "eviction",
                 node = node.as_str(),
                 error,
-                "its Lease cannot be read; tried again soon"
+                "node lease read failed, retrying"
             );
         }
         tokio::time::sleep_until(began + wanted.lease_period()).await;

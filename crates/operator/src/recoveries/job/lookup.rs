@@ -175,11 +175,7 @@ pub(super) async fn look_up(
             Ok(Err(error)) => live::brief(&error),
             Err(_) => "it took too long".to_owned(),
         };
-        tracing::warn!(
-            namespace = wanted.namespace,
-            error,
-            "pods that a Job may adopt could not be listed; tried again"
-        );
+        tracing::warn!(namespace = wanted.namespace, error, "pod list failed, retrying");
         // Let other requests go first.
         while let Ok(next) = requests.try_recv() {
             waiting.push_back(next);

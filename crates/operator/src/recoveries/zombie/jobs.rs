@@ -126,7 +126,7 @@ impl Jobs {
                     Ok(Err(error)) => live::brief(&error),
                     Err(_) => format!("no answer within {TIMEOUT:?}"),
                 };
-                tracing::warn!(recovery = "zombie", %job, error, "the Job cannot be read; its pods wait");
+                tracing::warn!(recovery = "zombie", %job, error, "job read failed, retrying");
             });
             reads.await;
             tokio::select! {
