@@ -51,35 +51,34 @@ macro_rules! descriptions {
 pub(crate) use descriptions;
 
 descriptions! { FIRST;
-    BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1; the label is Salvor's version";
-    LEADER = "salvor_leader", "gauge", "", "1 while this replica may write, 0 while it follows";
-    VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts reached; counted when a subject's verdict or its reason changes";
-    DUE_TO_DONE = "salvor_due_to_done_seconds", "histogram", "recovery", "Seconds from the moment an action was due until it was done";
-    WRITES = "salvor_writes", "counter", "action, result", "Writes to the API, by action and result";
-    RETRIES = "salvor_retries", "counter", "recovery", "Subjects that were tried again after a write failed";
-    QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects that wait to be judged or acted on";
-    IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects that are being acted on";
-    WAITING = "salvor_waiting", "gauge", "recovery, reason", "Subjects that wait for a time now, by the reason of their verdict; only the leader judges";
-    BLOCKED = "salvor_blocked", "gauge", "recovery, by", "Subjects that would be acted on now, by the limit that blocks them; only the leader judges";
-    WITHOUT_CONSENT = "salvor_stuck_without_consent", "gauge", "recovery", "Pods that stay because nobody allowed more: zombie, pods that are being deleted on unreachable nodes without the consent of their owner; eviction, pods that must never run twice on nodes without proof that the machine is off";
-    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while nothing is recovered because too many nodes are unreachable, or were within the settle period";
-    PAUSED = "salvor_paused", "gauge", "", "1 while Salvor is paused with `salvor pause`, on every replica";
-    HELD = "salvor_held", "counter", "recovery, by", "Blocked actions, by the limit that blocked them";
-    STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last said anything on this watch, bookmarks included";
-    WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Times a watch had to be opened again after a failure";
-    WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Times a resource was listed in full";
-    UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that could not be read, and were ignored";
+    BUILD_INFO = "salvor_build_info", "gauge", "version", "Always 1. The label is the version of Salvor";
+    LEADER = "salvor_leader", "gauge", "", "1 while this replica leads and may write, 0 while it follows";
+    VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts, counted when the verdict or the reason of a subject changes";
+    DUE_TO_DONE = "salvor_due_to_done_seconds", "histogram", "recovery", "Seconds from when an action was due until its write succeeded";
+    WRITES = "salvor_writes", "counter", "action, result", "Writes to the API server, by action and result";
+    RETRIES = "salvor_retries", "counter", "recovery", "Retries of subjects after a failed write";
+    QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects in the work queue";
+    IN_FLIGHT = "salvor_actions_in_flight", "gauge", "recovery", "Subjects with writes in progress";
+    WAITING = "salvor_waiting", "gauge", "recovery, reason", "Subjects that wait for a point in time, by the reason of their verdict. Only the leader reports it";
+    BLOCKED = "salvor_blocked", "gauge", "recovery, by", "Subjects that are due and blocked, by the limit that blocks them. Only the leader reports it";
+    WITHOUT_CONSENT = "salvor_stuck_without_consent", "gauge", "recovery", "Pods that stay because consent is missing. zombie: terminating pods on unreachable nodes whose owner did not opt in. eviction: pods that must never run twice, on nodes without proof that the machine is off";
+    BRAKE = "salvor_brake_engaged", "gauge", "", "1 while the brake blocks all recoveries because too many nodes are unreachable, or were during the settle period";
+    PAUSED = "salvor_paused", "gauge", "", "1 while Salvor is paused by `salvor pause`. Every replica reports it";
+    HELD = "salvor_held", "counter", "recovery, by", "Actions that were blocked, by the limit that blocked them";
+    STALENESS = "salvor_watch_staleness_seconds", "gauge", "resource", "Seconds since the API server last sent anything on this watch, bookmarks included";
+    WATCH_RESTARTS = "salvor_watch_restarts", "counter", "resource", "Restarts of a watch after a failure";
+    WATCH_LISTS = "salvor_watch_lists", "counter", "resource", "Full lists of a resource";
+    UNREADABLE = "salvor_watch_unreadable_objects", "counter", "resource", "Objects that were skipped because they are unreadable";
 }
 
 // The reference page lists the metrics of the recoveries in between.
 descriptions! { LAST;
-    ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests answered, by webhook: allowed, patched, denied, bad_request, timed_out or error";
-    CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "When the certificate expires with which webhooks are served, in seconds since 1970; 0 where none are";
-    SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the thread that watches, judges and writes last made a turn; after 60 the lease is released";
-    CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "The lead of the API server's clock over ours, at least and at most";
-    CLOCKS = "salvor_server_clocks", "gauge", "", "Number of different clocks in recent answers of the API server; \
-    the earliest counts";
-    DOCTOR = "salvor_doctor_errors", "gauge", "", "Findings of severity error of `salvor doctor` when this process started; absent until the check has ended";
+    ADMISSIONS = "salvor_admission_requests", "counter", "webhook, outcome", "Admission requests, by webhook and outcome: allowed, patched, denied, bad_request, timed_out or error";
+    CERTIFICATE = "salvor_webhook_certificate_expiry_timestamp_seconds", "gauge", "", "Expiry of the webhook serving certificate, in seconds since 1970; 0 if no webhooks are served";
+    SILENCE = "salvor_working_thread_silent_seconds", "gauge", "", "Seconds since the last heartbeat of the working thread, which watches, decides and writes. After 60 the Lease is released";
+    CLOCK = "salvor_server_clock_offset_seconds", "gauge", "bound", "How far the API server's clock is ahead of the local clock: lower and upper bound";
+    CLOCKS = "salvor_server_clocks", "gauge", "", "Number of different clocks in recent answers of the API server. The earliest one counts";
+    DOCTOR = "salvor_doctor_errors", "gauge", "", "Errors found by `salvor doctor` when this process started. Absent until the check has ended";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -10,7 +10,7 @@ use salvor_recovery::appwrapper::Phase;
 use crate::metrics::descriptions;
 
 descriptions! { METRICS;
-    PHASES = "appwrapper_phase", "counter", "namespace, phase", "Times that an AppWrapper has entered a phase, Terminating left out";
+    PHASES = "appwrapper_phase", "counter", "namespace, phase", "Transitions of AppWrappers into a phase, without Terminating";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -9,8 +9,8 @@ use prometheus_client::{
 use crate::metrics::{as_gauge, descriptions};
 
 descriptions! { METRICS;
-    EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes whose eviction is requested, started, or finished and waiting until the node is Ready";
-    EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes that are being evicted, including those that stay";
+    EVICTIONS = "salvor_eviction_nodes", "gauge", "state", "Nodes under eviction, by state: requested, started, or finished and waiting until the node is Ready";
+    EVICTION_PODS = "salvor_eviction_pods", "gauge", "", "Pods on nodes under eviction, including pods that stay";
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

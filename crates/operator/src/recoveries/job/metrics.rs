@@ -18,14 +18,14 @@ use crate::metrics::descriptions;
 
 descriptions! { METRICS;
     JOBS_FINISHED = "job_controller_jobs_finished", "counter", "completion_mode, result, reason", "Finished Jobs";
-    JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Pods of Jobs that were counted";
-    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds of one sync of a Job, until all its steps were done";
+    JOB_PODS_FINISHED = "job_controller_job_pods_finished", "counter", "completion_mode, result", "Finished pods of Jobs";
+    JOB_SYNC_DURATION = "job_controller_job_sync_duration_seconds", "histogram", "completion_mode, result, action", "Seconds of one sync of a Job, until all its writes succeeded";
     JOB_SYNCS = "job_controller_job_syncs", "counter", "completion_mode, result, action", "Syncs of Jobs: reconciling, tracking, pods_created or pods_deleted";
-    POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods for which the Job's pod failure policy had a rule: FailJob, FailIndex, Ignore or Count";
-    TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Ended pods that were seen with our finalizer (add) and then without it (delete); apart, pods wait to be counted";
+    POD_FAILURES_BY_POLICY = "job_controller_pod_failures_handled_by_failure_policy", "counter", "action", "Failed pods that matched a rule of the Job's pod failure policy: FailJob, FailIndex, Ignore or Count";
+    TERMINATED_PODS = "job_controller_terminated_pods_tracking_finalizer", "counter", "event", "Finished pods with the tracking finalizer (add) and after its removal (delete). The difference is pods that are not counted yet";
     JOB_FINISHED_INDEXES = "job_controller_job_finished_indexes", "counter", "status, backoffLimit", "Finished indexes of Indexed Jobs, with a backoff limit of their own (perIndex) or not (global)";
-    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted when they are first seen; a controller that is not known is other";
-    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods created for Jobs: new, recreate_terminating_or_failed or recreate_failed, and whether the server accepted them";
+    EXTERNAL_JOBS = "job_controller_jobs_by_external_controller", "counter", "controller_name", "Jobs that name another controller in spec.managedBy, counted once. Unknown controllers are counted as other";
+    JOB_PODS_CREATION = "job_controller_job_pods_creation", "counter", "reason, status", "Pods created for Jobs, by reason (new, recreate_terminating_or_failed or recreate_failed) and by whether the API server accepted them";
 }
 
 /// From 4 milliseconds, doubled 14 times.

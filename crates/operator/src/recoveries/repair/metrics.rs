@@ -12,11 +12,11 @@ use salvor_recovery::repair::Survey;
 use crate::metrics::{as_gauge, descriptions};
 
 descriptions! { METRICS;
-    NODES = "salvor_repair_nodes", "gauge", "policy, state", "Nodes of a repair policy: healthy, waiting for the end of their toleration, vetoed, blocked, or being repaired";
-    BLOCKED = "salvor_repair_blocked_nodes", "gauge", "policy, cause", "Nodes that are past their toleration and whose repair is held, by cause";
-    STARTED = "salvor_repair_started", "counter", "policy, action, condition", "Repairs begun, by action: Replace, Reboot, or of nodes that nothing owns Drain and DeleteNode";
-    REPAIRED = "salvor_repair_repaired", "counter", "policy, action", "Machines that were replaced or rebooted";
-    SECONDS = "salvor_repair_seconds", "histogram", "", "Seconds from when a node became sick until its repair was over";
+    NODES = "salvor_repair_nodes", "gauge", "policy, state", "Nodes of a repair policy, by state: healthy, waiting for the end of their toleration, vetoed, blocked, or being repaired";
+    BLOCKED = "salvor_repair_blocked_nodes", "gauge", "policy, cause", "Nodes past their toleration whose repair is blocked, by cause";
+    STARTED = "salvor_repair_started", "counter", "policy, action, condition", "Repairs started, by action: Replace or Reboot, and Drain or DeleteNode for nodes without an owner";
+    REPAIRED = "salvor_repair_repaired", "counter", "policy, action", "Repairs that succeeded: machines replaced or rebooted";
+    SECONDS = "salvor_repair_seconds", "histogram", "", "Seconds from when a node became unhealthy until its repair ended";
 }
 
 /// Causes that are shown even while they block nothing.
