@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use salvor_api::config::{LeaderElection, LogFormat};
 use salvor_api::{Controller, is_dns_subdomain, value_defect};
-use salvor_operator::{End, EvictError, EvictionDesk, EvictionRequest, InCluster, Standing, Survey};
+use salvor_operator::{End, EvictClient, EvictError, EvictionRequest, InCluster, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -75,8 +75,8 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let cluster = args.cluster.load().await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Evict { source, cluster: asked.clone() };
-        let desk = EvictionDesk::open(cluster.config.clone()).map_err(failed)?;
-        let survey = desk.survey(&args.node, &args.incident).await.map_err(failed)?;
+        let client = EvictClient::open(cluster.config.clone()).map_err(failed)?;
+        let survey = client.survey(&args.node, &args.incident).await.map_err(failed)?;
         if args.output == Form::Text {
             output::print(&render::survey(&survey))?;
             output::talk(&operator(&cluster.config).await);
@@ -108,10 +108,10 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let is_asked = Cell::new(false);
         let followed = async {
             let despite = args.despite_zone_outage.then(person);
-            let asked = desk.request(&args.node, &args.incident, despite.as_deref()).await?;
+            let asked = client.request(&args.node, &args.incident, despite.as_deref()).await?;
             is_asked.set(true);
-            let last = follow(&desk, &survey, asked).await?;
-            Ok((last, desk.whereabouts(&survey).await?))
+            let last = follow(&client, &survey, asked).await?;
+            Ok((last, client.whereabouts(&survey).await?))
         };
         let (last, places) = tokio::select! {
             followed = followed => followed.map_err(failed)?,
@@ -172,7 +172,7 @@ async fn consents(node: &str, despite_zone_outage: bool) -> Result<bool, CliErro
 
 /// Shows the progress until the eviction ends.
 async fn follow(
-    desk: &EvictionDesk,
+    client: &EvictClient,
     survey: &Survey,
     asked: EvictionRequest,
 ) -> Result<Standing, EvictError> {
@@ -180,7 +180,7 @@ async fn follow(
     let mut shown = None;
     let mut idle = 0;
     loop {
-        let standing = desk.standing(survey, asked).await.inspect_err(|_| end_line(moving))?;
+        let standing = client.standing(survey, asked).await.inspect_err(|_| end_line(moving))?;
         if shown.as_ref() != Some(&standing) {
             let line = render::bar(survey, &standing);
             if moving {
@@ -196,7 +196,7 @@ async fn follow(
         idle = if standing.phase.is_some() { 0 } else { idle + 1 };
         if idle == PATIENCE {
             // A failed read is no reason to stop.
-            let said = desk.last_word(survey).await.ok().flatten();
+            let said = client.last_word(survey).await.ok().flatten();
             end_line(moving);
             output::talk(&render::not_begun(survey.node.as_str(), said.as_deref()));
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use salvor_api::GoDuration;
 use salvor_api::config::{Configuration, LogFormat};
-use salvor_operator::{PauseDesk, PauseError};
+use salvor_operator::{PauseClient, PauseError};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -59,15 +59,15 @@ pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::LongReason { length: args.reason.len(), longest: LONGEST_REASON });
     }
     let wait = Duration::try_from(SignedDuration::from(args.wait)).map_err(|_| CliError::Wait(args.wait))?;
-    at(&args.place, async |desk, _| {
-        let paused = desk.pause(&person(), &args.reason).await?;
+    at(&args.place, async |client, _| {
+        let paused = client.pause(&person(), &args.reason).await?;
         if paused.already {
             tell(&format!("it was {} already", output::one_line(&paused.pause.to_string())));
         }
         if wait.is_zero() {
             return Ok((format!("{}\n", output::one_line(&paused.pause.to_string())), ExitCode::SUCCESS));
         }
-        Ok(match desk.acknowledged(&paused, wait).await {
+        Ok(match client.acknowledged(&paused, wait).await {
             Some(leader) => (format!("paused: {leader} has stopped\n"), ExitCode::SUCCESS),
             None => {
                 tell(&format!(
@@ -82,8 +82,8 @@ pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
 }
 
 pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
-    at(&args.place, async |desk, configuration| {
-        let text = match desk.resume().await? {
+    at(&args.place, async |client, configuration| {
+        let text = match client.resume().await? {
             Some(pause) => format!(
                 "resumed: it was {}\nthe leader goes on within {}\n",
                 output::one_line(&pause.to_string()),
@@ -98,7 +98,7 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<ExitCode, CliError> {
 /// Runs an action in the cluster and prints the outcome.
 fn at(
     place: &Place,
-    what: impl AsyncFnOnce(&PauseDesk, &Configuration) -> Result<(String, ExitCode), PauseError>,
+    what: impl AsyncFnOnce(&PauseClient, &Configuration) -> Result<(String, ExitCode), PauseError>,
 ) -> Result<ExitCode, CliError> {
     let configuration = place.configuration()?;
     logging::start(LogFormat::Text, LevelFilter::ERROR)?;
@@ -107,8 +107,9 @@ fn at(
         let cluster = place.cluster.load().await?;
         let asked = format!("{} ({})", cluster.config.cluster_url, cluster.origin);
         let failed = |source| CliError::Pause { source, cluster: asked.clone() };
-        let desk = PauseDesk::open(cluster.config.clone(), &configuration.leader_election).map_err(failed)?;
-        what(&desk, &configuration).await.map_err(failed)
+        let client =
+            PauseClient::open(cluster.config.clone(), &configuration.leader_election).map_err(failed)?;
+        what(&client, &configuration).await.map_err(failed)
     })?;
     output::print(&text)?;
     Ok(code)

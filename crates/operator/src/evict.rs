@@ -52,7 +52,7 @@ pub enum EvictError {
 
 /// Access to a cluster in which a node may be evicted.
 #[derive(Clone)]
-pub struct EvictionDesk {
+pub struct EvictClient {
     client: Client,
     time: Time,
 }
@@ -131,7 +131,7 @@ pub enum End {
     TaintGone,
 }
 
-impl EvictionDesk {
+impl EvictClient {
     /// Connects to a cluster.
     ///
     /// # Errors

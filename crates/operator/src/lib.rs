@@ -38,7 +38,7 @@ mod notices;
 mod operator;
 mod packed;
 mod pause;
-mod pause_desk;
+mod pause_client;
 mod published;
 mod pulse;
 mod recoveries;
@@ -57,7 +57,7 @@ pub mod wire;
 mod work;
 
 pub use evict::{
-    End, EvictError, EvictionDesk, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,
+    End, EvictClient, EvictError, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,
 };
 pub use explain::{Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport};
 pub use explainer::{explain, explained_kinds};
@@ -66,7 +66,7 @@ pub use metrics::{CheckAtStart, reference::reference as metrics_reference};
 pub use nodes::standing_of;
 pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
-pub use pause_desk::{PauseDesk, PauseError, Paused};
+pub use pause_client::{PauseClient, PauseError, Paused};
 pub use published::{InCluster, Published};
 pub use recoveries::zombie::glance::{Glance, Next, PodInSight, glance, pulse_of_kubelet, why_off};
 pub use recoveries::{Off, RecoveryEntry, recoveries, webhooks::in_effect as webhooks_in_effect};

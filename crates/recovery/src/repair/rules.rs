@@ -96,19 +96,19 @@ fn node_rules(
     ask.none("Can that policy be read?", seen, defect)
         .map_err(|defect| Verdict::Ignore(NodeWhy::InvalidPolicy { defect: defect.clone() }))?;
     let diagnosis = diagnose(node, member.backend.owner(), policy, settings, now);
-    let desk = Desk { scene, policy, diagnosis: &diagnosis, settings, now };
+    let context = NodeContext { scene, policy, diagnosis: &diagnosis, settings, now };
     // A node that is well and schedulable needs no memory, so a damaged annotation does not matter.
     let damage = node.marks().damage.as_ref().filter(|_| diagnosis.sick.is_some() || node.unschedulable);
     ask.none("Can our annotation on it be read?", damage.map_or("yes", |problem| problem), damage)
-        .map_err(|problem| desk.unreadable(problem))?;
+        .map_err(|problem| context.unreadable(problem))?;
 
     let Some(sick) = ask.some("Is it sick?", see_sick(&diagnosis), diagnosis.sick.as_ref()) else {
-        return Err(desk.healthy());
+        return Err(context.healthy());
     };
     let due = sick.deadline <= now;
     ask.that("Is it sick for longer than is tolerated?", format!("until {}", sick.deadline), due)
         .ok_or_else(|| {
-            desk.report(
+            context.report(
                 Told::Waiting(sick),
                 Verdict::Wait {
                     until: sick.deadline,
@@ -125,14 +125,14 @@ fn node_rules(
             Some(until) => Verdict::Wait { until, why },
             None => Verdict::Ignore(why),
         };
-        desk.report(Told::Vetoed, verdict)
+        context.report(Told::Vetoed, verdict)
     })?;
 
     let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
-    let case = desk.case();
+    let case = context.case();
     let (step, seen, hold) = match case.next(sick, turn) {
         Next::Write(step) => (Some(*step), None, None),
-        Next::Reboot { rung, attempt } => (Some(desk.reboot(sick, rung, attempt)), None, None),
+        Next::Reboot { rung, attempt } => (Some(context.reboot(sick, rung, attempt)), None, None),
         Next::UnderWay => (None, Some(see_turn(turn)), None),
         Next::Held(hold) => (None, Some(format!("no: {hold}")), Some(hold)),
     };
@@ -141,10 +141,10 @@ fn node_rules(
         // A limit of the policy takes precedence in the report: it concerns more than this node.
         Some(Hold::NoBackend(why)) => {
             let asked = Asked { member, sick, action: turn.action(), repair: place.repair() };
-            desk.held(sick, &survey.hold(policy, &asked, now).unwrap_or(Hold::NoBackend(why)))
+            context.held(sick, &survey.hold(policy, &asked, now).unwrap_or(Hold::NoBackend(why)))
         }
-        Some(hold) => desk.held(sick, &hold),
-        None => desk.under_way(turn),
+        Some(hold) => context.held(sick, &hold),
+        None => context.under_way(turn),
     })?;
     let action = if matches!(step, Step::RequestReboot { .. }) { Action::Reboot } else { turn.action() };
 
@@ -153,18 +153,18 @@ fn node_rules(
         .repair()
         .is_some_and(|repair| Course::of(repair, Some(member), None, policy, settings, now).has_lapsed(now));
     // Preparations are undone before another node gets the turn.
-    if has_lapsed && let Some(step) = desk.take_back() {
+    if has_lapsed && let Some(step) = context.take_back() {
         return Err(Verdict::Act { actions: vec![step], why: not_reserved() });
     }
     let asked = Asked { member, sick, action, repair: place.repair() };
     let hold = survey.hold(policy, &asked, now);
     ask.none("Do the policy's limits allow it?", see_hold(survey, hold.as_ref()), hold)
-        .map_err(|hold| desk.held(sick, &hold))?;
+        .map_err(|hold| context.held(sick, &hold))?;
     let seen = format!("{} of {} under repair", shown_count(survey.used), survey.allowed);
     ask.some("Is it its turn?", seen, place.repair().filter(|_| !has_lapsed)).ok_or_else(|| {
         // A node whose turn has lapsed waits for its next turn, even if the budget has room.
         match survey.budget_hold().filter(|_| !has_lapsed) {
-            Some(hold) => desk.held(sick, &hold),
+            Some(hold) => context.held(sick, &hold),
             None => Verdict::Ignore(not_reserved()),
         }
     })?;
@@ -172,13 +172,13 @@ fn node_rules(
     // The node's condition reports the brake once. After that the step goes to the brake each time.
     let braked = braked.filter(|held| step.is_disruptive() && held.until().is_none_or(|until| now < until));
     if let Some(held) = braked
-        && let told @ Verdict::Act { .. } = desk.held(sick, &Hold::Brake(held.clone()))
+        && let told @ Verdict::Act { .. } = context.held(sick, &Hold::Brake(held.clone()))
     {
         return Err(told);
     }
     let why = NodeWhy::Sick { sick: Box::new(sick.clone()), action };
     let mut actions = vec![step];
-    actions.extend(desk.events(sick, &actions[0]));
+    actions.extend(context.events(sick, &actions[0]));
     Ok(Verdict::Act { actions, why })
 }
 
@@ -353,7 +353,7 @@ impl Told<'_> {
 }
 
 /// Everything needed to report a decision on a node.
-struct Desk<'a> {
+struct NodeContext<'a> {
     scene: &'a Scene<'a>,
     policy: &'a Policy,
     diagnosis: &'a Diagnosis,
@@ -361,7 +361,7 @@ struct Desk<'a> {
     now: Timestamp,
 }
 
-impl Desk<'_> {
+impl NodeContext<'_> {
     fn node(&self) -> &NodeView {
         self.scene.member.node
     }

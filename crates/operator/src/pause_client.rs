@@ -35,7 +35,7 @@ pub enum PauseError {
 
 /// Access to a cluster in which Salvor may be paused.
 #[derive(Clone)]
-pub struct PauseDesk {
+pub struct PauseClient {
     leases: Api<Lease>,
     client: Client,
     settings: LeaderElection,
@@ -51,7 +51,7 @@ pub struct Paused {
     token: String,
 }
 
-impl PauseDesk {
+impl PauseClient {
     /// Connects to a cluster.
     ///
     /// # Errors
