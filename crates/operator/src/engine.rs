@@ -43,7 +43,7 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::{events, reasons};
 use salvor_recovery::{
-    Judgement, Reason, Step, Verdict,
+    Decision, Reason, Step, Verdict,
     brake::{self, Brake, Held},
     event::{EventNote, EventType},
     objects::ObjectRef,
@@ -361,7 +361,7 @@ impl<R: Recovery> Engine<R> {
 
     fn look_at(&mut self, subject: R::Subject) {
         let (now, began) = (self.shared.time.server(), Instant::now());
-        let Some(judgement) = self.recovery.judge(&subject, now) else {
+        let Some(decision) = self.recovery.judge(&subject, now) else {
             self.agenda.forget(&subject);
             self.held.remove(&subject);
             self.standings.set(&subject, None);
@@ -379,31 +379,31 @@ impl<R: Recovery> Engine<R> {
             // In the next term everything is decided again, however short the gap.
             return;
         }
-        let acts = !judgement.verdict.actions().is_empty();
+        let acts = !decision.verdict.actions().is_empty();
         if acts && !self.has_room() {
             // It is decided again right before the attempt. Only then is the brake asked, which counts what it admits.
-            if !judgement.verdict.actions().iter().any(Step::is_disruptive) {
-                self.note(&subject, &judgement);
+            if !decision.verdict.actions().iter().any(Step::is_disruptive) {
+                self.note(&subject, &decision);
                 self.standings.set(&subject, None);
             }
             return self.agenda.wait_for_room(subject);
         }
-        let mut judgement = self.hold_back(&subject, judgement, now);
+        let mut decision = self.hold_back(&subject, decision, now);
         if acts
-            && let Verdict::Blocked { by, .. } = &judgement.verdict
+            && let Verdict::Blocked { by, .. } = &decision.verdict
             && self.recovery.held(&subject, by, now)
             && let Some(again) = self.recovery.judge(&subject, now)
         {
-            judgement = self.hold_back(&subject, again, now);
+            decision = self.hold_back(&subject, again, now);
         }
         self.shared.notices.say(|| Notice::Judged {
             recovery: R::NAME,
             subject: subject.to_string(),
-            report: judgement.report(),
+            report: decision.report(),
         });
-        let is_new = self.note(&subject, &judgement);
-        self.standings.set(&subject, standing_of::<R>(&judgement.verdict));
-        if judgement.verdict.actions().is_empty() {
+        let is_new = self.note(&subject, &decision);
+        self.standings.set(&subject, standing_of::<R>(&decision.verdict));
+        if decision.verdict.actions().is_empty() {
             let none = Ended {
                 done: &[],
                 is_current: true,
@@ -414,7 +414,7 @@ impl<R: Recovery> Engine<R> {
             };
             self.recovery.ended(&subject, none, now);
         }
-        match judgement.verdict {
+        match decision.verdict {
             Verdict::Ignore(_) => {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
                 let before = self.tracked.insert(subject, Tracked { verdict, pending: None });
@@ -452,34 +452,34 @@ impl<R: Recovery> Engine<R> {
     fn hold_back(
         &mut self,
         subject: &R::Subject,
-        judgement: Judgement<R::Why, R::Step>,
+        decision: Decision<R::Why, R::Step>,
         now: Timestamp,
-    ) -> Judgement<R::Why, R::Step> {
-        if !judgement.verdict.actions().is_empty()
+    ) -> Decision<R::Why, R::Step> {
+        if !decision.verdict.actions().is_empty()
             && let Some(held) = self.shared.leadership.pause().held()
         {
             self.shared.metrics.held(R::NAME, held.code());
-            return judgement.held_back(held);
+            return decision.held_back(held);
         }
         // Steps that are not carried out now must not use up the budget of this minute.
         if self.is_waiting(subject) || self.is_stale() {
-            return judgement;
+            return decision;
         }
-        if judgement.verdict.actions().iter().any(Step::is_irreversible)
+        if decision.verdict.actions().iter().any(Step::is_irreversible)
             && let Some(held) = self.shared.time.unsettled()
         {
             self.shared.metrics.held(R::NAME, held.code());
-            return judgement.held_back(held);
+            return decision.held_back(held);
         }
-        let disruptive = judgement.verdict.actions().iter().any(Step::is_disruptive);
+        let disruptive = decision.verdict.actions().iter().any(Step::is_disruptive);
         let outage = self.recovery.outage(subject, now);
         let admitted = self.known(subject).and_then(|pending| pending.admitted);
         if admitted.is_some_and(|at| now < brake::counts_until(at)) {
             // Counted already, but a limit that blocks everything blocks this too.
-            return self.brake().pass_again(now, judgement, outage);
+            return self.brake().pass_again(now, decision, outage);
         }
-        let judgement = self.brake().pass(now, judgement, outage);
-        match &judgement.verdict {
+        let decision = self.brake().pass(now, decision, outage);
+        match &decision.verdict {
             Verdict::Blocked { by, .. } => self.shared.metrics.held(R::NAME, by.code()),
             Verdict::Act { .. } => {
                 self.held.remove(subject);
@@ -490,7 +490,7 @@ impl<R: Recovery> Engine<R> {
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}
         }
-        judgement
+        decision
     }
 
     /// True if a subject must not be acted on yet, whatever its verdict.
@@ -684,20 +684,20 @@ impl<R: Recovery> Engine<R> {
         if !self.known(subject).is_some_and(|pending| pending.heard) {
             return Some(ECHO_WITHIN);
         }
-        let judgement = self.recovery.judge(subject, now);
-        let asked = judgement.iter().flat_map(|judgement| judgement.verdict.actions()).flat_map(Step::steps);
+        let decision = self.recovery.judge(subject, now);
+        let asked = decision.iter().flat_map(|decision| decision.verdict.actions()).flat_map(Step::steps);
         let mut again = asked.filter(|asked| done.iter().any(|(step, _)| step.is_same_step(asked)));
         again.next().map(|_| CATCH_UP_WITHIN)
     }
 
     /// Counts a verdict in the metrics if it differs from the last one. Returns whether it did.
-    fn note(&mut self, subject: &R::Subject, judgement: &Judgement<R::Why, R::Step>) -> bool {
-        let verdict = (judgement.verdict.name(), judgement.verdict.why().code());
+    fn note(&mut self, subject: &R::Subject, decision: &Decision<R::Why, R::Step>) -> bool {
+        let verdict = (decision.verdict.name(), decision.verdict.why().code());
         let tracked = self.tracked.entry(subject.clone()).or_default();
         let is_new = tracked.verdict.replace(verdict) != Some(verdict);
         if is_new {
             self.shared.metrics.verdict(R::NAME, verdict.0, verdict.1);
-            let why = judgement.verdict.why();
+            let why = decision.verdict.why();
             tracing::debug!(recovery = R::NAME, %subject, verdict = verdict.0, %why, "verdict changed");
         }
         is_new

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
-    Judgement, Reason, Report, Step,
+    Decision, Reason, Report, Step,
     brake::{Brake, Held, Outage},
     pause::Pause,
 };
@@ -180,10 +180,10 @@ impl Question<'_> {
     pub(crate) async fn reviewed<Why: Reason, S: Step>(
         &self,
         recovery: Controller,
-        judgement: Judgement<Why, S>,
+        decision: Decision<Why, S>,
         outage: Outage,
     ) -> RecoveryReport {
-        reviewed(recovery.name(), self.client, self.configuration, self.time, judgement, outage).await
+        reviewed(recovery.name(), self.client, self.configuration, self.time, decision, outage).await
     }
 
     /// The error of a recovery that cannot decode the object.
@@ -202,20 +202,20 @@ async fn reviewed<Why: Reason, S: Step>(
     client: &Client,
     configuration: &Configuration,
     time: &Time,
-    judgement: Judgement<Why, S>,
+    decision: Decision<Why, S>,
     outage: Outage,
 ) -> RecoveryReport {
     if let Some(paused) = lease(client, configuration).await.ok().flatten().as_ref().and_then(paused) {
-        let judgement = judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) });
-        return RecoveryReport { recovery, report: judgement.report(), brake_unknown: None };
+        let decision = decision.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) });
+        return RecoveryReport { recovery, report: decision.report(), brake_unknown: None };
     }
     let (brake, unknown) = match brake_memory(client, configuration, time.server()).await {
         Ok(brake) => (brake, None),
         Err(unknown) => (brake_of(configuration.brake.clone(), None, time.server()), Some(unknown)),
     };
-    let judgement = brake.review(time.server(), judgement, outage);
-    let may_be_held = judgement.verdict.actions().iter().any(Step::is_disruptive);
-    RecoveryReport { recovery, report: judgement.report(), brake_unknown: unknown.filter(|_| may_be_held) }
+    let decision = brake.review(time.server(), decision, outage);
+    let may_be_held = decision.verdict.actions().iter().any(Step::is_disruptive);
+    RecoveryReport { recovery, report: decision.report(), brake_unknown: unknown.filter(|_| may_be_held) }
 }
 
 /// The Lease of Salvor's replicas, if there is one.

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Judgement, Reason, Step,
+    Decision, Reason, Step,
     brake::{Held, Outage},
     event::EventNote,
 };
@@ -45,7 +45,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
 
     /// The decision about a subject as last seen; `None` if it is gone.
-    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Judgement<Self::Why, Self::Step>>;
+    fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Decision<Self::Why, Self::Step>>;
 
     /// All subjects that may need a decision.
     fn subjects(&self) -> Vec<Self::Subject>;
@@ -219,5 +219,5 @@ pub(crate) trait LiveInquiry: Send + Sync + 'static {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> impl Future<Output = kube::Result<Option<Judgement<Self::Why, Self::Step>>>> + Send;
+    ) -> impl Future<Output = kube::Result<Option<Decision<Self::Why, Self::Step>>>> + Send;
 }

@@ -3,7 +3,7 @@
 //! Everything here is a function of what was observed, the policy and the time. There is no client, no clock, no async
 //! and no randomness, so a decision can be read, tested and explained on its own.
 //!
-//! A recovery reads *views* (only the fields that it decides by), and returns a [`Judgement`]: a [`Verdict`] with its
+//! A recovery reads *views* (only the fields that it decides by), and returns a [`Decision`]: a [`Verdict`] with its
 //! reason, and every rule that was checked. A [`Step`] is a guarded write as data, from the recovery's own enum of
 //! steps; the operator carries it out. The [`Brake`](brake::Brake) blocks all recoveries when too much fails at once,
 //! and the [`ServerClock`] gives the time by which nothing is ever done early.
@@ -34,4 +34,4 @@ pub mod zombie;
 
 pub use server_clock::{ClockChange, ServerClock};
 pub use step::Step;
-pub use verdict::{Finding, Inquiry, Judgement, Reason, Report, Verdict, judge};
+pub use verdict::{Decision, Finding, Inquiry, Reason, Report, Verdict, judge};

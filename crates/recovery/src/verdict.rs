@@ -93,23 +93,23 @@ pub struct Finding {
 
 /// A verdict together with every rule that was checked for it, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judgement<Why, Step> {
+pub struct Decision<Why, Step> {
     pub verdict: Verdict<Why, Step>,
     /// The rules in order; the last one settled the verdict.
     pub findings: Vec<Finding>,
 }
 
-impl<Why, Step> Judgement<Why, Step> {
+impl<Why, Step> Decision<Why, Step> {
     /// The same decision with its reason as part of a larger type.
     #[must_use]
-    pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Judgement<Wider, Step> {
+    pub fn map_why<Wider>(self, widen: impl FnOnce(Why) -> Wider) -> Decision<Wider, Step> {
         let verdict = match self.verdict {
             Verdict::Ignore(why) => Verdict::Ignore(widen(why)),
             Verdict::Wait { until, why } => Verdict::Wait { until, why: widen(why) },
             Verdict::Blocked { by, why } => Verdict::Blocked { by, why: widen(why) },
             Verdict::Act { actions, why } => Verdict::Act { actions, why: widen(why) },
         };
-        Judgement { verdict, findings: self.findings }
+        Decision { verdict, findings: self.findings }
     }
 
     /// Turns "act" into "blocked"; every other verdict stays.
@@ -123,7 +123,7 @@ impl<Why, Step> Judgement<Why, Step> {
     }
 }
 
-impl<Why: Reason, Step: step::Step> Judgement<Why, Step> {
+impl<Why: Reason, Step: step::Step> Decision<Why, Step> {
     /// The decision without its types, for people and machines.
     pub fn report(&self) -> Report {
         let why = self.verdict.why();
@@ -170,10 +170,10 @@ pub struct Report {
 /// The rules end with their verdict: early as an error, by `?` at the first rule that does not hold, or at their end.
 pub fn judge<Why, Step>(
     rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why, Step>, Verdict<Why, Step>>,
-) -> Judgement<Why, Step> {
+) -> Decision<Why, Step> {
     let mut inquiry = Inquiry { findings: Vec::new() };
     let (Ok(verdict) | Err(verdict)) = rules(&mut inquiry);
-    Judgement { verdict, findings: inquiry.findings }
+    Decision { verdict, findings: inquiry.findings }
 }
 
 /// Records each rule as it is checked, with what it saw, and passes the answer on.

@@ -9,7 +9,7 @@ use std::{
 use futures::future::join_all;
 use jiff::Timestamp;
 use salvor_recovery::{
-    Judgement, Reason, Step, Verdict,
+    Decision, Reason, Step, Verdict,
     brake::{Brake, Outage},
     event::EventNote,
     objects::Object,
@@ -107,8 +107,8 @@ pub(super) struct Look<S> {
 }
 
 impl<S: Step> Look<S> {
-    pub(super) fn new<Why: Reason>(taken: Instant, judgement: Option<Judgement<Why, S>>) -> Self {
-        let Some(Judgement { verdict, .. }) = judgement else {
+    pub(super) fn new<Why: Reason>(taken: Instant, decision: Option<Decision<Why, S>>) -> Self {
+        let Some(Decision { verdict, .. }) = decision else {
             let why = "it is not there any more".to_owned();
             return Self { taken, is_past: false, steps: Vec::new(), next: 0, why, until: None };
         };
@@ -283,12 +283,12 @@ impl<I: LiveInquiry> Attempt<I> {
         let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
         let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);
         // A look that takes longer than its validity is useless.
-        let judgement = match tokio::time::timeout(LOOK_HOLDS, asked).await {
-            Ok(Ok(judgement)) => judgement,
+        let decision = match tokio::time::timeout(LOOK_HOLDS, asked).await {
+            Ok(Ok(decision)) => decision,
             Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),
             Err(_) => return Err(Failure::LookTooOld.into()),
         };
-        let look = look.insert(Look::new(sight.taken(), judgement));
+        let look = look.insert(Look::new(sight.taken(), decision));
         Ok((look.step(step)?, look.taken))
     }
 }

@@ -145,7 +145,7 @@ impl Told {
     }
 }
 
-fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold, AnyStep> {
+fn verdict(name: &str, want: &Want, told: bool) -> Decision<AsTold, AnyStep> {
     let pod = PodRef { namespace: "ns".into(), name: name.into(), uid: name.into() };
     let action = |step: &Wish| -> AnyStep {
         match step {
@@ -185,7 +185,7 @@ fn verdict(name: &str, want: &Want, told: bool) -> Judgement<AsTold, AnyStep> {
             if actions.is_empty() { Verdict::Ignore(AsTold) } else { Verdict::Act { actions, why: AsTold } }
         }
     };
-    Judgement { verdict, findings: vec![] }
+    Decision { verdict, findings: vec![] }
 }
 
 /// Finds the state at the time of the look, not at the time of its creation.
@@ -201,7 +201,7 @@ impl LiveInquiry for Look {
         _: Known<'_>,
         _: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<AsTold, AnyStep>>> {
+    ) -> kube::Result<Option<Decision<AsTold, AnyStep>>> {
         let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
         let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
         // A look finds the state at the time when it was sent.
@@ -238,7 +238,7 @@ impl Recovery for Told {
         }
     }
 
-    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold, AnyStep>> {
+    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Decision<AsTold, AnyStep>> {
         self.judged.lock().unwrap().push(subject);
         if !self.judging.is_zero() {
             std::thread::sleep(self.judging);
@@ -510,7 +510,7 @@ impl Recovery for Large {
         self.0.hear(news, now)
     }
 
-    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Judgement<AsTold, AnyStep>> {
+    fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Decision<AsTold, AnyStep>> {
         self.0.judge(subject, now)
     }
 
@@ -955,7 +955,7 @@ fn a_second_look_may_ask_for_the_same_steps_in_any_order() {
     let found = |asked: &[&str], live: &[&str]| -> Vec<bool> {
         let actions = vec![job::Step::AtOnce { steps: live.iter().map(delete).collect() }];
         let verdict = Verdict::Act { actions, why: AsTold };
-        let mut look = attempt::Look::new(Instant::now(), Some(Judgement { verdict, findings: vec![] }));
+        let mut look = attempt::Look::new(Instant::now(), Some(Decision { verdict, findings: vec![] }));
         asked.iter().map(|name| look.step(&delete(name)).is_ok()).collect()
     };
     assert_eq!(found(&["a", "b", "c"], &["a", "b", "c"]), [true, true, true]);
@@ -1258,11 +1258,11 @@ async fn steps_at_once_do_not_outlive_their_look() {
             _: Known<'_>,
             _: Timestamp,
             _: &mut Sight,
-        ) -> kube::Result<Option<Judgement<AsTold, job::Step>>> {
+        ) -> kube::Result<Option<Decision<AsTold, job::Step>>> {
             self.2.fetch_add(1, Ordering::Relaxed);
             let is_there = self.1.elapsed() < Duration::from_secs(1);
             let verdict = Verdict::Act { actions: self.0.clone(), why: AsTold };
-            Ok(is_there.then_some(Judgement { verdict, findings: vec![] }))
+            Ok(is_there.then_some(Decision { verdict, findings: vec![] }))
         }
     }
     let inquiry = Arc::new(Job(actions.clone(), Instant::now(), AtomicUsize::new(0)));

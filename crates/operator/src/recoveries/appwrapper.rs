@@ -12,7 +12,7 @@ use std::{
 use jiff::Timestamp;
 use salvor_api::names::appwrapper::{MEMBER_LABEL, conditions::RESOURCES_DEPLOYED};
 use salvor_recovery::{
-    Judgement, Step as _, Verdict,
+    Decision, Step as _, Verdict,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, AppWrapperWhy, CreateFailure, FoundComponent,
         Last, Memory, NodeView, Phase, PodView, Seen, Stakes, Step, decide, works_to_read,
@@ -483,22 +483,22 @@ impl Recovery for AppWrappers {
         }
     }
 
-    fn judge(&self, subject: &AppWrapperRef, now: Timestamp) -> Option<Judgement<AppWrapperWhy, Step>> {
+    fn judge(&self, subject: &AppWrapperRef, now: Timestamp) -> Option<Decision<AppWrapperWhy, Step>> {
         if self.apps_listed.is_none() || self.apps_listed != self.pods_listed || !self.nodes_listed {
             return None;
         }
         let known = self.apps.get(&subject.uid)?;
         let authorship = authorship(&known.app, &self.rules, &known.reviews);
         let view = view(&known.app, self.around(known), self.memory(known), authorship);
-        let judgement = decide(&view, &self.policy, now);
+        let decision = decide(&view, &self.policy, now);
         let mut works = works_to_read(&view, &self.policy, now);
         works.truncate(WORKS_AT_ONCE);
         self.read_works(&subject.uid, works);
         // Only the log can report this: a status that we do not understand is left as it is.
-        if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &judgement.verdict {
+        if let Verdict::Ignore(why @ AppWrapperWhy::UnknownPhase { .. }) = &decision.verdict {
             tracing::warn!(%subject, %why, "object skipped: unreadable");
         }
-        Some(judgement)
+        Some(decision)
     }
 
     fn subjects(&self) -> Vec<AppWrapperRef> {
@@ -506,8 +506,8 @@ impl Recovery for AppWrappers {
     }
 
     fn inquiry(&self, subject: &AppWrapperRef, judged: Timestamp) -> Inquiry {
-        let judgement = self.judge(subject, judged);
-        let steps = judgement.iter().flat_map(|judgement| judgement.verdict.actions());
+        let decision = self.judge(subject, judged);
+        let steps = decision.iter().flat_map(|decision| decision.verdict.actions());
         let only_creates = steps.clone().all(|step| match step {
             Step::CreateComponent { .. } | Step::RecordEvent(_) | Step::AddFinalizer { .. } => true,
             Step::PatchStatus { stakes, .. } => match stakes {

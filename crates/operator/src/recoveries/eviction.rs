@@ -9,7 +9,7 @@ use std::{
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_recovery::{
-    Judgement, Step as _,
+    Decision, Step as _,
     brake::{Census, NodeCounts, Outage},
     eviction::{
         AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, PodView, PodWhy, Refusal, Scene,
@@ -472,7 +472,7 @@ impl Recovery for Evictions {
         matches!(why, Why::Pod(PodWhy::NeedsProof { .. }))
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Decision<Why, Step>> {
         match subject {
             Subject::Node { name } => {
                 let node = self.nodes.get(name)?;

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use salvor_api::names::job::{CONTROLLER_NAME, conditions};
 use salvor_recovery::{
-    Judgement,
+    Decision,
     event::EventNote,
     ids::Uid,
     job::{
@@ -414,7 +414,7 @@ impl Recovery for Jobs {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<JobWhy, Step>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Decision<JobWhy, Step>> {
         if !self.jobs_listed || !self.pods_listed || self.jobs_epoch != self.pods_epoch {
             return None;
         }
@@ -636,7 +636,7 @@ impl LiveInquiry for Inquiry {
         _: KnownAlready<'_>,
         _: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<JobWhy, Step>>> {
+    ) -> kube::Result<Option<Decision<JobWhy, Step>>> {
         match &self.subject {
             Subject::Job(job) => {
                 let live = read_live(client, &job.namespace, &job.name).await?;

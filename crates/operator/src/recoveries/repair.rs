@@ -12,7 +12,7 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
-    Judgement, Step as _,
+    Decision, Step as _,
     brake::Held,
     gate::GatePolicy,
     ids::{NodeName, Uid},
@@ -270,13 +270,11 @@ impl Recovery for Repairs {
         woken.into_iter().collect()
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Decision<Why, Step>> {
         match subject {
-            Subject::Node(name) => self.judge_node(name, now).map(|judgement| judgement.map_why(Why::Node)),
-            Subject::Policy(key) => {
-                self.judge_policy(key, now).map(|judgement| judgement.map_why(Why::Policy))
-            }
-            Subject::Pod(pod) => self.judge_pod(pod, now).map(|judgement| judgement.map_why(Why::Pod)),
+            Subject::Node(name) => self.judge_node(name, now).map(|decision| decision.map_why(Why::Node)),
+            Subject::Policy(key) => self.judge_policy(key, now).map(|decision| decision.map_why(Why::Policy)),
+            Subject::Pod(pod) => self.judge_pod(pod, now).map(|decision| decision.map_why(Why::Pod)),
         }
     }
 

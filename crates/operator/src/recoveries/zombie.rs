@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_api::{config::LostPods, names::reasons};
 use salvor_recovery::{
-    Judgement,
+    Decision,
     ids::{NodeName, Uid},
     liveness::{Lease, Pulse},
     objects::{JobRef, PodRef, Ready},
@@ -415,7 +415,7 @@ impl Recovery for Zombies {
         }
     }
 
-    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Judgement<Why, Step>> {
+    fn judge(&self, subject: &Subject, now: Timestamp) -> Option<Decision<Why, Step>> {
         match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
@@ -425,9 +425,9 @@ impl Recovery for Zombies {
                     return Some(decide_pod(pod, node.as_ref(), &self.policy, now).map_why(Why::Pod));
                 }
                 let pod = self.in_its_family(pod, node.as_ref(), now);
-                let judgement = decide_pod(&pod, node.as_ref(), &self.policy, now);
-                self.see_to_job(&pod, judgement.verdict.why(), now);
-                Some(judgement.map_why(Why::Pod))
+                let decision = decide_pod(&pod, node.as_ref(), &self.policy, now);
+                self.see_to_job(&pod, decision.verdict.why(), now);
+                Some(decision.map_why(Why::Pod))
             }
             Subject::Node { name } => {
                 let mut node = self.nodes.get(name)?.clone();
@@ -574,7 +574,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why, Step>>> {
+    ) -> kube::Result<Option<Decision<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodRef { namespace, name, uid } = &**subject;

@@ -19,7 +19,7 @@ use super::steps::{Stakes, Step};
 use super::views::{AppWrapperView, PodView};
 use crate::moments::after;
 use crate::verdict::Verdict::Ignore;
-use crate::verdict::{Inquiry, Judgement, judge};
+use crate::verdict::{Decision, Inquiry, judge};
 
 /// Pods often run within a second after their creation. Then one status write covers both.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
@@ -31,7 +31,7 @@ pub fn decide(
     view: &AppWrapperView,
     policy: &AppWrapperPolicy,
     now: Timestamp,
-) -> Judgement<super::AppWrapperWhy, Step> {
+) -> Decision<super::AppWrapperWhy, Step> {
     judge(|ask| {
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
             .ok_or(Ignore(Why::Disabled))?;

@@ -26,7 +26,7 @@ use crate::liveness::{NodeLease, Pulse};
 use crate::moments::after;
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{Decision, Reason, Verdict};
 use crate::zombie::ConsentSource;
 use cluster::Cluster;
 

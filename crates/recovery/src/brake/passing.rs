@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::{Brake, Outage, disruption};
 use crate::step::Step;
-use crate::verdict::Judgement;
+use crate::verdict::Decision;
 
 impl Brake {
     /// Applies the brake for display: nothing is counted.
@@ -12,13 +12,13 @@ impl Brake {
     pub fn review<Why, S: Step>(
         &self,
         now: Timestamp,
-        judgement: Judgement<Why, S>,
+        decision: Decision<Why, S>,
         outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
+    ) -> Decision<Why, S> {
+        let much = disruption(decision.verdict.actions(), outage);
         match much.map_or(Ok(()), |much| self.check_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
+            Ok(()) => decision,
+            Err(held) => decision.held_back(held),
         }
     }
 
@@ -27,13 +27,13 @@ impl Brake {
     pub fn pass<Why, S: Step>(
         &mut self,
         now: Timestamp,
-        judgement: Judgement<Why, S>,
+        decision: Decision<Why, S>,
         outage: Outage,
-    ) -> Judgement<Why, S> {
-        let much = disruption(judgement.verdict.actions(), outage);
+    ) -> Decision<Why, S> {
+        let much = disruption(decision.verdict.actions(), outage);
         match much.map_or(Ok(()), |much| self.admit_all(now, &much)) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
+            Ok(()) => decision,
+            Err(held) => decision.held_back(held),
         }
     }
 
@@ -43,12 +43,12 @@ impl Brake {
     pub fn pass_again<Why, S: Step>(
         &self,
         now: Timestamp,
-        judgement: Judgement<Why, S>,
+        decision: Decision<Why, S>,
         outage: Outage,
-    ) -> Judgement<Why, S> {
-        match self.check_again(now, judgement.verdict.actions(), outage) {
-            Ok(()) => judgement,
-            Err(held) => judgement.held_back(held),
+    ) -> Decision<Why, S> {
+        match self.check_again(now, decision.verdict.actions(), outage) {
+            Ok(()) => decision,
+            Err(held) => decision.held_back(held),
         }
     }
 }

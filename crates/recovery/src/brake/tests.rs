@@ -1,7 +1,7 @@
 //! The brake as tables and as properties.
 
 use crate::eviction::Step;
-use crate::verdict::Judgement;
+use crate::verdict::Decision;
 use jiff::SignedDuration;
 use proptest::prelude::*;
 use salvor_api::GoDuration;
@@ -100,13 +100,13 @@ fn the_budget_is_spent_and_comes_back() {
 /// An admission that is carried out late counts from then: otherwise two budgets are spent in one minute.
 #[test]
 fn what_is_carried_out_late_counts_from_then() {
-    let judgement = || start_in("a");
-    let steps = judgement().verdict.actions().to_vec();
+    let decision = || start_in("a");
+    let steps = decision().verdict.actions().to_vec();
     let limits = BrakeLimits { max_nodes_per_minute: 1, ..BrakeLimits::default() };
     let mut brake = Brake::new(limits, BrakeState::default());
     let passes =
-        |brake: &Brake, now| !brake.review(now, judgement(), Outage::default()).verdict.actions().is_empty();
-    let _ = brake.pass(at(0), judgement(), Outage::default());
+        |brake: &Brake, now| !brake.review(now, decision(), Outage::default()).verdict.actions().is_empty();
+    let _ = brake.pass(at(0), decision(), Outage::default());
     assert!(!brake.carried_out(at(0), at(900), &steps), "in the same second nothing changes");
     assert!(brake.carried_out(at(0), at(40_000), &steps));
     assert!(!passes(&brake, at(61_000)) && !passes(&brake, at(100_999)));
@@ -361,7 +361,7 @@ fn no_settling_where_there_is_no_limit_or_no_wait_is_wished() {
 }
 
 /// A decision that begins the eviction of a node in a zone.
-fn start_in(zone: &str) -> Judgement<(), Step> {
+fn start_in(zone: &str) -> Decision<(), Step> {
     let node = crate::objects::NodeRef { name: "n".into(), uid: "u".into() };
     let progress = crate::eviction::Progress {
         started: at(0),
@@ -375,7 +375,7 @@ fn start_in(zone: &str) -> Judgement<(), Step> {
     let (resource_version, zone) = ("1".into(), zone.into());
     let start = Step::StartEviction { node, resource_version, taint: None, progress, zone };
     let verdict = crate::verdict::Verdict::Act { actions: vec![start], why: () };
-    Judgement { verdict, findings: Vec::new() }
+    Decision { verdict, findings: Vec::new() }
 }
 
 fn zones(counts: &[(&str, u32, u32)]) -> Tally {
@@ -428,7 +428,7 @@ fn a_persons_word_passes_an_outage_but_no_budget() {
     let limits = BrakeLimits { max_nodes_per_minute: 2, ..BrakeLimits::default() };
     let mut brake = Brake::new(limits, BrakeState::default());
     brake.observe(at(0), Tally { cluster: Some(counts(6, 10)), ..zones(&[("a", 6, 6)]) });
-    let begins = |judgement: Judgement<(), Step>| !judgement.verdict.actions().is_empty();
+    let begins = |decision: Decision<(), Step>| !decision.verdict.actions().is_empty();
     assert!(!begins(brake.review(at(1), start_in("a"), Outage::Holds)));
     assert!(begins(brake.review(at(1), start_in("a"), Outage::Ignored)));
     assert!(begins(brake.pass_again(at(1), start_in("a"), Outage::Ignored)));

@@ -31,13 +31,13 @@ use crate::objects::{Ready, Taint};
 use crate::one_actor::{NodeActor, see_actor};
 use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Ignore};
-use crate::verdict::{Inquiry, Judgement, judge};
+use crate::verdict::{Decision, Inquiry, judge};
 
 /// Rules that end early with their verdict.
 type Rules<Why> = Result<Verdict<Why, Step>, Verdict<Why, Step>>;
 
 /// Decides on one node. `now` is the API server's time.
-pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
+pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Decision<NodeWhy, Step> {
     let node = scene.node;
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
@@ -309,7 +309,7 @@ pub fn decide_pod(
     node: Option<&NodeView>,
     policy: &EvictionPolicy,
     now: Timestamp,
-) -> Judgement<PodWhy, Step> {
+) -> Decision<PodWhy, Step> {
     judge(|ask| {
         ask.that("Is the eviction recovery switched on?", policy.switch(), policy.enabled)
             .ok_or(Ignore(PodWhy::Disabled))?;

@@ -17,7 +17,7 @@ use super::*;
 use crate::brake::NodeCounts;
 use crate::gate::{Claim, Copies, Owner, Work};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint};
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{Decision, Reason, Verdict};
 
 const KEY: &str = "salvor.dev/force-eviction";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
@@ -166,17 +166,17 @@ fn attachment(volume: &str) -> AttachmentView {
 }
 
 /// The names of the events that a decision requests.
-fn told_by<Why: Reason>(judgement: &Judgement<Why, Step>) -> BTreeSet<String> {
+fn told_by<Why: Reason>(decision: &Decision<Why, Step>) -> BTreeSet<String> {
     let name = |action: &Step| match action {
         Step::EmitEvent(note) => Some(note.name.clone()),
         _ => None,
     };
-    judgement.verdict.actions().iter().filter_map(name).collect()
+    decision.verdict.actions().iter().filter_map(name).collect()
 }
 
 /// A decision as `verdict reason: steps`.
-fn say<Why: Reason>(judgement: &Judgement<Why, Step>) -> String {
-    let verdict = &judgement.verdict;
+fn say<Why: Reason>(decision: &Decision<Why, Step>) -> String {
+    let verdict = &decision.verdict;
     let steps: Vec<&str> = verdict.actions().iter().map(Step::name).collect();
     let until = match verdict {
         Verdict::Wait { until, .. } => format!(" until {}", until.as_second() - at(0).as_second()),
@@ -191,7 +191,7 @@ fn judge_node(
     pods: &[PodView],
     attachments: &[AttachmentView],
     now: i64,
-) -> Judgement<NodeWhy, Step> {
+) -> Decision<NodeWhy, Step> {
     let scene = Scene {
         node,
         pods: Some(pods.iter().collect()),

@@ -24,7 +24,7 @@ use crate::moments::after;
 use crate::objects::PodRef;
 use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Act, Ignore, Wait};
-use crate::verdict::{Judgement, judge};
+use crate::verdict::{Decision, judge};
 
 /// Up to this many pods created together get an event each. More events would not be read, and the API server would
 /// store them all.
@@ -38,7 +38,7 @@ pub fn decide(
     memory: &Memory,
     policy: &JobPolicy,
     now: Timestamp,
-) -> Judgement<JobWhy, Step> {
+) -> Decision<JobWhy, Step> {
     judge(|ask| {
         let managed_by = job.spec.managed_by.as_deref();
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
@@ -131,7 +131,7 @@ pub fn decide_leftovers<'a>(
     pods: impl Iterator<Item = (&'a PodRef, Tracking)>,
     anothers: bool,
     policy: &JobPolicy,
-) -> Judgement<JobWhy, Step> {
+) -> Decision<JobWhy, Step> {
     judge(|ask| {
         ask.that("Is the controller switched on?", policy.enabled, policy.enabled)
             .ok_or(Ignore(JobWhy::Disabled))?;
@@ -145,7 +145,7 @@ pub fn decide_leftovers<'a>(
 
 /// Decides on a Job whose selector may match pods that are older than it, until those pods are known: their work must
 /// not be done twice.
-pub fn decide_once_pods_are_found() -> Judgement<JobWhy, Step> {
+pub fn decide_once_pods_are_found() -> Decision<JobWhy, Step> {
     judge(|ask| {
         ask.that("Are the pods known that are older than the Job?", "they are being looked for", false)
             .ok_or(Ignore(JobWhy::FindingPods))?;

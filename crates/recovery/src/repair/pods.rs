@@ -20,7 +20,7 @@ use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::step::Grace;
-use crate::verdict::{Inquiry, Judgement, Reason, Verdict, judge};
+use crate::verdict::{Decision, Inquiry, Reason, Verdict, judge};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
@@ -161,7 +161,7 @@ pub fn decide_pod(
     refused: Option<&Refusal>,
     gate: &GatePolicy,
     now: Timestamp,
-) -> Judgement<PodWhy, Step> {
+) -> Decision<PodWhy, Step> {
     judge(|ask| match place {
         PodPlace::Replaced { grave, node_is_there, owner_is_there } => {
             let (node_is_there, owner_is_there) = (*node_is_there, *owner_is_there);

@@ -28,7 +28,7 @@ use crate::event::{EventNote, EventType, NodeCondition};
 use crate::moments::{after, to_the_second};
 use crate::objects::ObjectRef;
 use crate::step::Step as _;
-use crate::verdict::{Inquiry, Judgement, Verdict, judge};
+use crate::verdict::{Decision, Inquiry, Verdict, judge};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
@@ -72,7 +72,7 @@ pub struct KeptBy<'a> {
 type NodeVerdict = Verdict<NodeWhy, Step>;
 
 /// Decides whether a node is repaired.
-pub fn decide_node(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Judgement<NodeWhy, Step> {
+pub fn decide_node(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> Decision<NodeWhy, Step> {
     judge(|ask| node_rules(ask, scene, settings, now))
 }
 
@@ -745,7 +745,7 @@ pub struct PolicyScene<'a> {
 }
 
 /// Decides what is written into a policy's status.
-pub fn decide_policy(scene: &PolicyScene<'_>, now: Timestamp) -> Judgement<PolicyWhy, Step> {
+pub fn decide_policy(scene: &PolicyScene<'_>, now: Timestamp) -> Decision<PolicyWhy, Step> {
     judge(|ask| policy_rules(ask, scene, now))
 }
 

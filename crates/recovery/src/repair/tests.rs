@@ -12,7 +12,7 @@ use crate::brake::Held;
 use crate::gate::{Copies, GatePolicy, Owner, Work};
 use crate::ids::{NodeName, Uid};
 use crate::objects::{NodeRef, ObjectRef, PodPhase, PodRef};
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{Decision, Reason, Verdict};
 
 mod limits;
 mod nodes;
@@ -269,7 +269,7 @@ impl World {
         survey.picks.into_iter().map(|repair| repair.node.into()).collect()
     }
 
-    fn judge(&self, index: usize, now: Timestamp) -> Judgement<NodeWhy, Step> {
+    fn judge(&self, index: usize, now: Timestamp) -> Decision<NodeWhy, Step> {
         self.with_scene(index, now, |scene| decide_node(scene, &self.settings, now))
     }
 
@@ -290,8 +290,8 @@ impl World {
     /// The names of the steps for a node now, after the policy has given its turns. Reports and events are left out.
     fn deeds(&mut self, index: usize, now: Timestamp) -> Vec<&'static str> {
         self.reserve(now);
-        let judgement = self.judge(index, now);
-        let steps = judgement.verdict.actions().iter();
+        let decision = self.judge(index, now);
+        let steps = decision.verdict.actions().iter();
         let deeds =
             steps.filter(|step| !matches!(step, Step::Report { .. } | Step::Tell { .. } | Step::Mention(_)));
         deeds.map(crate::step::Step::name).collect()

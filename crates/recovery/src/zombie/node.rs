@@ -14,12 +14,12 @@ use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::Ready;
 use crate::one_actor::{NodeActor, see_actor};
 use crate::verdict::Verdict::{self, Ignore};
-use crate::verdict::{Judgement, judge};
+use crate::verdict::{Decision, judge};
 
 /// Decides on one node. `now` is the API server's time.
 ///
 /// An unread Lease does not block here: it is read live, and the node decided on again, before anything is done.
-pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Judgement<NodeWhy, Step> {
+pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> Decision<NodeWhy, Step> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(NodeWhy::Disabled(by)))?;

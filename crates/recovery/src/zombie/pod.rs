@@ -16,7 +16,7 @@ use crate::ids::NodeName;
 use crate::moments::{ANNOUNCE_WITHIN, after, to_the_second};
 use crate::objects::{Deletion, PodPhase, Ready};
 use crate::verdict::Verdict::{self, Ignore};
-use crate::verdict::{Judgement, judge};
+use crate::verdict::{Decision, judge};
 
 /// Decides on one pod. `node` is the Node that the pod names, if it exists; `now` is the API server's time.
 ///
@@ -26,7 +26,7 @@ pub fn decide_pod(
     node: Option<&NodeView>,
     policy: &ZombiePolicy,
     now: Timestamp,
-) -> Judgement<PodWhy, Step> {
+) -> Decision<PodWhy, Step> {
     judge(|ask| {
         ask.none("Is zombie recovery switched on?", policy.switch(), policy.disabled)
             .map_err(|by| Ignore(PodWhy::Disabled(by)))?;

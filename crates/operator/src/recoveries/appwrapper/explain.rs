@@ -52,9 +52,9 @@ pub(super) fn appwrapper<'a>(
         view.memory.told = notes_told(&view);
         let now = question.time.server();
         read_works(question.client, &mut view, &policy, &BTreeSet::new(), now).await;
-        let judgement = decide(&view, &policy, now);
+        let decision = decide(&view, &policy, now);
         let details = details(&view, &policy);
-        let report = question.reviewed(Controller::AppWrapper, judgement, Outage::Holds).await;
+        let report = question.reviewed(Controller::AppWrapper, decision, Outage::Holds).await;
         Ok(Some(Answer { report, details }))
     }
     .boxed()

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_api::names::appwrapper::{API_VERSION, MEMBER_LABEL, PLURAL};
 use salvor_recovery::{
-    Judgement, Verdict,
+    Decision, Verdict,
     appwrapper::{
         AppWrapperPolicy, AppWrapperRef, AppWrapperView, AppWrapperWhy, Authorship, FoundComponent, Last,
         Memory, NodeView, Seen, Step, decide, works_to_read,
@@ -106,7 +106,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<AppWrapperWhy, Step>>> {
+    ) -> kube::Result<Option<Decision<AppWrapperWhy, Step>>> {
         let text = match known {
             Known::Written(text) => Some(text.to_owned()),
             Known::Guarded | Known::Nothing => live::get(client, &path(&self.appwrapper)).await?,
@@ -133,49 +133,49 @@ impl LiveInquiry for Inquiry {
             decide(&view, &self.policy, now)
         };
         // The author's permissions are reviewed now; earlier results do not count.
-        let judgement = match standing(&app, &self.rules, &self.reviews) {
+        let decision = match standing(&app, &self.rules, &self.reviews) {
             Standing::Known(authorship) => {
                 self.reviews.forget();
                 judge(authorship)
             }
             Standing::Author { claim, author } => {
-                let judgement = judge(Authorship::Fine);
-                if creates(&judgement) {
+                let decision = judge(Authorship::Fine);
+                if creates(&decision) {
                     match self.reviews.ask(client, claim, &author, &object, &self.rules, now).await {
-                        Authorship::Fine => judgement,
+                        Authorship::Fine => decision,
                         other @ (Authorship::Refused(_)
                         | Authorship::NoKeys
                         | Authorship::Unanswered { .. }) => judge(other),
                     }
                 } else {
                     self.reviews.forget();
-                    judgement
+                    decision
                 }
             }
         };
-        Ok(Some(with_bodies(judgement, &app, &object, &self.rules)))
+        Ok(Some(with_bodies(decision, &app, &object, &self.rules)))
     }
 }
 
-fn creates(judgement: &Judgement<AppWrapperWhy, Step>) -> bool {
-    judgement.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }))
+fn creates(decision: &Decision<AppWrapperWhy, Step>) -> bool {
+    decision.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }))
 }
 
 /// Adds the objects to the creations: only now the current AppWrapper is known.
 fn with_bodies(
-    mut judgement: Judgement<AppWrapperWhy, Step>,
+    mut decision: Decision<AppWrapperWhy, Step>,
     app: &App,
     object: &Value,
     rules: &Rules,
-) -> Judgement<AppWrapperWhy, Step> {
-    if let Verdict::Act { actions, .. } = &mut judgement.verdict {
+) -> Decision<AppWrapperWhy, Step> {
+    if let Verdict::Act { actions, .. } = &mut decision.verdict {
         for action in actions {
             if let Step::CreateComponent { index, body, .. } = action {
                 *body = app.body(*index, object, rules).map(Into::into);
             }
         }
     }
-    judgement
+    decision
 }
 
 fn path(AppWrapperRef { namespace, name, .. }: &AppWrapperRef) -> String {

@@ -420,8 +420,8 @@ fn api(object: Value, labelled: Vec<Value>, by_name: Option<Value>) -> FakeApi {
 
 async fn look(recovery: &AppWrappers, subject: &AppWrapperRef, api: &FakeApi) -> Option<(String, Vec<Step>)> {
     let inquiry = recovery.inquiry(subject, now());
-    let judgement = inquiry.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
-    let verdict = judgement.unwrap()?.verdict;
+    let decision = inquiry.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let verdict = decision.unwrap()?.verdict;
     Some((verdict.why().code().to_owned(), verdict.actions().to_vec()))
 }
 

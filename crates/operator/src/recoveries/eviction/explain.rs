@@ -29,9 +29,9 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
         let policy = policy.trusting(&node);
         read_works(question.client, &policy, &node, std::slice::from_mut(&mut pod)).await;
         let now = question.time.server();
-        let judgement = decide_pod(&pod, Some(&node), &policy, now);
+        let decision = decide_pod(&pod, Some(&node), &policy, now);
         let outage = outage(Some(&node), question.time.server());
-        Ok(Some(question.reviewed(Controller::Eviction, judgement, outage).await.into()))
+        Ok(Some(question.reviewed(Controller::Eviction, decision, outage).await.into()))
     }
     .boxed()
 }
@@ -74,14 +74,14 @@ async fn judged_node(question: &Question<'_>) -> kube::Result<Answer> {
         let (pods, attachments) = (Some(pods.iter().collect()), Some(attachments.iter().collect()));
         decide_node(&Scene { node, pods, attachments, zone }, &policy, time.server())
     };
-    let mut judgement = judge(&node);
+    let mut decision = judge(&node);
     // Only the operator knows which events it recorded; here they count as recorded if there are any.
     if !question.history.is_empty() {
-        node.told = told_by(judgement.verdict.actions());
-        judgement = judge(&node);
+        node.told = told_by(decision.verdict.actions());
+        decision = judge(&node);
     }
     let outage = outage(Some(&node), time.server());
-    Ok(question.reviewed(Controller::Eviction, judgement, outage).await.into())
+    Ok(question.reviewed(Controller::Eviction, decision, outage).await.into())
 }
 
 fn told_by(steps: &[Step]) -> BTreeSet<String> {

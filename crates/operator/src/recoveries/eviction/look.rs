@@ -6,7 +6,7 @@ use futures::future::try_join;
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Judgement,
+    Decision,
     brake::{Census, NodeCounts, NodeStanding},
     eviction::{AttachmentView, EvictionPolicy, NodeView, PodView, Scene, Step, decide_node, decide_pod},
     gate::{Copies, GatePolicy},
@@ -93,7 +93,7 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         sight: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why, Step>>> {
+    ) -> kube::Result<Option<Decision<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {
                 let PodSubject { node, uid, namespace, name } = &**subject;

@@ -257,9 +257,9 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
     let inquiry = evictions.inquiry(&Subject::node(&"a".into()), at(1));
-    let judgement =
+    let decision =
         inquiry.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
-    assert_eq!(judgement.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
+    assert_eq!(decision.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
     // Timers have a precision of a millisecond.
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
     assert_eq!(api.asked().len(), 3, "node, Lease and pods");
@@ -278,8 +278,8 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
                 inquiry.ask(client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap()
             }
         });
-    let judgements = join_all(asked).await;
-    assert!(judgements.iter().all(|judgement| judgement.verdict.actions().len() == 3));
+    let decisions = join_all(asked).await;
+    assert!(decisions.iter().all(|decision| decision.verdict.actions().len() == 3));
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
     assert_eq!(api.asked().len(), 2, "node and Lease, once for all");
 }
@@ -413,9 +413,9 @@ async fn a_second_look_reads_claims_too() {
             _ => Answer::Refused(404, "there is none"),
         });
         let inquiry = evictions.inquiry(&subject, at(1));
-        let judgement =
+        let decision =
             inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
-        assert_eq!(judgement.verdict.name() == "Act", act, "{:?}", judgement.verdict.why());
+        assert_eq!(decision.verdict.name() == "Act", act, "{:?}", decision.verdict.why());
     }
 }
 
@@ -432,9 +432,9 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
         _ => Answer::Refused(404, "there is none"),
     });
     let inquiry = evictions.inquiry(&Subject::pod(&"a".into(), &pod().pod), at(1));
-    let judgement =
+    let decision =
         inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
-    assert_eq!(judgement.verdict.why().code(), "NodeNotEvicted");
+    assert_eq!(decision.verdict.why().code(), "NodeNotEvicted");
 }
 
 #[test]

@@ -27,8 +27,8 @@ pub(super) fn job<'a>(question: &'a Question<'a>) -> Answering<'a> {
         let policy = JobPolicy::new(question.configuration);
         let memory = recollect(&view, &pods, &policy);
         let now = question.time.server();
-        let judgement = decide(&view, &pods, &[], &memory, &policy, now);
-        let report = question.reviewed(Controller::Job, judgement, Outage::Holds).await;
+        let decision = decide(&view, &pods, &[], &memory, &policy, now);
+        let report = question.reviewed(Controller::Job, decision, Outage::Holds).await;
         let details = told(&waiting(&view, &pods, &memory, &policy, now)).into_iter().collect();
         Ok(Some(Answer { report, details }))
     }

@@ -68,7 +68,7 @@ fn view(pod: &Value) -> PodView {
 
 /// The names of the steps that are requested now.
 fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
-    let actions = match jobs.judge(subject, now()).map(|judgement| judgement.verdict) {
+    let actions = match jobs.judge(subject, now()).map(|decision| decision.verdict) {
         Some(Verdict::Act { actions, .. }) => actions,
         _ => Vec::new(),
     };
@@ -76,8 +76,8 @@ fn asked(jobs: &Jobs, subject: &Subject) -> Vec<&'static str> {
 }
 
 fn create(jobs: &Jobs, subject: &Subject) -> Step {
-    let judgement = jobs.judge(subject, now()).unwrap();
-    judgement.verdict.actions()[0].clone()
+    let decision = jobs.judge(subject, now()).unwrap();
+    decision.verdict.actions()[0].clone()
 }
 
 #[test]
@@ -365,11 +365,11 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         let woken = jobs.hear(News::Job(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
         assert_eq!(asked(&jobs, &woken[0]), expected, "{managed_by}");
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
-        let judgement = jobs
+        let decision = jobs
             .inquiry(&woken[0], now())
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
-        let steps = judgement.unwrap().unwrap().verdict.actions().to_vec();
+        let steps = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(steps.iter().map(Step::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
     }
 }
@@ -432,11 +432,11 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
         jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
         let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
-        let judgement = jobs
+        let decision = jobs
             .inquiry(&woken[0], now())
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
-        let actions = judgement.unwrap().unwrap().verdict.actions().to_vec();
+        let actions = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");
     }
 }

@@ -38,9 +38,9 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         let pods = read_pods(&mut world, question, &name).await;
         pods.map_err(|error| cannot_read("the pods of the node", error))?;
         let now = question.time.server();
-        let Some(judgement) = world.judge_node(&name, now) else { return Ok(None) };
+        let Some(decision) = world.judge_node(&name, now) else { return Ok(None) };
         let details = world.node(&name).map(|node| details(&world, node, now)).unwrap_or_default();
-        let report = question.reviewed(Controller::Repair, judgement, Outage::Holds).await;
+        let report = question.reviewed(Controller::Repair, decision, Outage::Holds).await;
         Ok(Some(Answer { report, details }))
     }
     .boxed()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use salvor_recovery::{
-    Judgement, Verdict,
+    Decision, Verdict,
     ids::NodeName,
     repair::{
         Backend, KeptBy, Member, NODE_CLAIM, NodeView, NodeWhy, Place, PodPlace, PodWhy, PolicyScene,
@@ -76,11 +76,11 @@ impl Repairs {
         }
     }
 
-    pub(super) fn judge_node(&self, name: &NodeName, now: Timestamp) -> Option<Judgement<NodeWhy, Step>> {
+    pub(super) fn judge_node(&self, name: &NodeName, now: Timestamp) -> Option<Decision<NodeWhy, Step>> {
         let node = self.node(name)?;
         if !self.enabled || !self.is_known() {
             let why = if self.enabled { NodeWhy::NotListed } else { NodeWhy::Disabled };
-            return Some(Judgement { verdict: Verdict::Ignore(why), findings: Vec::new() });
+            return Some(Decision { verdict: Verdict::Ignore(why), findings: Vec::new() });
         }
         Some(self.in_scene(node, now, |scene| decide_node(scene, &self.settings, now)))
     }
@@ -119,7 +119,7 @@ impl Repairs {
         all.filter(|by| by.kept.is_of(node, now)).max_by_key(|by| by.kept.at)
     }
 
-    pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Judgement<PodWhy, Step>> {
+    pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Decision<PodWhy, Step>> {
         let pod = self.residents.pod(subject)?;
         let place = match (self.residents.grave(&subject.node), self.node(&subject.node)) {
             (Some(grave), node) => {
@@ -156,11 +156,11 @@ impl Repairs {
         drained.map(|node| node.node.name.clone()).collect()
     }
 
-    pub(super) fn judge_policy(&self, key: &Key, now: Timestamp) -> Option<Judgement<PolicyWhy, Step>> {
+    pub(super) fn judge_policy(&self, key: &Key, now: Timestamp) -> Option<Decision<PolicyWhy, Step>> {
         let policy = self.policy(key)?;
         if !self.is_known() {
             let verdict = Verdict::Ignore(PolicyWhy::NotListed);
-            return Some(Judgement { verdict, findings: Vec::new() });
+            return Some(Decision { verdict, findings: Vec::new() });
         }
         let survey = policy.defects.is_empty().then(|| self.survey(key, policy, now));
         let overlap =

@@ -6,7 +6,7 @@ use futures::future::{try_join, try_join3};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
-    Judgement,
+    Decision,
     gate::Copies,
     ids::{NodeName, Uid},
     objects::{NodeRef, ObjectRef, PodRef},
@@ -69,11 +69,11 @@ impl LiveInquiry for Inquiry {
         known: Known<'_>,
         now: Timestamp,
         _: &mut Sight,
-    ) -> kube::Result<Option<Judgement<Why, Step>>> {
+    ) -> kube::Result<Option<Decision<Why, Step>>> {
         let Some(question) = &self.pod else {
             let judge = |scene: &Scene<'_>, settings: &Settings| decide_node(scene, settings, now);
             let judged = self.in_scene(client, true, judge).await?;
-            return Ok(judged.map(|judgement| judgement.map_why(Why::Node)));
+            return Ok(judged.map(|decision| decision.map_why(Why::Node)));
         };
         let PodRef { namespace, name, uid } = &question.pod.pod;
         let pod = match known {

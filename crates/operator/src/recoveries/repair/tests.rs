@@ -119,7 +119,7 @@ impl Bench {
         self.repairs.hear(news, at(400))
     }
 
-    fn judged(&self, subject: &Subject, now: i64) -> Judgement<Why, Step> {
+    fn judged(&self, subject: &Subject, now: i64) -> Decision<Why, Step> {
         self.repairs.judge(subject, at(now)).unwrap()
     }
 
@@ -151,15 +151,15 @@ fn a_turn_is_written_down_before_anything_is_done() {
     let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
     assert_eq!(bench.reason("n0000", 299), "TolerationRunning");
     assert_eq!(bench.reason("n0000", 300), "NotReserved");
-    let judgement = bench.judged(&gpu(), 300);
-    let Some(Step::WritePolicy { status, begins: true, .. }) = judgement.verdict.actions().first() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = bench.judged(&gpu(), 300);
+    let Some(Step::WritePolicy { status, begins: true, .. }) = decision.verdict.actions().first() else {
+        panic!("{:?}", decision.verdict)
     };
     let written = policy("gpu", -10, 8, json!({}), serde_json::to_value(status).unwrap());
     let woken = bench.hear(News::Policy(OfKind::Change(Change::Applied(written))));
     assert!(woken.contains(&Subject::Node("n0000".into())), "{woken:?}");
-    let judgement = bench.judged(&Subject::Node("n0000".into()), 300);
-    let step = &judgement.verdict.actions()[0];
+    let decision = bench.judged(&Subject::Node("n0000".into()), 300);
+    let step = &decision.verdict.actions()[0];
     assert!(matches!(step, Step::TightenTermination { .. }), "{step}");
     assert_eq!(step.effect().disrupts, Disrupts::WhatWasBegun);
 }
@@ -216,8 +216,8 @@ fn of_two_policies_the_older_counts_also_if_it_cannot_be_read() {
         vec![policy("gpu", -10, 7, older, json!({})), policy("young", -5, 8, younger.clone(), json!({}))],
     );
     assert_eq!(bench.reason("n0000", 400), "Paused");
-    let judgement = bench.judged(&Subject::Policy(Key::Policy("young".into())), 400);
-    let Some(Step::WritePolicy { status, .. }) = judgement.verdict.actions().first() else { panic!() };
+    let decision = bench.judged(&Subject::Policy(Key::Policy("young".into())), 400);
+    let Some(Step::WritePolicy { status, .. }) = decision.verdict.actions().first() else { panic!() };
     assert_eq!((status.nodes, status.conditions[2].reason.as_str()), (0, "OlderPolicyCounts"));
     let broken = policy("gpu", -10, 9, json!({"unhealthyLimit": "some"}), json!({}));
     let broken = Policy { generation: 2, ..broken };
@@ -289,11 +289,11 @@ fn a_machine_that_does_not_come_up_holds_its_pool() {
 fn a_dry_run_tells_what_would_be_done() {
     let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
     bench.repairs.plans = true;
-    let judgement = bench.judged(&Subject::Node("n0000".into()), 400);
+    let decision = bench.judged(&Subject::Node("n0000".into()), 400);
     assert!(
-        matches!(judgement.verdict.actions()[0], Step::TightenTermination { .. }),
+        matches!(decision.verdict.actions()[0], Step::TightenTermination { .. }),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
 }
 
@@ -328,8 +328,8 @@ fn over(frees: bool) -> Bench {
     bench.repairs.frees = frees;
     bench.hear(News::Node(Change::Gone("uid-n0000".into())));
     bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
-    let judgement = bench.judged(&gpu(), 400);
-    let step = judgement.verdict.actions()[0].clone();
+    let decision = bench.judged(&gpu(), 400);
+    let step = decision.verdict.actions()[0].clone();
     let Step::WritePolicy { over, .. } = &step else { panic!("{step}") };
     assert_eq!(over.len(), 1);
     bench.repairs.watches();
@@ -345,9 +345,9 @@ fn the_pods_of_a_machine_that_is_gone_are_watched_and_freed_until_a_node_has_its
     let (subject, view) = pod_on("n0000");
     let woken = bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view.clone()]) });
     assert_eq!(woken, std::slice::from_ref(&subject));
-    let judgement = bench.judged(&subject, 402);
-    assert_eq!(judgement.report().reason, "Orphaned");
-    assert_eq!(judgement.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
+    let decision = bench.judged(&subject, 402);
+    assert_eq!(decision.report().reason, "Orphaned");
+    assert_eq!(decision.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
     let old = News::Pod { node: "n0000".into(), number: 0, change: Change::Gone("uid-work".into()) };
     assert_eq!(bench.hear(old), [], "another watch");
     // NodeClaims that cannot be read may exist.
@@ -437,8 +437,8 @@ fn a_node_with_something_of_ours_is_a_subject_without_a_policy() {
     let marked = bench.view(&marked);
     bench.hear(News::Node(Change::Applied(marked)));
     assert_eq!(bench.repairs.subjects(), [Subject::Node("n0001".into())]);
-    let judgement = bench.judged(&Subject::Node("n0001".into()), 400);
-    assert!(matches!(judgement.verdict.actions(), [Step::Forget { .. }]), "{:?}", judgement.verdict);
+    let decision = bench.judged(&Subject::Node("n0001".into()), 400);
+    assert!(matches!(decision.verdict.actions(), [Step::Forget { .. }]), "{:?}", decision.verdict);
 }
 
 #[test]

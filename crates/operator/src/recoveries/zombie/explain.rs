@@ -47,8 +47,8 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
             }
             None => pod.job = None,
         }
-        let judgement = decide_pod(&pod, node.as_ref(), &policy, now());
-        Ok(Some(question.reviewed(Controller::Zombie, judgement, Outage::Holds).await.into()))
+        let decision = decide_pod(&pod, node.as_ref(), &policy, now());
+        Ok(Some(question.reviewed(Controller::Zombie, decision, Outage::Holds).await.into()))
     }
     .boxed()
 }
@@ -95,8 +95,8 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         node.announced = !question.history.is_empty();
         node.pulse = pulse(question, &node).await?;
         let policy = ZombiePolicy::new(question.configuration);
-        let judgement = decide_node(&node, &policy, question.time.server());
-        Ok(Some(question.reviewed(Controller::Zombie, judgement, Outage::Holds).await.into()))
+        let decision = decide_node(&node, &policy, question.time.server());
+        Ok(Some(question.reviewed(Controller::Zombie, decision, Outage::Holds).await.into()))
     }
     .boxed()
 }

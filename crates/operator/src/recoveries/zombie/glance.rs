@@ -108,16 +108,16 @@ pub fn glance(
     let off = why_off(configuration);
     let mut policy = ZombiePolicy::new(configuration);
     policy.disabled = None;
-    let judgement = decide_pod(&pod, node.as_ref(), &policy, now);
-    let judgement = match seen.election.and_then(paused) {
-        Some(paused) => judgement.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),
+    let decision = decide_pod(&pod, node.as_ref(), &policy, now);
+    let decision = match seen.election.and_then(paused) {
+        Some(paused) => decision.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),
         None => {
-            brake_of(configuration.brake.clone(), seen.election, now).review(now, judgement, Outage::Holds)
+            brake_of(configuration.brake.clone(), seen.election, now).review(now, decision, Outage::Holds)
         }
     };
-    let why = judgement.verdict.why();
+    let why = decision.verdict.why();
     let mut without_consent = None;
-    let next = match &judgement.verdict {
+    let next = match &decision.verdict {
         Verdict::Wait { until, .. } => Next::Waits(*until),
         Verdict::Blocked { by, .. } => Next::Held {
             until: by.until(),
@@ -151,7 +151,7 @@ pub fn glance(
             | PodWhy::HalfRecovered(_) => Next::Nothing,
         },
     };
-    let message = match &judgement.verdict {
+    let message = match &decision.verdict {
         Verdict::Blocked { by, .. } => by.to_string(),
         Verdict::Ignore(_) | Verdict::Wait { .. } | Verdict::Act { .. } => why.to_string(),
     };

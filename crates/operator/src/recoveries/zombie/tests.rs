@@ -80,8 +80,8 @@ fn subject(zombies: &Zombies) -> Subject {
     zombies.pods.values().next().map(|pod| Subject::pod(&pod.pod)).unwrap()
 }
 
-fn said(judgement: &Judgement<Why, Step>) -> String {
-    let verdict = &judgement.verdict;
+fn said(decision: &Decision<Why, Step>) -> String {
+    let verdict = &decision.verdict;
     let until = verdict.wake_at().map(|until| format!(" until {}", until.as_second() - at(0).as_second()));
     format!("{} {}{}", verdict.name(), verdict.why().code(), until.unwrap_or_default())
 }
@@ -157,8 +157,8 @@ fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dr
     let mut zombies = lost();
     zombies.hear(of_pod(pod("p", "soon")), at(1));
     let told = |zombies: &Zombies| -> EventNote {
-        let judgement = zombies.judge(&subject(zombies), at(2)).unwrap();
-        let [Step::Mention(note)] = judgement.verdict.actions() else { panic!("{judgement:?}") };
+        let decision = zombies.judge(&subject(zombies), at(2)).unwrap();
+        let [Step::Mention(note)] = decision.verdict.actions() else { panic!("{decision:?}") };
         note.clone()
     };
     let first = told(&zombies);
@@ -202,8 +202,8 @@ async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String
     // A look is valid for a second; each of these is a new one.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let inquiry = zombies.inquiry(&subject(zombies), at(now));
-    let judgement = inquiry.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
-    Ok(judgement.map_or("gone".into(), |judgement| said(&judgement)))
+    let decision = inquiry.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
+    Ok(decision.map_or("gone".into(), |decision| said(&decision)))
 }
 
 #[tokio::test(start_paused = true)]
@@ -302,9 +302,8 @@ async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
         zombies.pods.values().map(|pod| zombies.inquiry(&Subject::pod(&pod.pod), at(60))).collect();
     let mut sights: Vec<Sight> = inquiries.iter().map(|_| Sight::default()).collect();
     let asked = inquiries.iter().zip(&mut sights);
-    let judgements =
-        join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
-    assert!(judgements.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
+    let decisions = join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
+    assert!(decisions.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
     assert_eq!(api.count(&Method::GET), 2, "{:?}", api.asked());
 }
 

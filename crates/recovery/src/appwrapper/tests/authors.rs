@@ -16,8 +16,8 @@ fn about_to_create() -> Cluster {
     let mut it = in_phase(&Phase::Suspended);
     it.view.suspend = false;
     while it.phase() != Phase::Resuming {
-        let judgement = it.judge();
-        it.carry_out(&judgement, 1);
+        let decision = it.judge();
+        it.carry_out(&decision, 1);
     }
     it
 }
@@ -76,8 +76,8 @@ fn reviews_that_are_not_answered_are_waited_for_and_told() {
     assert_eq!(it.condition("ComponentsValid"), ("Unknown", "AuthorUnknown", "no answer"));
     // When the retry is due, the second look before the creation asks.
     it.after(1);
-    let judgement = it.judge();
-    let steps = judgement.verdict.actions();
+    let decision = it.judge();
+    let steps = decision.verdict.actions();
     assert!(matches!(steps, [Step::CreateComponent { .. }]), "{steps:?}");
     it.view.authorship = Authorship::Fine;
     it.settle();
@@ -127,8 +127,8 @@ fn keys_that_are_not_read_yet_are_waited_for_in_silence() {
 fn a_suspended_one_is_judged_again_when_the_keys_may_be_read() {
     let mut it = in_phase(&Phase::Suspended);
     it.view.authorship = Authorship::NoKeys;
-    let judgement = it.judge();
-    assert!(matches!(judgement.verdict, Verdict::Wait { .. }), "{judgement:?}");
+    let decision = it.judge();
+    assert!(matches!(decision.verdict, Verdict::Wait { .. }), "{decision:?}");
     refuse(&mut it);
     it.run_for(60);
     assert_eq!(it.condition("ComponentsValid").1, "Refused");

@@ -103,25 +103,25 @@ impl Cluster {
         self
     }
 
-    pub(super) fn judge(&self) -> Judgement<AppWrapperWhy, Step> {
+    pub(super) fn judge(&self) -> Decision<AppWrapperWhy, Step> {
         decide(&self.view, &self.policy, self.now)
     }
 
     /// Decides and acts until there is nothing to do now. Returns the last decision.
-    pub(super) fn settle(&mut self) -> Judgement<AppWrapperWhy, Step> {
+    pub(super) fn settle(&mut self) -> Decision<AppWrapperWhy, Step> {
         for _ in 0..200 {
-            let judgement = self.judge();
-            if self.gone || judgement.verdict.actions().is_empty() {
-                return judgement;
+            let decision = self.judge();
+            if self.gone || decision.verdict.actions().is_empty() {
+                return decision;
             }
-            self.carry_out(&judgement, usize::MAX);
+            self.carry_out(&decision, usize::MAX);
         }
         panic!("it never comes to rest: {:?}", self.judge().verdict);
     }
 
     /// Carries out the first steps of a decision, as if the process ended after them.
-    pub(super) fn carry_out(&mut self, judgement: &Judgement<AppWrapperWhy, Step>, steps: usize) {
-        for step in judgement.verdict.actions().iter().take(steps) {
+    pub(super) fn carry_out(&mut self, decision: &Decision<AppWrapperWhy, Step>, steps: usize) {
+        for step in decision.verdict.actions().iter().take(steps) {
             if !self.apply(step) {
                 break;
             }
@@ -135,7 +135,7 @@ impl Cluster {
     }
 
     /// Lets time pass, and acts whenever a wait is over.
-    pub(super) fn run_for(&mut self, seconds: i64) -> Judgement<AppWrapperWhy, Step> {
+    pub(super) fn run_for(&mut self, seconds: i64) -> Decision<AppWrapperWhy, Step> {
         let end = crate::moments::after(self.now, secs(seconds));
         loop {
             let last = self.settle();

@@ -20,20 +20,20 @@ fn life(crash_after: usize) -> (Cluster, usize) {
     let mut steps = 0;
     let mut play = |it: &mut Cluster| {
         for _ in 0..200 {
-            let judgement = it.judge();
-            let all = judgement.verdict.actions().len();
+            let decision = it.judge();
+            let all = decision.verdict.actions().len();
             if it.gone || all == 0 {
-                match judgement.verdict.wake_at() {
+                match decision.verdict.wake_at() {
                     Some(until) if !it.gone && it.phase() != Phase::Running => it.now = until,
                     _ => return,
                 }
             }
             if (steps..steps + all).contains(&crash_after) {
-                it.carry_out(&judgement, crash_after - steps);
+                it.carry_out(&decision, crash_after - steps);
                 restart(it);
                 steps = usize::MAX / 2;
             } else {
-                it.carry_out(&judgement, all);
+                it.carry_out(&decision, all);
                 steps += all;
             }
         }
@@ -78,8 +78,8 @@ fn a_component_that_was_created_and_not_recorded_is_found_again() {
     }
     it.carry_out(&it.judge(), 1);
     restart(&mut it);
-    let judgement = it.judge();
-    let left: Vec<_> = judgement.verdict.actions().iter().map(ToString::to_string).collect();
+    let decision = it.judge();
+    let left: Vec<_> = decision.verdict.actions().iter().map(ToString::to_string).collect();
     assert_eq!(left, ["create component 1 of appwrapper ns/aw: job ns/c1"]);
     it.settle();
     it.run_for(2);
@@ -112,9 +112,9 @@ fn an_object_that_another_controller_made_and_did_not_record_is_adopted() {
     it.view.status.component_status[0].name = String::new();
     it.view.components[0].seen = Seen::Absent { last: None };
     it.view.strays.push(cluster::object("s", job(), "job-abcde", at(0), ComponentState::Active));
-    let judgement = it.judge();
-    assert_eq!(judgement.verdict.why().code(), "Adopting");
-    it.carry_out(&judgement, 9);
+    let decision = it.judge();
+    assert_eq!(decision.verdict.why().code(), "Adopting");
+    it.carry_out(&decision, 9);
     assert_eq!(it.view.name_of(0), Some("job-abcde"));
 }
 
@@ -151,17 +151,17 @@ fn a_creation_that_takes_effect_too_late_is_undone() {
 fn a_write_that_was_judged_on_an_older_state_is_refused() {
     let mut it = in_phase(&Phase::Running);
     it.says(0, ComponentState::Failed { message: String::new() });
-    let judgement = it.judge();
+    let decision = it.judge();
     it.view.suspend = true;
     it.carry_out(&it.judge(), 9);
-    it.carry_out(&judgement, 9);
+    it.carry_out(&decision, 9);
     assert_eq!(it.phase(), Phase::Suspending);
     // Another AppWrapper took its name.
     let mut it = in_phase(&Phase::Running);
     it.says(0, ComponentState::Failed { message: String::new() });
-    let judgement = it.judge();
+    let decision = it.judge();
     it.view.appwrapper.uid = "another".into();
-    it.carry_out(&judgement, 9);
+    it.carry_out(&decision, 9);
     assert_eq!(it.phase(), Phase::Running);
 }
 

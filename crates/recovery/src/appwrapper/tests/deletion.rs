@@ -75,9 +75,9 @@ fn finalizers_hold_it_and_are_named() {
     it.view.suspend = true;
     it.run_for(3600);
     assert!(it.holds("QuotaReserved"), "nobody removes finalizers, and what exists is not called gone");
-    let judgement = it.judge();
-    assert!(matches!(judgement.verdict, Verdict::Ignore(AppWrapperWhy::Deleting { forced: true, .. })));
-    let text = judgement.verdict.why().to_string();
+    let decision = it.judge();
+    assert!(matches!(decision.verdict, Verdict::Ignore(AppWrapperWhy::Deleting { forced: true, .. })));
+    let text = decision.verdict.why().to_string();
     assert!(text.contains("Job c0") && text.contains("example.com/keep"), "{text}");
     let deletes = it.deeds.iter().filter(|it| it.contains("delete")).count();
     assert_eq!(deletes, 1, "with a grace of 0 another delete changes nothing: {:?}", it.deeds);
@@ -298,8 +298,8 @@ fn a_pod_on_a_lost_node_that_may_run_twice_is_marked_failed_before_it_is_deleted
     it.view.suspend = true;
     it.settle();
     it.after(600);
-    let judgement = it.judge();
-    let steps = judgement.verdict.actions()[0].steps();
+    let decision = it.judge();
+    let steps = decision.verdict.actions()[0].steps();
     let Step::FailPod { conditions, .. } = &steps[0] else { panic!("{steps:?}") };
     assert_eq!(
         (conditions[0].kind, conditions[0].reason),
@@ -308,11 +308,11 @@ fn a_pod_on_a_lost_node_that_may_run_twice_is_marked_failed_before_it_is_deleted
     assert!(conditions[0].message.contains("node n1"), "{conditions:?}");
     // An existing disruption reason is left as it is.
     it.view.pods[0].disruption = Some("DeletionByTaintManager".into());
-    let judgement = it.judge();
+    let decision = it.judge();
     let of_others = |step: &Step| matches!(step, Step::FailPod { conditions, .. } if conditions.is_empty());
-    assert_eq!(judgement.verdict.actions()[0].steps().iter().filter(|it| of_others(it)).count(), 1);
+    assert_eq!(decision.verdict.actions()[0].steps().iter().filter(|it| of_others(it)).count(), 1);
     // A crash after the first write does not change the outcome.
-    it.carry_out(&judgement, usize::MAX);
+    it.carry_out(&decision, usize::MAX);
     assert!(it.view.pods.iter().all(|pod| pod.phase == PodPhase::Failed));
     it.settle();
     assert_eq!(it.phase(), Phase::Suspended);
@@ -451,9 +451,9 @@ fn a_bare_pod_without_grace_is_given_a_second_where_two_of_it_must_not_run() {
         let suspends = it.judge();
         it.carry_out(&suspends, usize::MAX);
         let asked = |it: &Cluster| {
-            let judgement = it.judge();
-            let [Step::DeleteComponent { manner, .. }] = judgement.verdict.actions() else {
-                panic!("{case}: {judgement:?}")
+            let decision = it.judge();
+            let [Step::DeleteComponent { manner, .. }] = decision.verdict.actions() else {
+                panic!("{case}: {decision:?}")
             };
             *manner
         };

@@ -617,15 +617,15 @@ fn a_creation_that_is_never_answered_ends_with_the_admission_grace() {
     it.create_error = Some(false);
     it.policy.admission_grace = secs(30);
     for _ in 0..20 {
-        let judgement = it.judge();
+        let decision = it.judge();
         if it.phase() == Phase::Resetting {
             break;
         }
         let creates =
-            judgement.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }));
-        match judgement.verdict.wake_at() {
+            decision.verdict.actions().iter().any(|step| matches!(step, Step::CreateComponent { .. }));
+        match decision.verdict.wake_at() {
             Some(until) => it.now = until,
-            None => it.carry_out(&judgement, usize::MAX),
+            None => it.carry_out(&decision, usize::MAX),
         }
         if creates {
             // The time-out of a request.

@@ -84,8 +84,8 @@ fn happen(it: &mut Cluster, event: Event) {
     match event {
         Event::Act => drop(it.settle()),
         Event::Crash(steps) => {
-            let judgement = it.judge();
-            it.carry_out(&judgement, steps);
+            let decision = it.judge();
+            it.carry_out(&decision, steps);
             it.view.memory = Memory::default();
         }
         Event::Run(seconds) => drop(it.run_for(seconds)),
@@ -161,13 +161,13 @@ fn happen(it: &mut Cluster, event: Event) {
 
 /// A wait ends exactly at its time.
 fn waits_exactly(it: &Cluster) {
-    let judgement = it.judge();
-    let Verdict::Wait { until, .. } = &judgement.verdict else { return };
+    let decision = it.judge();
+    let Verdict::Wait { until, .. } = &decision.verdict else { return };
     let ask_at = |now| decide(&it.view, &it.policy, now).verdict;
-    assert!(*until > it.now, "{judgement:?}");
+    assert!(*until > it.now, "{decision:?}");
     let before = until.checked_sub(SignedDuration::from_nanos(1)).unwrap();
-    assert_eq!(ask_at(before), judgement.verdict, "asked just before");
-    assert_ne!(ask_at(*until), judgement.verdict, "asked at the time");
+    assert_eq!(ask_at(before), decision.verdict, "asked just before");
+    assert_ne!(ask_at(*until), decision.verdict, "asked at the time");
     let again = ask_at(*until);
     assert!(again.wake_at().is_none_or(|next| next > *until), "{again:?}");
 }

@@ -109,11 +109,11 @@ fn pod_failure() {
 #[test]
 fn creation_failure_leaves_the_first_pod() {
     let mut it = resuming();
-    let judgement = it.judge();
-    assert_eq!(judgement.verdict.actions().len(), 2, "both in one go: {judgement:?}");
-    it.carry_out(&judgement, 1);
+    let decision = it.judge();
+    assert_eq!(decision.verdict.actions().len(), 2, "both in one go: {decision:?}");
+    it.carry_out(&decision, 1);
     it.create_error = Some(true);
-    it.apply(&judgement.verdict.actions()[1]);
+    it.apply(&decision.verdict.actions()[1]);
     it.carry_out(&it.judge(), 9);
     assert_eq!(it.phase(), Phase::Failed);
     assert!(it.holds("ResourcesDeployed") && it.holds("QuotaReserved") && !it.holds("PodsReady"));

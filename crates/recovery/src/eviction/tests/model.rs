@@ -83,7 +83,7 @@ impl Model {
         let of_pods =
             self.pods.iter().map(|pod| decide_pod(pod, Some(&self.node), &self.policy, at(self.now)));
         let mut all = vec![of_node.verdict.actions().to_vec()];
-        all.extend(of_pods.map(|judgement| judgement.verdict.actions().to_vec()));
+        all.extend(of_pods.map(|decision| decision.verdict.actions().to_vec()));
         all
     }
 

@@ -96,8 +96,8 @@ fn an_eviction_begins_only_on_a_node_that_is_down() {
 #[test]
 fn the_taint_that_is_added_keeps_the_value_of_the_request() {
     let added = |taints: Vec<Taint>| {
-        let judgement = judge_node(&NodeView { taints, ..node() }, &[], &[], 0);
-        match &judgement.verdict.actions()[0] {
+        let decision = judge_node(&NodeView { taints, ..node() }, &[], &[], 0);
+        match &decision.verdict.actions()[0] {
             Step::StartEviction { taint, progress, .. } => {
                 (taint.as_ref().map(ToString::to_string), progress.request.clone())
             }
@@ -478,9 +478,9 @@ fn that_the_kubelet_was_heard_of_is_written_down_before_anything_else() {
         ("only its Lease", NodeView { ready: Ready::False, lease: lease(0), ..begun("KubeletAlive") }),
     ];
     for (case, node) in heard {
-        let judgement = judge_node(&node, &[pod()], &[], 1);
-        let [Step::ReportEviction { progress: Some(written), .. }] = judgement.verdict.actions() else {
-            panic!("{case}: {judgement:?}")
+        let decision = judge_node(&node, &[pod()], &[], 1);
+        let [Step::ReportEviction { progress: Some(written), .. }] = decision.verdict.actions() else {
+            panic!("{case}: {decision:?}")
         };
         assert_eq!(*written, Progress { returned: Some(at(1)), ..started() }, "{case}");
         let known = NodeView { progress: Some(written.clone()), ..node };
@@ -501,8 +501,8 @@ fn another_word_after_a_return_begins_anew() {
         let progress = Progress { request: "example.com/lost:NoSchedule".into(), ..started() };
         let node =
             NodeView { taints, progress: Some(progress), ready: Ready::False, lease: lease(0), ..begun("x") };
-        let judgement = judge_node(&node, &[], &[], 1);
-        match &judgement.verdict.actions()[0] {
+        let decision = judge_node(&node, &[], &[], 1);
+        match &decision.verdict.actions()[0] {
             Step::ReportEviction { progress: Some(written), .. } => written.clone(),
             other => panic!("{other}"),
         }
@@ -652,9 +652,9 @@ fn a_taint_taken_off_in_the_middle_stops_it() {
         ),
     ];
     for (case, node, expected, stopped) in cases {
-        let judgement = judge_node(&node, &[pod()], &[], 1);
-        assert_eq!(say(&judgement), expected, "{case}");
-        let Step::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{case}") };
+        let decision = judge_node(&node, &[pod()], &[], 1);
+        assert_eq!(say(&decision), expected, "{case}");
+        let Step::EndEviction { progress, .. } = &decision.verdict.actions()[0] else { panic!("{case}") };
         assert_eq!(progress.as_ref().and_then(|progress| progress.stopped), stopped, "{case}");
         let first = NodeView { condition: None, ..node };
         assert_eq!(say(&judge_node(&first, &[pod()], &[], 1)), "Act Stopped: ReportEviction", "{case}");
@@ -779,8 +779,8 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
         attachments: Some(vec![]),
         zone: NodeCounts::default(),
     };
-    let judgement = decide_node(&scene, &at_once, at(101));
-    let Step::EndEviction { progress, .. } = &judgement.verdict.actions()[0] else { panic!("{judgement:?}") };
+    let decision = decide_node(&scene, &at_once, at(101));
+    let Step::EndEviction { progress, .. } = &decision.verdict.actions()[0] else { panic!("{decision:?}") };
     assert_eq!(*progress, asked_twice.progress, "it is remembered that it was done");
     // A person removed all taints, and requests the eviction again.
     let asked_anew = NodeView { taints: vec![taint(KEY, "INC-2", "NoSchedule")], ..finished() };

@@ -237,24 +237,24 @@ fn a_return_ends_the_proof_and_protects_what_came_since() {
 #[test]
 fn a_graceful_deletion_is_guarded_looked_at_twice_and_counted() {
     let back = NodeView { ready: Ready::True, ..begun("") };
-    let judgement = decide_pod(&pod(), Some(&back), &policy(""), at(1));
-    let [action] = judgement.verdict.actions() else { panic!("{judgement:?}") };
+    let decision = decide_pod(&pod(), Some(&back), &policy(""), at(1));
+    let [action] = decision.verdict.actions() else { panic!("{decision:?}") };
     let expected = Step::EvictPod { pod: pod().pod, resource_version: pod().resource_version };
     assert_eq!(*action, expected);
     assert!(action.needs_a_second_look() && action.is_disruptive());
     let limits = salvor_api::config::BrakeLimits { max_pods_per_minute: 1, ..Default::default() };
     let mut brake = crate::brake::Brake::new(limits, Default::default());
-    assert_eq!(brake.pass(at(1), judgement.clone(), crate::brake::Outage::Holds).verdict.name(), "Act");
-    assert_eq!(brake.pass(at(1), judgement, crate::brake::Outage::Holds).verdict.name(), "Blocked");
+    assert_eq!(brake.pass(at(1), decision.clone(), crate::brake::Outage::Holds).verdict.name(), "Act");
+    assert_eq!(brake.pass(at(1), decision, crate::brake::Outage::Holds).verdict.name(), "Blocked");
 }
 
 #[test]
 fn the_pod_is_told_why() {
-    let judgement = decide_pod(&pod(), Some(&begun("")), &policy(""), at(5));
+    let decision = decide_pod(&pod(), Some(&begun("")), &policy(""), at(5));
     let [Step::PatchPodStatus { phase, conditions, resource_version, .. }, Step::EmitEvent(note), _] =
-        judgement.verdict.actions()
+        decision.verdict.actions()
     else {
-        panic!("{judgement:?}")
+        panic!("{decision:?}")
     };
     assert_eq!((*phase, resource_version.as_str()), (Some(PodPhase::Failed), "7"));
     assert_eq!((conditions[0].kind, conditions[0].reason), ("DisruptionTarget", "ForceEvictionBySalvor"));

@@ -160,9 +160,9 @@ impl Cluster {
             adoptable: pod.deletion.is_none(),
         };
         let strays: Vec<Stray> = self.seen_strays.iter().map(stray).collect();
-        let judgement = decide(&self.job, &pods, &strays, &self.memory, &self.world.policy, self.world.now);
+        let decision = decide(&self.job, &pods, &strays, &self.memory, &self.world.policy, self.world.now);
         let mut next = requests.iter().copied().cycle();
-        for action in judgement.verdict.actions() {
+        for action in decision.verdict.actions() {
             let mut failed = false;
             for step in action.steps() {
                 failed |= !self.send(step, next.next().unwrap());
@@ -491,8 +491,8 @@ fn what_is_used_is_written_down_with_the_status_and_before_a_pod_is_let_go() {
     assert_eq!(written(&world), r#"{"counts":{"1":"0,1","2":"0"}}"#);
     // A pod that was unknown when the status was last written.
     world.job.spec.parallelism = Some(3);
-    let judgement = world.judge();
-    for action in judgement.verdict.actions() {
+    let decision = world.judge();
+    for action in decision.verdict.actions() {
         world.carry_out(action);
     }
     world.job.spec.suspend = true;
@@ -509,8 +509,8 @@ fn what_is_used_is_written_down_with_the_status_and_before_a_pod_is_let_go() {
 #[test]
 fn a_pod_that_is_gone_without_our_doing_does_not_bring_its_name_back() {
     let mut world = World::new(json!({"parallelism": 1, "completions": 4}));
-    let judgement = world.judge();
-    for action in judgement.verdict.actions() {
+    let decision = world.judge();
+    for action in decision.verdict.actions() {
         world.carry_out(action);
     }
     world.pods.clear();
@@ -563,8 +563,8 @@ fn a_name_whose_pod_was_not_seen_is_asked_for_again_first() {
                 .collect()
         };
         let asked = names(&world);
-        let judgement = world.judge();
-        for step in judgement.verdict.actions().iter().flat_map(Step::steps) {
+        let decision = world.judge();
+        for step in decision.verdict.actions().iter().flat_map(Step::steps) {
             world.carry_out(step);
         }
         let unseen = world.pods.remove(0);

@@ -170,8 +170,8 @@ fn the_end_is_told_with_the_reason_that_somebody_gave() {
             last_transition_time: Some(at(-5)),
         };
         world.job.status.conditions.push(target);
-        let judgement = world.judge();
-        let notes = judgement.verdict.actions().iter().filter_map(|action| match action {
+        let decision = world.judge();
+        let notes = decision.verdict.actions().iter().filter_map(|action| match action {
             Step::Mention(note) => Some((&*note.reason, note.message.as_str(), note.kind)),
             _ => None,
         });
@@ -533,8 +533,8 @@ fn a_view_that_has_not_seen_our_pods_asks_for_the_same_names() {
 fn many_pods_are_given_names_as_quickly_as_few() {
     let mut world = World::new(json!({"parallelism": 50_000, "completions": 50_000}));
     world.policy.max_pods_at_once = usize::MAX;
-    let judgement = world.judge();
-    let names = judgement.verdict.actions().iter().flat_map(Step::steps).map(|step| match step {
+    let decision = world.judge();
+    let names = decision.verdict.actions().iter().flat_map(Step::steps).map(|step| match step {
         Step::CreatePod { name, .. } => name.as_str(),
         other => panic!("{other}"),
     });
@@ -622,9 +622,9 @@ fn pods_come_and_go_with_the_selector() {
     world.strays.push(found);
     world.pods.push(lost);
     world.writes.clear();
-    let judgement = world.judge();
-    assert_eq!(judgement.verdict.why().code(), "Claiming");
-    for action in judgement.verdict.actions() {
+    let decision = world.judge();
+    assert_eq!(decision.verdict.why().code(), "Claiming");
+    for action in decision.verdict.actions() {
         world.carry_out(action);
     }
     assert_eq!(world.writes, ["ReleasePod", "AdoptPod"]);
@@ -654,8 +654,8 @@ fn a_pod_keeps_the_finalizer_that_it_is_adopted_with() {
         pod.tracking = tracking;
     }
     world.strays = std::mem::take(&mut world.pods);
-    let judgement = world.judge();
-    let adopted = judgement.verdict.actions()[0].steps().iter().map(|step| match step {
+    let decision = world.judge();
+    let adopted = decision.verdict.actions()[0].steps().iter().map(|step| match step {
         Step::AdoptPod { finalizer, .. } => *finalizer,
         other => panic!("{other}"),
     });
@@ -669,8 +669,8 @@ fn pods_of_a_job_that_is_gone_are_let_go_after_a_second_look() {
     world.pod(2).tracking = Some(Tracking::BuiltIn);
     for (anothers, let_go) in [(false, 3), (true, 2)] {
         let tracked = world.pods.iter().filter_map(PodView::tracked);
-        let judgement = decide_leftovers(tracked, anothers, &world.policy);
-        let actions = judgement.verdict.actions();
+        let decision = decide_leftovers(tracked, anothers, &world.policy);
+        let actions = decision.verdict.actions();
         assert_eq!(
             actions[0].steps().len(),
             let_go,

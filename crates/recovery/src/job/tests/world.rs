@@ -19,7 +19,7 @@ use crate::job::{
     Tracking, Uncounted, UsedNames, decide, recollect, remember,
 };
 use crate::objects::{JobRef, PodPhase, PodRef};
-use crate::{Judgement, Verdict};
+use crate::{Decision, Verdict};
 
 pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
@@ -159,7 +159,7 @@ impl World {
         uid
     }
 
-    pub(super) fn judge(&self) -> Judgement<JobWhy, Step> {
+    pub(super) fn judge(&self) -> Decision<JobWhy, Step> {
         decide(&self.job, &self.pods, &self.references(), &self.memory, &self.policy, self.now)
     }
 
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// The decision of a process that has only the objects and no memory.
-    pub(super) fn judge_from_outside(&self) -> Judgement<JobWhy, Step> {
+    pub(super) fn judge_from_outside(&self) -> Decision<JobWhy, Step> {
         let memory = recollect(&self.job, &self.pods, &self.policy);
         decide(&self.job, &self.pods, &self.references(), &memory, &self.policy, self.now)
     }
@@ -186,8 +186,8 @@ impl World {
     /// Decides and carries out until there is nothing to do: what the built-in controller calls a sync.
     pub(super) fn settle(&mut self) -> &mut Self {
         for _ in 0..200 {
-            let judgement = self.judge();
-            let Verdict::Act { actions, .. } = judgement.verdict else { return self };
+            let decision = self.judge();
+            let Verdict::Act { actions, .. } = decision.verdict else { return self };
             for action in actions {
                 self.carry_out(&action);
             }

@@ -220,11 +220,11 @@ fn a_repair_that_is_stuck_holds_nobody_up_for_ever() {
     assert_eq!(world.survey(at(74)).changes_at, Some(at(75)));
     assert_eq!(world.reserve(at(75)), ["n01"]);
     world.owner(0).termination = Some(at(60).to_string());
-    let judgement = world.judge(0, at(76));
+    let decision = world.judge(0, at(76));
     assert!(
-        matches!(judgement.verdict.why(), NodeWhy::RepairUnderWay { stuck: true, .. }),
+        matches!(decision.verdict.why(), NodeWhy::RepairUnderWay { stuck: true, .. }),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
 }
 
@@ -446,8 +446,8 @@ fn a_node_that_is_given_up_holds_up_nobody() {
     let mut exhausted = two_of_four(reboots.clone());
     exhausted.nodes[1].0.conditions.truncate(1);
     assert_eq!(exhausted.deeds(0, at(30)), ["RequestReboot"]);
-    let judgement = exhausted.judge(0, at(30));
-    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let decision = exhausted.judge(0, at(30));
+    let Step::RequestReboot { progress, .. } = &decision.verdict.actions()[0] else { panic!() };
     exhausted.nodes[0].0.progress = Some(Box::new(progress.clone()));
     exhausted.nodes[1].0.conditions.push(condition("BadNode", Status::False, at(0)));
     assert_eq!(exhausted.reserve(at(39)), Vec::<String>::new(), "it has its time");
@@ -465,8 +465,8 @@ fn a_node_that_is_given_up_holds_up_nobody() {
     drained.nodes[0].1 = Backend::Node;
     drained.nodes[1].0.conditions.truncate(1);
     drained.reserve(at(60));
-    let judgement = drained.judge(0, at(60));
-    let Step::Cordon { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let decision = drained.judge(0, at(60));
+    let Step::Cordon { progress, .. } = &decision.verdict.actions()[0] else { panic!() };
     let (node, _) = &mut drained.nodes[0];
     (node.unschedulable, node.progress) = (true, Some(Box::new(progress.clone())));
     drained.left = left(1);

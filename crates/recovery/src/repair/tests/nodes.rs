@@ -35,8 +35,8 @@ fn the_termination_time_is_set_and_only_ever_tightened() {
         let mut world = World::new(policy(), [sick("n", 0)]);
         world.owner(0).termination = set.map(|minutes| at(minutes).to_string());
         world.reserve(at(60));
-        let judgement = world.judge(0, at(60));
-        match (&judgement.verdict.actions()[0], expected) {
+        let decision = world.judge(0, at(60));
+        match (&decision.verdict.actions()[0], expected) {
             (Step::TightenTermination { at: time, resource_version, claim, .. }, Some(minutes)) => {
                 assert_eq!(*time, at(*minutes), "{case}");
                 assert_eq!((resource_version.as_str(), claim.uid.as_str()), ("3", "claim-n"));
@@ -58,8 +58,8 @@ fn a_graceful_termination_has_its_time() {
     });
     let mut world = World::new(policy_of(spec), [sick("n", 0)]);
     world.reserve(at(60));
-    let judgement = world.judge(0, at(60));
-    let Step::TightenTermination { at: time, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let decision = world.judge(0, at(60));
+    let Step::TightenTermination { at: time, .. } = &decision.verdict.actions()[0] else { panic!() };
     assert_eq!(*time, at(70));
     world.owner(0).termination = Some(time.to_string());
     assert_eq!(world.deeds(0, at(61)), DELETE, "it is not moved on");
@@ -74,8 +74,8 @@ fn the_earliest_deadline_wins() {
     let mut both = sick("n", 0);
     both.conditions.push(condition("Slow", Status::False, at(0)));
     let world = World::new(policy_of(spec), [both]);
-    let judgement = world.judge(0, at(27));
-    let NodeWhy::TolerationRunning { sick } = judgement.verdict.why() else { panic!() };
+    let decision = world.judge(0, at(27));
+    let NodeWhy::TolerationRunning { sick } = decision.verdict.why() else { panic!() };
     assert_eq!((sick.key.as_str(), sick.deadline), ("BadNode=False", at(30)), "8 and 9");
 }
 
@@ -309,9 +309,9 @@ fn a_ladder_is_climbed_rung_by_rung() {
     let mut world = World::new(policy_of(spec), [sick("n", 0)]);
     for (minute, attempt) in [(30, 1), (40, 2)] {
         world.reserve(at(minute));
-        let judgement = world.judge(0, at(minute));
-        let Step::RequestReboot { progress, at: time, .. } = &judgement.verdict.actions()[0] else {
-            panic!("{:?}", judgement.verdict)
+        let decision = world.judge(0, at(minute));
+        let Step::RequestReboot { progress, at: time, .. } = &decision.verdict.actions()[0] else {
+            panic!("{:?}", decision.verdict)
         };
         assert_eq!((*time, progress.tried.as_ref().unwrap().attempt), (at(minute), attempt));
         world.nodes[0].0.progress = Some(Box::new(progress.clone()));
@@ -330,9 +330,9 @@ fn a_reboot_by_a_clock_before_its_node_was_made_is_no_damage() {
     let mut world = World::new(policy_of(spec), [sick("n", 0)]);
     world.nodes[0].0.created = Some(at(60));
     world.reserve(at(30));
-    let judgement = world.judge(0, at(30));
-    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, at(30));
+    let Step::RequestReboot { progress, .. } = &decision.verdict.actions()[0] else {
+        panic!("{:?}", decision.verdict)
     };
     let text = serde_json::to_string(progress).unwrap();
     assert_eq!(Progress::read_of(&text, Some(at(60))), Ok(progress.clone()));
@@ -375,9 +375,9 @@ fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
     let mut world = World::new(policy_of(ladder), [sick("n", 0), sick("other", 0)]);
     assert_eq!(world.deeds(0, at(30)), ["RequestReboot"]);
     marks(&mut world.nodes[0].0).damage = Some("it is not a JSON object".into());
-    let judgement = world.judge(0, at(31));
-    let [Step::Tell { condition, .. }, Step::Mention(note)] = judgement.verdict.actions() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, at(31));
+    let [Step::Tell { condition, .. }, Step::Mention(note)] = decision.verdict.actions() else {
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!((condition.reason, condition.holds), ("AnnotationUnreadable", false));
     for said in [&condition.message, &note.message] {
@@ -399,11 +399,11 @@ fn a_memory_that_cannot_be_read_holds_the_node_and_is_told_once() {
     world.nodes[0].0.unschedulable = true;
     assert_eq!(world.reason(0, at(46)), reason);
     world.nodes[0].0.unschedulable = false;
-    let judgement = world.judge(0, at(46));
+    let decision = world.judge(0, at(46));
     assert!(
-        matches!(judgement.verdict.actions(), [Step::Report { progress: None, .. }]),
+        matches!(decision.verdict.actions(), [Step::Report { progress: None, .. }]),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
 }
 
@@ -422,11 +422,11 @@ fn a_repair_that_has_begun_and_is_held_counts_by_what_holds_it() {
 #[test]
 fn what_a_node_tells_is_told_once() {
     let mut world = World::new(policy(), [sick("n", 0)]);
-    let judgement = world.judge(0, at(5));
+    let decision = world.judge(0, at(5));
     let [Step::Report { condition: Some(condition), progress: Some(progress), .. }] =
-        judgement.verdict.actions()
+        decision.verdict.actions()
     else {
-        panic!("{:?}", judgement.verdict)
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!((condition.reason, condition.holds), ("Waiting", false));
     assert!(condition.message.contains("2027-01-15T08:30:00Z"), "{}", condition.message);
@@ -435,38 +435,38 @@ fn what_a_node_tells_is_told_once() {
     told.reason = "Waiting".into();
     world.nodes[0].0.conditions.push(told);
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
-    let judgement = world.judge(0, at(6));
+    let decision = world.judge(0, at(6));
     assert!(
-        matches!(judgement.verdict, Verdict::Wait { until, .. } if until == at(30)),
+        matches!(decision.verdict, Verdict::Wait { until, .. } if until == at(30)),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
     // An agent that rewrites the transition changes nothing.
     world.nodes[0].0.conditions[1].since = Some(at(6));
-    let judgement = world.judge(0, at(7));
+    let decision = world.judge(0, at(7));
     assert!(
-        matches!(judgement.verdict, Verdict::Wait { until, .. } if until == at(30)),
+        matches!(decision.verdict, Verdict::Wait { until, .. } if until == at(30)),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
     // Healthy just before the deadline: the clock runs for another minute, and is then reset.
     world.nodes[0].0.conditions[1].status = Status::True;
-    let judgement = world.judge(0, at(29));
-    let [Step::Report { condition: None, progress: Some(progress), .. }] = judgement.verdict.actions() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, at(29));
+    let [Step::Report { condition: None, progress: Some(progress), .. }] = decision.verdict.actions() else {
+        panic!("{:?}", decision.verdict)
     };
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
-    let judgement = world.judge(0, seconds(29 * 60 + 59));
+    let decision = world.judge(0, seconds(29 * 60 + 59));
     assert!(
-        matches!(judgement.verdict, Verdict::Wait { until, .. } if until == at(30)),
+        matches!(decision.verdict, Verdict::Wait { until, .. } if until == at(30)),
         "{:?}",
-        judgement.verdict
+        decision.verdict
     );
-    let judgement = world.judge(0, at(30));
+    let decision = world.judge(0, at(30));
     let [Step::Report { condition: Some(condition), progress: Some(progress), .. }] =
-        judgement.verdict.actions()
+        decision.verdict.actions()
     else {
-        panic!("{:?}", judgement.verdict)
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!(condition.reason, "Recovered");
     // The healing is remembered for a while, and then forgotten.
@@ -478,9 +478,9 @@ fn what_a_node_tells_is_told_once() {
         matches!(verdict, Verdict::Wait { until, why: NodeWhy::Healthy } if until == at(59)),
         "{verdict:?}"
     );
-    let judgement = world.judge(0, at(59));
-    let [Step::Report { condition: None, progress: None, .. }] = judgement.verdict.actions() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, at(59));
+    let [Step::Report { condition: None, progress: None, .. }] = decision.verdict.actions() else {
+        panic!("{:?}", decision.verdict)
     };
     world.nodes[0].0.progress = None;
     assert!(matches!(world.judge(0, at(60)).verdict, Verdict::Ignore(NodeWhy::Healthy)));
@@ -499,8 +499,8 @@ fn nobody_is_touched_who_was_not_written_down() {
         braked: None,
         kept: None,
     };
-    let judgement = decide_node(&scene, &settings(), at(60));
-    assert_eq!(judgement.verdict, Verdict::Ignore(NodeWhy::NotSelected));
+    let decision = decide_node(&scene, &settings(), at(60));
+    assert_eq!(decision.verdict, Verdict::Ignore(NodeWhy::NotSelected));
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn judged(
     place: &PodPlace,
     refused: Option<&Refusal>,
     now: Timestamp,
-) -> Judgement<PodWhy, Step> {
+) -> Decision<PodWhy, Step> {
     decide_pod(pod, place, refused, &GatePolicy::new(&Configuration::default()), now)
 }
 
@@ -41,8 +41,8 @@ fn drained(is_drained: bool) -> PodPlace {
     PodPlace::Drained { node: node("n").node, is_drained }
 }
 
-fn names(judgement: &Judgement<PodWhy, Step>) -> Vec<&'static str> {
-    let steps = judgement.verdict.actions().iter().filter(|step| !matches!(step, Step::Mention(_)));
+fn names(decision: &Decision<PodWhy, Step>) -> Vec<&'static str> {
+    let steps = decision.verdict.actions().iter().filter(|step| !matches!(step, Step::Mention(_)));
     steps.map(crate::step::Step::name).collect()
 }
 
@@ -65,13 +65,9 @@ fn pods_are_freed_only_if_node_and_machine_are_gone() {
         (held, replaced(false, false), &[], "Going"),
     ];
     for (pod, place, steps, reason) in cases {
-        let judgement = judged(&pod, &place, None, at(60));
-        assert_eq!(
-            (names(&judgement).as_slice(), judgement.verdict.why().code()),
-            (steps, reason),
-            "{pod:?}"
-        );
-        for step in judgement.verdict.actions().iter().filter(|step| step.tells().is_none()) {
+        let decision = judged(&pod, &place, None, at(60));
+        assert_eq!((names(&decision).as_slice(), decision.verdict.why().code()), (steps, reason), "{pod:?}");
+        for step in decision.verdict.actions().iter().filter(|step| step.tells().is_none()) {
             assert_ne!(step.effect().second_look, SecondLook::No, "{step} is looked at live");
             assert_eq!(step.effect().disrupts, Disrupts::WhatWasBegun, "{step}");
             assert_eq!(step.write(&[]).unwrap().guard, as_judged(&pod), "{step}");
@@ -97,13 +93,9 @@ fn a_drain_asks_budgets_and_leaves_who_belongs_to_the_node() {
         (of(Stays::DaemonSet), true, &[], "Stays"),
     ];
     for (pod, is_drained, steps, reason) in cases {
-        let judgement = judged(&pod, &drained(is_drained), None, at(60));
-        assert_eq!(
-            (names(&judgement).as_slice(), judgement.verdict.why().code()),
-            (steps, reason),
-            "{pod:?}"
-        );
-        for step in judgement.verdict.actions() {
+        let decision = judged(&pod, &drained(is_drained), None, at(60));
+        assert_eq!((names(&decision).as_slice(), decision.verdict.why().code()), (steps, reason), "{pod:?}");
+        for step in decision.verdict.actions() {
             assert_eq!(step.effect().disrupts, Disrupts::Pods(1), "{step}");
             assert_eq!(step.write(&[]).unwrap().guard, as_judged(&pod), "{step}");
         }
@@ -138,9 +130,9 @@ fn what_was_refused_waits() {
         (replaced(false, false), at(60), Some(at(61))),
         (replaced(false, false), at(61), None),
     ] {
-        let judgement = judged(&pod(PodPhase::Running), &place, Some(&refused), now);
-        assert_eq!(judgement.verdict.wake_at(), until, "{place:?}");
-        assert_eq!(judgement.verdict.actions().is_empty(), until.is_some(), "{place:?}");
+        let decision = judged(&pod(PodPhase::Running), &place, Some(&refused), now);
+        assert_eq!(decision.verdict.wake_at(), until, "{place:?}");
+        assert_eq!(decision.verdict.actions().is_empty(), until.is_some(), "{place:?}");
     }
 }
 
@@ -169,9 +161,9 @@ fn gentle() -> World {
 /// Cordons the node as its step says.
 fn cordon(world: &mut World, now: Timestamp) {
     world.reserve(now);
-    let judgement = world.judge(0, now);
-    let Some(Step::Cordon { progress, .. }) = judgement.verdict.actions().first() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, now);
+    let Some(Step::Cordon { progress, .. }) = decision.verdict.actions().first() else {
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!((progress.cordoned, progress.draining_since), (!world.nodes[0].0.unschedulable, Some(now)));
     let node = &mut world.nodes[0].0;
@@ -219,9 +211,9 @@ fn a_node_that_nothing_owns_is_drained_and_then_held() {
         assert_eq!(world.reason(0, before), "RepairUnderWay", "nobody knows who is left");
         assert_eq!(world.reason(0, held_from), "MachineMayRun");
         world.left = left(0);
-        let judgement = world.judge(0, before);
-        assert_eq!(judgement.verdict.why().code(), "MachineMayRun", "nobody is left");
-        let events: Vec<&str> = judgement
+        let decision = world.judge(0, before);
+        assert_eq!(decision.verdict.why().code(), "MachineMayRun", "nobody is left");
+        let events: Vec<&str> = decision
             .verdict
             .actions()
             .iter()
@@ -448,8 +440,8 @@ fn a_ladder_goes_on_after_the_drain() {
     let mut world = ladder(json!([{"action": "Replace"}, {"action": "Reboot", "timeout": "10m"}]));
     cordon(&mut world, at(60));
     assert_eq!(world.deeds(0, at(61)), ["RequestReboot"]);
-    let judgement = world.judge(0, at(61));
-    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let decision = world.judge(0, at(61));
+    let Step::RequestReboot { progress, .. } = &decision.verdict.actions()[0] else { panic!() };
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     assert_eq!(world.deeds(0, at(70)), NOTHING);
     assert_eq!(world.reason(0, at(71)), "LadderExhausted");
@@ -465,8 +457,8 @@ fn a_ladder_goes_on_after_the_drain() {
 
     let mut world = ladder(json!([{"action": "Reboot", "timeout": "10m"}, {"action": "Replace"}]));
     assert_eq!(world.deeds(0, at(60)), ["RequestReboot"]);
-    let judgement = world.judge(0, at(60));
-    let Step::RequestReboot { progress, .. } = &judgement.verdict.actions()[0] else { panic!() };
+    let decision = world.judge(0, at(60));
+    let Step::RequestReboot { progress, .. } = &decision.verdict.actions()[0] else { panic!() };
     world.nodes[0].0.progress = Some(Box::new(progress.clone()));
     cordon(&mut world, at(70));
     assert_eq!(world.reason(0, at(71)), "MachineMayRun");
@@ -501,9 +493,9 @@ fn a_node_that_gets_well_takes_pods_again_if_it_was_us_who_kept_them_away() {
     let mut world = gentle();
     cordon(&mut world, at(60));
     world.nodes[0].0.conditions[1].status = Status::True;
-    let judgement = world.judge(0, at(61));
-    let Some(Step::Uncordon { progress: Some(progress), .. }) = judgement.verdict.actions().first() else {
-        panic!("{:?}", judgement.verdict)
+    let decision = world.judge(0, at(61));
+    let Some(Step::Uncordon { progress: Some(progress), .. }) = decision.verdict.actions().first() else {
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!((progress.cordoned, progress.draining_since), (false, None));
     assert!(!drains(&world, at(61)));
@@ -544,16 +536,16 @@ fn the_brakes_hold_is_told_once_and_then_the_brake_is_asked_again() {
     let mut world = World::new(policy(), [sick("n", 0)]);
     world.reserve(at(60));
     world.braked = Some(Held::MaxNodesPerMinute { max_nodes_per_minute: 1, until: at(61) });
-    let judgement = world.judge(0, at(60));
+    let decision = world.judge(0, at(60));
     let Some(Step::Report { condition: Some(condition), progress: Some(progress), .. }) =
-        judgement.verdict.actions().first()
+        decision.verdict.actions().first()
     else {
-        panic!("{:?}", judgement.verdict)
+        panic!("{:?}", decision.verdict)
     };
     assert_eq!((condition.reason, condition.holds), ("Blocked", false));
     assert!(condition.message.contains("MaxNodesPerMinute"), "{}", condition.message);
     assert!(condition.message.contains(&at(61).to_string()), "{}", condition.message);
-    assert!(judgement.verdict.actions().iter().any(|step| matches!(step, Step::Mention(_))));
+    assert!(decision.verdict.actions().iter().any(|step| matches!(step, Step::Mention(_))));
     let node = &mut world.nodes[0].0;
     node.progress = Some(Box::new(progress.clone()));
     let mut told = super::condition("SalvorRepair", Status::False, at(60));

@@ -50,8 +50,8 @@ proptest! {
             prop_assert!(world.policy.status.repairs.len() <= budget as usize);
             // Every node that is touched is listed in the policy's status.
             for index in 0..world.nodes.len() {
-                let judgement = world.judge(index, now);
-                let touched = judgement.verdict.actions().iter().any(crate::step::Step::is_disruptive);
+                let decision = world.judge(index, now);
+                let touched = decision.verdict.actions().iter().any(crate::step::Step::is_disruptive);
                 let uid = &world.nodes[index].0.node.uid;
                 prop_assert!(!touched || world.policy.status.repair_of(uid).is_some());
             }

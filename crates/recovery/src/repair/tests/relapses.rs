@@ -332,7 +332,7 @@ fn a_policy_that_cannot_be_read_keeps_its_memory() {
     let mut bad = policy_of(json!({"unhealthyLimit": "x"}));
     bad.status = world.policy.status.clone();
     let scene = PolicyScene { policy: &bad, survey: None, overlap: None, written: None, pool_of: &|_| None };
-    let judgement = decide_policy(&scene, at(31));
-    let Some(Step::WritePolicy { status, .. }) = judgement.verdict.actions().first() else { panic!() };
+    let decision = decide_policy(&scene, at(31));
+    let Some(Step::WritePolicy { status, .. }) = decision.verdict.actions().first() else { panic!() };
     assert_eq!(status.replacements, kept);
 }

@@ -11,7 +11,7 @@ use salvor_api::config::TerminateAction;
 
 use super::*;
 use crate::objects::Taint;
-use crate::verdict::{Judgement, Reason, Verdict};
+use crate::verdict::{Decision, Reason, Verdict};
 
 const NANOSECOND: SignedDuration = SignedDuration::from_nanos(1);
 
@@ -159,8 +159,8 @@ fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
     })
 }
 
-fn touches_the_pod<Why>(judgement: &Judgement<Why, Step>) -> bool {
-    judgement.verdict.actions().iter().any(Step::is_disruptive)
+fn touches_the_pod<Why>(decision: &Decision<Why, Step>) -> bool {
+    decision.verdict.actions().iter().any(Step::is_disruptive)
 }
 
 /// Changes the pod like an API server. A pod without finalizers is gone after a force delete.

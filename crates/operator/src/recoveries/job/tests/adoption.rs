@@ -146,8 +146,8 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     }
     jobs.hear(News::Pod(Change::Reset { all: seen, revision: "2".into(), asked: 0 }), now());
     for subject in jobs.subjects() {
-        let judgement = jobs.judge(&subject, now()).unwrap();
-        assert_ne!(judgement.verdict.why().code(), "Claiming");
+        let decision = jobs.judge(&subject, now()).unwrap();
+        assert_ne!(decision.verdict.why().code(), "Claiming");
         jobs.inquiry(&subject, now());
     }
     for n in 0..jobs_there {
@@ -336,8 +336,8 @@ fn in_every_order_of_events_a_job_finds_the_pods_that_it_may_adopt() {
         let Some(job) = &cluster.job else { continue };
         assert_eq!(adopts(&cluster.jobs, job), truth, "seed {seed}");
         let reference = JobRef { namespace: "ns".into(), name: job.clone(), uid: job.as_str().into() };
-        let judgement = cluster.jobs.judge(&Subject::Job(reference.into()), now()).unwrap();
-        assert_ne!(judgement.verdict.why().code(), "FindingPods", "seed {seed}");
+        let decision = cluster.jobs.judge(&Subject::Job(reference.into()), now()).unwrap();
+        assert_ne!(decision.verdict.why().code(), "FindingPods", "seed {seed}");
     }
 }
 

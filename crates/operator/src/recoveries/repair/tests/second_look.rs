@@ -93,10 +93,10 @@ impl Stage {
         });
         let inquiry = self.bench.repairs.inquiry(subject, at(400));
         let found = inquiry.ask(&api.client, Known::Nothing, at(400), &mut Sight::default()).await.unwrap();
-        found.map(|judgement| {
-            let first = judgement.verdict.actions().first().map(salvor_recovery::Step::name);
+        found.map(|decision| {
+            let first = decision.verdict.actions().first().map(salvor_recovery::Step::name);
             let touched = first.filter(|name| *name != "ReportRepair");
-            [Some(judgement.report().reason), touched].into_iter().flatten().collect::<Vec<_>>().join(" ")
+            [Some(decision.report().reason), touched].into_iter().flatten().collect::<Vec<_>>().join(" ")
         })
     }
 
