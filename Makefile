@@ -5,7 +5,7 @@
 test:
 	tools/test
 
-# The inner loop: pure crates only, seconds.
+# The inner loop: pure crates only.
 quick:
 	cargo test -p salvor-api -p salvor-recovery
 
