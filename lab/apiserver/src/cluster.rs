@@ -18,16 +18,16 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::admission::hearing::{Call, Hearing};
+use crate::admission::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};
 use crate::core::Heard;
 use crate::environment::Environment;
-use crate::hearing::{Call, Hearing};
-use crate::request::{Behind, Request};
-use crate::response::{Reply, Response};
+use crate::protocol::request::{Behind, Request};
+use crate::protocol::response::{Reply, Response};
+use crate::protocol::status::Refusal;
 use crate::signal::{Listener, Signal};
 use crate::state::Core;
-use crate::status::Refusal;
-use crate::watch::Watch;
-use crate::webhooks::{WebhookAnswer, WebhookRequest, Webhooks};
+use crate::store::watch::Watch;
 
 /// The interval of bookmarks on a quiet watch: a little under a minute, since clients rely on one a minute.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(55);

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::admission::hearing::Call;
 use crate::environment::Environment;
-use crate::hearing::Call;
+use crate::handlers::{delete, discovery, patching, read, reviews, subresources, write};
+use crate::kinds::table::Table;
 use crate::kinds::validation;
 use crate::object;
-use crate::render;
-use crate::request::{self, Query, Representation, Request, Target};
-use crate::response::{Reply, Response};
+use crate::protocol::render;
+use crate::protocol::request::{self, Query, Representation, Request, Target};
+use crate::protocol::response::{Reply, Response};
+use crate::protocol::status::{self, Refusal};
 use crate::state::Core;
-use crate::status::Refusal;
 use crate::store::Store;
-use crate::table::Table;
-use crate::watch::Watch;
-use crate::{delete, discovery, patching, read, reviews, subresources, write};
+use crate::store::watch::Watch;
 
 const PODS_ARE_LEFT: &str = "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning";
 
@@ -243,8 +243,7 @@ impl Core {
                     delete::Outcome::Kept(stored) => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) if resource.returns_deleted => (StatusCode::OK, stored),
                     delete::Outcome::Gone(stored) => {
-                        let status =
-                            crate::status::success(&resource, &target.name, object::uid(&stored.value()));
+                        let status = status::success(&resource, &target.name, object::uid(&stored.value()));
                         return Ok(Response::Whole(Reply::new(StatusCode::OK, object::encode(&status))));
                     }
                 }

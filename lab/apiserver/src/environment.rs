@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::hearing::Hearing;
+use crate::admission::hearing::Hearing;
 
 #[derive(Debug)]
 pub struct Environment<'r> {

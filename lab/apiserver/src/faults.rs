@@ -22,11 +22,11 @@ use tower::Service;
 
 use crate::cluster;
 use crate::object;
-use crate::render;
-use crate::request::{Behind, Query};
-use crate::response::Reply;
+use crate::protocol::render;
+use crate::protocol::request::{Behind, Query};
+use crate::protocol::response::Reply;
+use crate::protocol::status::Refusal;
 use crate::signal::Signal;
-use crate::status::Refusal;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

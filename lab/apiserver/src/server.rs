@@ -23,8 +23,8 @@ use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tower::Service;
 
 use crate::cluster;
-use crate::response::Reply;
-use crate::status::Refusal;
+use crate::protocol::response::Reply;
+use crate::protocol::status::Refusal;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

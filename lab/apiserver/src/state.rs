@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::custom;
+use crate::kinds::table::{Resource, ResourceKey, Table};
 use crate::object::{self, Stored};
-use crate::request::{self, Request, Target};
+use crate::protocol::request::{self, Request, Target};
+use crate::protocol::status::{Cause, Refusal};
+use crate::protocol::wire;
 use crate::schema;
-use crate::status::{Cause, Refusal};
 use crate::store::{self, Store};
-use crate::table::{Resource, ResourceKey, Table};
-use crate::wire;
 
 /// A Kubernetes API: all objects, and the rules for changing them.
 ///

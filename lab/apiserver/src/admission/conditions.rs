@@ -5,8 +5,8 @@ use std::sync::Arc;
 use kube_cel::{AdmissionRequest, GroupVersionKind, GroupVersionResource, VapEvaluator, VapExpression};
 
 use super::subject::Subject;
-use crate::table::Resource;
-use crate::user;
+use crate::kinds::table::Resource;
+use crate::protocol::user;
 
 /// Marks a condition that is false, as opposed to one that cannot be evaluated.
 const NO: &str = "no";

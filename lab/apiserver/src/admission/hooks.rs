@@ -9,14 +9,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::conditions;
+use super::hearing::Call;
 use super::subject::{GROUP, Operation, Subject};
-use crate::hearing::Call;
+use crate::kinds::table::{Resource, ResourceKey};
 use crate::object;
-use crate::selectors::Labels;
+use crate::protocol::status::Refusal;
 use crate::state::Core;
-use crate::status::Refusal;
 use crate::store;
-use crate::table::{Resource, ResourceKey};
+use crate::store::selectors::Labels;
 
 const HTTPS: u64 = 443;
 

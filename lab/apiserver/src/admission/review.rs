@@ -7,14 +7,14 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use super::hearing::Answer;
 use super::hooks::{Flow, Hook};
 use super::subject::Subject;
 use crate::environment::Environment;
-use crate::hearing::Answer;
+use crate::kinds::table::Resource;
 use crate::object;
-use crate::status::Refusal;
-use crate::table::Resource;
-use crate::user;
+use crate::protocol::status::Refusal;
+use crate::protocol::user;
 
 #[derive(Debug)]
 pub(super) struct Review(Value);

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::events;
+use crate::kinds::events;
+use crate::kinds::table::Resource;
 use crate::object;
-use crate::table::Resource;
 
 pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 

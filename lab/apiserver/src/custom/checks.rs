@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{formats, nested, patterns, rules};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 const NOT_CHECKED: &str = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
 

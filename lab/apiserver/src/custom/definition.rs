@@ -6,9 +6,9 @@
 use serde_json::{Value, json};
 
 use super::structure;
-use crate::metadata::{dns_1035_label_problem, subdomain_problem};
+use crate::kinds::metadata::{dns_1035_label_problem, subdomain_problem};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 const APPROVAL: &str = "api-approved.kubernetes.io";
 const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use crate::metadata::is_subdomain;
+use crate::kinds::metadata::is_subdomain;
 
 /// True if a text has a format. Unknown formats accept everything.
 pub(crate) fn fits(format: &str, text: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::metadata;
-use crate::status::Cause;
+use crate::kinds::metadata;
+use crate::protocol::status::Cause;
 
 pub(crate) fn check(schema: &Value, value: &Value, path: &str, causes: &mut Vec<Cause>) {
     match value {

@@ -3,7 +3,7 @@
 use kube_cel::ErrorKind;
 use serde_json::Value;
 
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 pub(crate) fn has_rules(schema: &Value) -> bool {
     match schema {

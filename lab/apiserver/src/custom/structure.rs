@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{checks, patterns};
 use crate::object;
+use crate::protocol::status::Cause;
 use crate::schema::Schema;
-use crate::status::Cause;
 
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
+use super::table::Generation;
+use super::table::Subresource::Status;
 use super::{ALL_METADATA, API_EXTENSIONS, Kind, clustered, defaults, webhooks};
 use crate::object;
-use crate::printing::{AGE, Column, NAME, Row, UNSET, count, made, text};
-use crate::table::Generation;
-use crate::table::Subresource::Status;
+use crate::protocol::printing::{AGE, Column, NAME, Row, UNSET, count, made, text};
 
 const GROUP: &str = "admissionregistration.k8s.io";
 

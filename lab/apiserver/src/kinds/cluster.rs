@@ -2,17 +2,17 @@
 
 use serde_json::{Value, json};
 
+use super::table::Generation;
+use super::table::Subresource::{Approval, Status};
 use super::validation::{self, IMMUTABLE, Style, immutable, immutable_unshown, immutable_with};
 use super::{ALL_METADATA, API_EXTENSIONS, CheckUpdate, Kind, Names};
 use super::{clustered, defaults, go, namespaced, prepare};
 use crate::custom;
 use crate::object;
-use crate::printing::{
+use crate::protocol::printing::{
     AGE, CREATED_AT, Column, NAME, NONE, Row, flag, human, made, number, pairs, text, text_or,
 };
-use crate::status::Cause;
-use crate::table::Generation;
-use crate::table::Subresource::{Approval, Status};
+use crate::protocol::status::{Cause, with_group};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const CERTIFICATES: &str = "certificates.k8s.io";
@@ -195,7 +195,7 @@ pub(super) const KINDS: &[Kind] = &[
             NAME.formatted(""),
             made("Resource", |row| {
                 let field = |key: &str| row.text(&format!("/spec/resource/{key}"));
-                json!(crate::status::with_group(field("resource"), field("group")))
+                json!(with_group(field("resource"), field("group")))
             }),
             made("Status", |row| json!(migration_state(row))),
         ],

@@ -2,16 +2,16 @@
 
 use serde_json::{Value, json};
 
+use super::table::Generation;
+use super::table::Subresource::{
+    Binding, EphemeralContainers, Eviction, Finalize, Log, Resize, Scale, Status,
+};
 use super::{ALL, CheckUpdate, Kind, Names, NewStatus, clustered, defaults, namespaced, pod, prepare};
 use super::{pod_status, validation, workloads};
 use crate::object;
-use crate::printing::{
+use crate::protocol::printing::{
     AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, first_of, integer, made, number, or, pairs, since, text,
     text_or,
-};
-use crate::table::Generation;
-use crate::table::Subresource::{
-    Binding, EphemeralContainers, Eviction, Finalize, Log, Resize, Scale, Status,
 };
 
 pub(super) const KINDS: &[Kind] = &[

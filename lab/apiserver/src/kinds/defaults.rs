@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
+use super::table::Resource;
 use crate::object::{self, object_at};
-use crate::table::Resource;
 
 use pods::{pod_only, pod_spec};
 

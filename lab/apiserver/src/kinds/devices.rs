@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::table::Generation;
+use super::table::Subresource::Status;
 use super::validation::{immutable, immutable_unshown};
 use super::{ALL_METADATA, CheckUpdate, Kind, clustered, defaults, namespaced, prepare};
 use crate::object;
-use crate::printing::{AGE, NAME, Row, made, text};
-use crate::table::Generation;
-use crate::table::Subresource::Status;
+use crate::protocol::printing::{AGE, NAME, Row, made, text};
 
 const GROUP: &str = "resource.k8s.io";
 

@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::go;
-use super::indexes;
+use super::metadata::{check_maps, is_subdomain};
 use super::validation::{immutable, is_dns_label, mismatch, named, negative, pod_spec, selector};
-use crate::metadata::{check_maps, is_subdomain};
+use super::{go, indexes};
 use crate::object;
-use crate::selectors::Labels;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
+use crate::store::selectors::Labels;
 
 const MAX_INDEXED_PARALLELISM: i64 = 100_000;
 const MAX_FAILED_INDEXES: i64 = 100_000;

@@ -5,11 +5,10 @@
 
 use serde_json::{Value, json};
 
-use super::go;
-use super::indexes;
 use super::validation::negative;
+use super::{go, indexes};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 const CONDITIONS: &str = "status.conditions";
 

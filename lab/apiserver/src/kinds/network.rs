@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
+use super::table::Generation;
+use super::table::Subresource::Status;
 use super::validation::{self, IMMUTABLE, immutable, immutable_unshown};
 use super::{ALL_METADATA, CheckUpdate, Kind, Names, NewStatus, clustered, defaults, namespaced, workloads};
 use crate::object;
-use crate::printing::{AGE, NAME, NONE, Row, UNSET, first_of, made, text, text_or};
-use crate::status::{Cause, with_group};
-use crate::table::Generation;
-use crate::table::Subresource::Status;
+use crate::protocol::printing::{AGE, NAME, NONE, Row, UNSET, first_of, made, text, text_or};
+use crate::protocol::status::{Cause, with_group};
 
 const GROUP: &str = "networking.k8s.io";
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::object;
-use crate::printing::{AGE, Column, NAME, NONE, Row, integer, made, or, since, text_or};
+use crate::protocol::printing::{AGE, Column, NAME, NONE, Row, integer, made, or, since, text_or};
 
 pub(super) const COLUMNS: &[Column] = &[
     NAME,

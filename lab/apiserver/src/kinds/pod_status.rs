@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::go;
-use crate::metadata::{qualified_name_problems, subdomain_problem};
+use super::metadata::{qualified_name_problems, subdomain_problem};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 /// Conditions that the server itself knows; the names of all others are checked.
 const SYSTEM_CONDITIONS: [&str; 3] = ["Initialized", "PodScheduled", "Ready"];

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::table::{Resource, Subresource};
 use crate::environment::Environment;
 use crate::object::{self, carry, object_at};
+use crate::protocol::user;
 use crate::quantity;
-use crate::table::{Resource, Subresource};
-use crate::user;
 
 /// Prepares a new object: drops what only the system may set, and adds what admission adds.
 pub(crate) fn create(resource: &Resource, value: &mut Value, environment: &Environment<'_>) {

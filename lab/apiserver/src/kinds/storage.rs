@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::table::Subresource::Status;
 use super::validation::{self, IMMUTABLE, Style, immutable, immutable_unshown, immutable_with};
 use super::{ALL_METADATA, CheckUpdate, Kind, NewStatus, clustered, defaults, namespaced, prepare};
 use crate::object;
-use crate::printing::{AGE, NAME, NONE, Row, UNSET, count, flag, made, text};
-use crate::status::Cause;
-use crate::table::Subresource::Status;
+use crate::protocol::printing::{AGE, NAME, NONE, Row, UNSET, count, flag, made, text};
+use crate::protocol::status::Cause;
 
 const GROUP: &str = "storage.k8s.io";
 

@@ -6,10 +6,10 @@ mod workloads;
 use serde_json::{Value, json};
 
 use super::CheckUpdate;
-use crate::metadata::{check_finalizer, is_subdomain, qualified_name_problems};
+use super::metadata::{check_finalizer, is_subdomain, qualified_name_problems};
+use super::table::Resource;
 use crate::object;
-use crate::status::Cause;
-use crate::table::Resource;
+use crate::protocol::status::Cause;
 
 pub(crate) use pods::pod_spec;
 pub(super) use pods::{node_update, pod_update, taints};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use http::Uri;
 use serde_json::{Value, json};
 
-use crate::metadata::{dns_1035_label_problem, subdomain_problem};
+use super::metadata::{dns_1035_label_problem, subdomain_problem};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];

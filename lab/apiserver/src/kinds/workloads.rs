@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
+use super::table::Generation;
+use super::table::Subresource::{Scale, Status};
 use super::{ALL, CheckUpdate, Kind, NewStatus, defaults, job, job_status, namespaced, prepare, validation};
 use crate::object;
-use crate::printing::{
+use crate::protocol::printing::{
     AGE, Column, NAME, NONE, Row, UNKNOWN, UNSET, count, human, integer, made, number, pairs, text, text_or,
 };
-use crate::selectors;
-use crate::status::Cause;
-use crate::table::Generation;
-use crate::table::Subresource::{Scale, Status};
+use crate::protocol::status::Cause;
+use crate::store::selectors;
 
 pub(super) const KINDS: &[Kind] = &[
     Kind {

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{is_dns_label, named};
-use crate::metadata::{is_subdomain, label_value_problem};
+use crate::kinds::metadata::{is_subdomain, label_value_problem};
 use crate::object;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
 
 const DNS_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 const DNS_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";

@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{immutable, named, negative, pod_spec};
 use crate::kinds::go;
-use crate::metadata::{check_maps, label_value_problem};
+use crate::kinds::metadata::{check_maps, label_value_problem};
 use crate::object;
-use crate::selectors::Labels;
-use crate::status::Cause;
+use crate::protocol::status::Cause;
+use crate::store::selectors::Labels;
 
 pub(crate) fn selector(value: &Value, field: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
