@@ -12,10 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::collection::{Collection, Kind};
-use super::follow::Shared;
-use super::views::{Meta, key};
-use super::world::{HasMeta, World};
+use crate::world::collection::{Collection, Kind};
+use crate::world::follow::Shared;
+use crate::world::views::{Meta, key};
+use crate::world::{HasMeta, World};
 
 /// A call without an answer by then has failed; it is unknown whether it was carried out.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -13,11 +13,11 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::calls::{Call, CallError};
-use super::collection::Kind;
-use super::emptying;
-use super::follow::{Shared, retry_after};
-use super::world::{Change, World};
+use crate::calls::{Call, CallError};
+use crate::cleanup::emptying;
+use crate::world::collection::Kind;
+use crate::world::follow::{Shared, retry_after};
+use crate::world::{Change, World};
 
 /// If this many errands for a subject succeed within one instant, they do not help: the subject backs off as if they
 /// had failed. Under a paused clock, time would otherwise stand still forever.

@@ -4,36 +4,15 @@
 //! runs it: changes go in, `calls` come out as values and are made, and the loop decides again. Loops share one watch
 //! per kind. They work against any API server, and under a paused clock.
 
-mod attach_detach;
-mod board;
 mod calls;
-mod collection;
-mod deployment;
-mod disruption;
+mod cleanup;
 mod driver;
-mod emptying;
-mod everything;
-mod follow;
-mod garbage;
-mod labels;
-mod namespace;
-mod node_lifecycle;
-mod placement;
-mod pod_gc;
-mod replica_set;
+mod nodes;
 mod scheduler;
-mod served;
-mod stateful_set;
-mod taint_eviction;
-mod taints;
-mod template;
-mod ttl;
-mod views;
-mod volumes;
+mod storage;
+mod workloads;
 mod world;
-mod zones;
 
-use collection::Kind;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -44,14 +23,19 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-pub use attach_detach::AttachDetachTimers;
-pub use node_lifecycle::NodeLifecycleTimers;
-pub use pod_gc::PodGcTimers;
-pub use zones::EvictionRates;
+pub use cleanup::pod_gc::PodGcTimers;
+pub use nodes::node_lifecycle::NodeLifecycleTimers;
+pub use nodes::zones::EvictionRates;
+pub use storage::attach_detach::AttachDetachTimers;
 
+use cleanup::{garbage, namespace, pod_gc, ttl};
 use driver::{Clock, Control, Driver};
-use follow::{Ear, Known, Shared};
-use world::Change;
+use nodes::{node_lifecycle, taint_eviction};
+use storage::{attach_detach, volumes};
+use workloads::{deployment, disruption, replica_set, stateful_set};
+use world::collection::Kind;
+use world::follow::{self, Ear, Known, Shared};
+use world::{Change, everything};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loop {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use salvor_apiserver::object;
 use serde_json::json;
 
-use super::calls::{Call, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan};
-use super::taints::OUT_OF_SERVICE;
-use super::views::Pod;
-use super::world::{Change, World};
+use crate::calls::{Call, Part, Ref};
+use crate::driver::{Control, Errand, Plan};
+use crate::nodes::taints::OUT_OF_SERVICE;
+use crate::world::collection::Kind;
+use crate::world::views::Pod;
+use crate::world::{Change, World};
 
 /// When pods are collected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan};
 use super::emptying::FINALIZER;
-use super::views::Namespace;
-use super::world::{Change, World};
+use crate::driver::{Control, Errand, Plan};
+use crate::world::collection::Kind;
+use crate::world::views::Namespace;
+use crate::world::{Change, World};
 
 /// The delay between a change of a namespace and its reconcile, so that all servers see objects created at the last
 /// moment. The real controller has the same.

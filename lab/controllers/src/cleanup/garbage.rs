@@ -11,11 +11,11 @@ use salvor_apiserver::propagation::{FOREGROUND, ORPHAN, Propagation};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Sighting};
-use super::collection::{Collection, Kind};
-use super::driver::{Control, Errand, Plan, Queue};
-use super::views::{Meta, Owner, key};
-use super::world::{Change, Delta, HasMeta, World};
+use crate::calls::{Call, Sighting};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::{Collection, Kind};
+use crate::world::views::{Meta, Owner, key};
+use crate::world::{Change, Delta, HasMeta, World};
 
 /// The garbage collector. It identifies objects by their UIDs.
 #[derive(Debug, Default)]

@@ -4,11 +4,11 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_apiserver::object;
 use serde_json::json;
 
-use super::calls::{Call, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
-use super::views::Workload;
-use super::world::{Change, World};
+use crate::calls::{Call, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::Workload;
+use crate::world::{Change, World};
 
 #[derive(Debug, Default)]
 pub(crate) struct TimeToLive {

@@ -7,13 +7,13 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_apiserver::object;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
-use super::labels::Selector;
 use super::template;
-use super::views::{Pod, Workload};
-use super::world::{Change, World};
+use crate::calls::{Call, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::labels::Selector;
+use crate::world::views::{Pod, Workload};
+use crate::world::{Change, World};
 
 /// A granted eviction without a visible effect is forgotten after this time.
 const REMEMBERED: SignedDuration = SignedDuration::from_mins(2);

@@ -7,13 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
-use super::labels::Selector;
 use super::template;
-use super::views::{Pod, Workload};
-use super::world::{Change, World};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::labels::Selector;
+use crate::world::views::{Pod, Workload, key};
+use crate::world::{Change, World};
 
 const COMPONENT: &str = "replicaset-controller";
 /// Pods created or deleted in one go; the rest follows when the watch has shown these.
@@ -83,7 +83,7 @@ const ORPHANS: &str = "*";
 
 fn owner_key(pod: &Pod) -> Option<String> {
     let owner = pod.metadata.controller()?;
-    Some(super::views::key(&pod.metadata.namespace, &owner.name))
+    Some(key(&pod.metadata.namespace, &owner.name))
 }
 
 fn orphan(pod: &Pod) -> String {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use salvor_apiserver::object;
 use serde_json::json;
 
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::{Stay, stay};
-use super::views::Pod;
-use super::world::{Change, World};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::{Node, Pod};
+use crate::world::{Change, World};
 
 const COMPONENT: &str = "taint-eviction-controller";
 
@@ -52,7 +52,7 @@ impl Control for TaintEviction {
                 }
             }
             Change::Node(delta) => {
-                let taints = |node: Option<&std::sync::Arc<super::views::Node>>| {
+                let taints = |node: Option<&std::sync::Arc<Node>>| {
                     node.map(|node| node.spec.taints.clone()).unwrap_or_default()
                 };
                 if taints(delta.old.as_ref()) != taints(delta.new.as_ref())

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Part, Ref};
-use super::collection::Kind;
 use super::deployment::hash;
-use super::driver::{Control, Errand, Plan, Queue};
 use super::template;
-use super::views::{Pod, Workload, key};
-use super::world::{Change, World};
+use crate::calls::{Call, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::{Pod, Workload, key};
+use crate::world::{Change, World};
 
 /// The template that a pod was created from.
 const REVISION: &str = "controller-revision-hash";

@@ -7,12 +7,12 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_apiserver::object;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
 use super::template;
-use super::views::{Workload, key};
-use super::world::{Change, World};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::{Workload, key};
+use crate::world::{Change, World};
 
 const COMPONENT: &str = "deployment-controller";
 /// The label that distinguishes the pods of different templates.

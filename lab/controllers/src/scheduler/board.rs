@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Affinity, Toleration};
 
-use super::node_lifecycle::region_and_zone;
 use super::placement::{
     Alike, Amounts, Load, Obstacle, Score, add, amounts, obstacle, requests, score, subtract,
 };
-use super::views::{Node, Pod};
+use crate::nodes::node_lifecycle::region_and_zone;
+use crate::world::views::{Node, Pod};
 
 /// At most this many kinds of pods are cached. With more, everything is computed again.
 const MOST_KINDS: usize = 64;

@@ -14,11 +14,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::calls::CallError;
-use super::collection::{Kind, Resource};
-use super::follow::Shared;
-use super::served::{METADATA_LIST, Served};
-use super::views::{Bare, Namespace};
+use crate::calls::CallError;
+use crate::world::collection::{Kind, Resource};
+use crate::world::follow::Shared;
+use crate::world::served::{METADATA_LIST, Served};
+use crate::world::views::{Bare, Namespace};
 
 /// The finalizer in `spec.finalizers` of every namespace until it is empty.
 pub(crate) const FINALIZER: &str = "kubernetes";

@@ -1,12 +1,19 @@
 //! The view of the cluster that all loops share, kept up to date by one watch per kind.
 
+pub(crate) mod collection;
+pub(crate) mod everything;
+pub(crate) mod follow;
+pub(crate) mod labels;
+pub(crate) mod served;
+pub(crate) mod views;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::collection::{Collection, Kind, Resource};
-use super::served::Served;
-use super::views::{
+use self::collection::{Collection, Kind, Resource};
+use self::served::Served;
+use self::views::{
     Attachment, Bare, Claim, Lease, Meta, Namespace, Node, Pod, StorageClass, Volume, Workload,
     key as object_key,
 };

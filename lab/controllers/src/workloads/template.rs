@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::collection::Kind;
-use super::views::Meta;
+use crate::world::collection::Kind;
+use crate::world::views::Meta;
 
 /// A controller reference to the workload.
 pub(crate) fn owner(kind: Kind, owner: &Meta) -> Value {

@@ -9,13 +9,13 @@ use k8s_openapi::api::core::v1::Taint;
 use salvor_apiserver::object;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
 use super::taints::{NO_EXECUTE, NO_SCHEDULE, NOT_READY, UNREACHABLE, UNSCHEDULABLE};
-use super::views::{Node, Pod};
-use super::world::{Change, World};
 use super::zones::{EvictionRates, Mood, Zones};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::{Node, Pod};
+use crate::world::{Change, World};
 
 const COMPONENT: &str = "node-controller";
 /// Nodes with this label do not count for the state of a zone.

@@ -1,5 +1,8 @@
 //! The scheduler: binds every pod without a node to the best of the nodes that fit.
 
+mod board;
+mod placement;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,14 +11,14 @@ use jiff::Timestamp;
 use salvor_apiserver::object;
 use serde_json::json;
 
-use super::board::{Board, Found};
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan};
-use super::labels::Selector;
-use super::placement::{Obstacle, selects};
-use super::views::{Node, Pod};
-use super::world::{Change, Delta, World};
+use self::board::{Board, Found};
+use self::placement::{Obstacle, selects};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan};
+use crate::world::collection::Kind;
+use crate::world::labels::Selector;
+use crate::world::views::{Claim, Node, Pod, Volume};
+use crate::world::{Change, Delta, World};
 
 const COMPONENT: &str = "default-scheduler";
 /// The annotation by which a claim learns the node of its first consumer.
@@ -237,9 +240,9 @@ fn changed_by_user(delta: &Delta<Pod>) -> bool {
 
 /// The volumes of a pod that restrict where it may run.
 struct Volumes<'w> {
-    bound: Vec<&'w super::views::Volume>,
+    bound: Vec<&'w Volume>,
     /// Claims that wait for their first consumer.
-    unbound: Vec<&'w super::views::Claim>,
+    unbound: Vec<&'w Claim>,
 }
 
 impl<'w> Volumes<'w> {
@@ -268,7 +271,7 @@ impl<'w> Volumes<'w> {
     }
 
     fn obstacle(&self, node: &Node) -> Option<Obstacle> {
-        let fits = |volume: &&super::views::Volume| {
+        let fits = |volume: &&Volume| {
             let required = volume.spec.node_affinity.as_ref().and_then(|affinity| affinity.required.as_ref());
             required.is_none_or(|required| selects(required, node))
         };
@@ -400,5 +403,4 @@ fn unschedulable(pod: &Pod, why: String, now: Timestamp) -> Vec<Call> {
 }
 
 #[cfg(test)]
-#[path = "scheduler/tests.rs"]
 mod tests;

@@ -8,10 +8,10 @@ use kube::Client;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
+use super::Change;
 use super::collection::Resource;
 use super::follow::{Other, PATIENCE, Shared, follow, retry_after};
 use super::served::Served;
-use super::world::Change;
 
 /// A server may report a definition as established a little before it serves the resource: the second look finds it
 /// then.

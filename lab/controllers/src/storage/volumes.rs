@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use salvor_apiserver::quantity;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
-use super::views::{Claim, Volume};
-use super::world::{Change, World};
+use crate::calls::{Call, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::world::collection::Kind;
+use crate::world::views::{Claim, Volume, key};
+use crate::world::{Change, World};
 
 const PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 const OLD_PROVISIONER: &str = "volume.beta.kubernetes.io/storage-provisioner";
@@ -44,7 +44,7 @@ impl Control for VolumeBinder {
                 for volume in delta.old.iter().chain(&delta.new) {
                     self.queue.add(format!("{VOLUME}{}", volume.metadata.name));
                     match &volume.spec.claim_ref {
-                        Some(claim) => self.queue.add(super::views::key(&claim.namespace, &claim.name)),
+                        Some(claim) => self.queue.add(key(&claim.namespace, &claim.name)),
                         // Any claim may have waited for it.
                         None => self.all_claims = true,
                     }
@@ -56,7 +56,7 @@ impl Control for VolumeBinder {
                     && let Some(pod) = &delta.old
                 {
                     for claim in pod.claims() {
-                        self.queue.add(super::views::key(&pod.metadata.namespace, claim));
+                        self.queue.add(key(&pod.metadata.namespace, claim));
                     }
                 }
             }

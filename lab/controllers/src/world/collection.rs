@@ -106,10 +106,10 @@ impl Collection {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Resource {
     /// `/api/v1`, `/apis/apps/v1`.
-    pub(super) prefix: String,
+    pub(crate) prefix: String,
     pub(crate) plural: String,
     pub(crate) namespaced: bool,
-    pub(super) verbs: Vec<String>,
+    pub(crate) verbs: Vec<String>,
 }
 
 impl Resource {
@@ -142,7 +142,7 @@ impl Resource {
     }
 
     /// Events own nothing and have no owners, and there are many of them.
-    pub(super) fn is_event(&self) -> bool {
+    pub(crate) fn is_event(&self) -> bool {
         self.plural == "events" && ["", "events.k8s.io"].contains(&self.group())
     }
 }

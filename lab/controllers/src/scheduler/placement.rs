@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use salvor_apiserver::quantity;
 
-use super::taints::{NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, UNSCHEDULABLE, tolerates, untolerated};
-use super::views::{Container, Node, Pod};
+use crate::nodes::taints::{
+    NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, UNSCHEDULABLE, tolerates, untolerated,
+};
+use crate::world::views::{Container, Node, Pod};
 
 /// Amounts of resources, in billionths.
 pub(crate) type Amounts = BTreeMap<String, i128>;

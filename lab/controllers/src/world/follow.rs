@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::collection::{Kind, Resource};
 use super::served::{METADATA, METADATA_LIST};
 use super::views::{Bare, Meta};
-use super::world::{Change, Delta, HasMeta, Place, World};
+use super::{Change, Delta, HasMeta, Place, World};
 
 /// A watch lasts for this many seconds, then it is opened again.
 const WATCH_SECONDS: u32 = 290;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::collection::Resource;
-use crate::served::Served;
-use crate::views::Bare;
+use crate::world::collection::Resource;
+use crate::world::served::Served;
+use crate::world::views::Bare;
 
 struct Stage {
     control: GarbageCollector,

@@ -6,12 +6,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::calls::{Call, Note, Part, Ref};
-use super::collection::Kind;
-use super::driver::{Control, Errand, Plan, Queue};
-use super::taints::OUT_OF_SERVICE;
-use super::views::{AttachedVolume, Attachment, Node, Pod, Volume};
-use super::world::{Change, World};
+use crate::calls::{Call, Note, Part, Ref};
+use crate::driver::{Control, Errand, Plan, Queue};
+use crate::nodes::taints::OUT_OF_SERVICE;
+use crate::workloads::deployment;
+use crate::world::collection::Kind;
+use crate::world::views::{AttachedVolume, Attachment, Node, Pod, Volume};
+use crate::world::{Change, World};
 
 const COMPONENT: &str = "attachdetach-controller";
 /// Only nodes with this annotation leave attaching to the controller.
@@ -210,7 +211,7 @@ fn held_by<'w>(volume: &Volume, node: &str, world: &'w World) -> Option<&'w str>
 
 fn attach(volume: &Volume, node: &str) -> Option<Call> {
     let csi = volume.spec.csi.as_ref()?;
-    let hash = |salt: &str| super::deployment::hash(&json!([csi.volume_handle, csi.driver, node, salt]));
+    let hash = |salt: &str| deployment::hash(&json!([csi.volume_handle, csi.driver, node, salt]));
     let body = json!({
         "metadata": { "name": format!("csi-{}{}", hash("a"), hash("b")) },
         "spec": {
