@@ -162,7 +162,7 @@ impl Access {
             ..SelfSubjectAccessReview::default()
         };
         let mut last = String::new();
-        let asked = crate::wait::patience().until(async {
+        let asked = crate::watch::wait::patience().until(async {
             loop {
                 match reviews.create(&PostParams::default(), &review).await {
                     Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => {

@@ -10,7 +10,8 @@ use kube::{Api, ResourceExt, api::ListParams, runtime::watcher::Event};
 use salvor_nodes::{Fault, Fleet, FleetOptions, NodeProfile, RestartBackoff, Timers};
 use tokio::task::JoinHandle;
 
-use crate::{Access, Arena, replica::follow, wait};
+use crate::watch::{replica::follow, wait};
+use crate::{Access, Arena};
 
 /// Kubelet timers for tests in which nodes die: the same proportions as a real kubelet's, ten times as fast.
 pub const QUICK: Timers = Timers {

@@ -9,7 +9,7 @@ use kube::Client;
 use serde_json::Value;
 
 use crate::access::Access;
-use crate::wait::Patience;
+use crate::watch::wait::Patience;
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{Peer, RunningPeer, crds, loopback};
 use crate::access::Access;
-use crate::assets::AssetsError;
-use crate::ports;
-use crate::program::Program;
+use crate::network::ports;
+use crate::plane::assets::AssetsError;
+use crate::programs::program::Program;
 
 /// The zones that it can launch nodes in.
 pub const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];

@@ -8,9 +8,9 @@ use super::crds::create;
 use super::webhooks::Webhooks;
 use super::{Mount, Peer, RunningPeer, crds, loopback};
 use crate::access::Access;
-use crate::assets::AssetsError;
-use crate::ports;
-use crate::program::Program;
+use crate::network::ports;
+use crate::plane::assets::AssetsError;
+use crate::programs::program::Program;
 
 const NAMESPACE: &str = "kueue-system";
 const SECRET: &str = "kueue-webhook-server-cert";

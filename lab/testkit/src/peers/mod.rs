@@ -24,9 +24,9 @@ pub use self::crds::install;
 pub use self::karpenter::Karpenter;
 pub use self::kueue::Kueue;
 use crate::access::Access;
-use crate::assets::{self, AssetsError};
-use crate::program::Program;
-use crate::wait::{self, Patience};
+use crate::plane::assets::{self, AssetsError};
+use crate::programs::program::Program;
+use crate::watch::wait::{self, Patience};
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::assets::{self, AssetsError};
+use crate::plane::assets::{self, AssetsError};
 
 /// Runs kubectl against a control plane, in one namespace.
 #[derive(Debug, Clone)]

@@ -11,10 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
+use super::program::Program;
 use crate::access::Access;
-use crate::program::Program;
-use crate::site::Site;
-use crate::wait;
+use crate::plane::site::Site;
+use crate::watch::wait;
 
 /// A running `salvor run`, with the files that it was started with. Dropping it kills it.
 #[derive(Debug)]

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
+use super::accounting::Accounting;
+use super::arena::{self, Arena};
+use super::embedded::EmbeddedPlane;
+use super::part::Part;
+use super::{Builder, ControlPlane};
 use crate::access::Access;
-use crate::accounting::Accounting;
-use crate::arena::Arena;
-use crate::embedded::EmbeddedPlane;
-use crate::kubectl::Kubectl;
-use crate::part::Part;
-use crate::plane::{Builder, ControlPlane};
-use crate::proxy::Proxy;
+use crate::network::proxy::Proxy;
+use crate::programs::kubectl::Kubectl;
 
 /// The variable that selects the site: `real`, `embedded`, or unset for both.
 const VARIABLE: &str = "SALVOR_CLUSTER";
@@ -47,7 +47,7 @@ impl Site {
     /// If it cannot be opened.
     pub async fn arena(self, name: &str) -> Arena<'static> {
         match self {
-            Self::Real => crate::arena::arena(name).await,
+            Self::Real => arena::arena(name).await,
             Self::Embedded => Arena::embedded(Arc::new(EmbeddedPlane::start(true).await), name).await,
         }
     }

@@ -12,8 +12,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
+use super::ports;
 use crate::access::Access;
-use crate::ports;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {

@@ -10,7 +10,7 @@ use kube::client::Body;
 use salvor_apiserver::{Faults, Server};
 
 use crate::access::Access;
-use crate::embedded;
+use crate::plane::embedded;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

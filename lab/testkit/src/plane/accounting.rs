@@ -13,7 +13,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::access::Access;
-use crate::{random, wait};
+use crate::random;
+use crate::watch::wait;
 
 const USER_AGENT: &str = "salvor-testkit-accounting";
 

@@ -8,8 +8,8 @@ use kube::api::{Api, ListParams};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::replica::{Replica, follow};
-use crate::wait::{self, Watched};
+use super::replica::{Replica, follow};
+use super::wait::{self, Watched};
 
 /// Follows until it is dropped, on the async runtime that started it. Many tests can read it all the time without a
 /// single request.

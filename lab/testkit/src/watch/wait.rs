@@ -16,7 +16,7 @@ use kube::runtime::watcher;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::replica::{Replica, follow, named, without_managed_fields};
+use super::replica::{Replica, follow, named, without_managed_fields};
 
 /// Every object that can be waited for; implemented for all that fit.
 pub trait Watched:

@@ -1,5 +1,15 @@
 //! A control plane: which programs run, with which flags, and whether they are ready.
 
+pub mod accounting;
+pub(crate) mod arena;
+pub(crate) mod assets;
+mod audit;
+mod credentials;
+pub(crate) mod embedded;
+mod logs;
+pub(crate) mod part;
+pub(crate) mod site;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt;
@@ -15,15 +25,18 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use self::accounting::Accounting;
+use self::arena::Arena;
+use self::assets::AssetsError;
+use self::credentials::{Credentials, User};
+use self::part::{Part, command_line};
 use crate::access::Access;
-use crate::accounting::Accounting;
-use crate::assets::{self, AssetsError};
-use crate::credentials::{self, Credentials, User};
-use crate::kubectl::Kubectl;
-use crate::part::{Part, command_line};
-use crate::proxy::Proxy;
-use crate::supervised::Supervised;
-use crate::{Arena, logs, ports, random, wait};
+use crate::network::ports;
+use crate::network::proxy::Proxy;
+use crate::programs::kubectl::Kubectl;
+use crate::programs::supervised::Supervised;
+use crate::random;
+use crate::watch::wait;
 
 /// Free ports are chosen before they are used, so another process may take one first. That does not happen this often
 /// in a row.

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::supervised::Supervised;
-use crate::wait::patience;
+use super::supervised::Supervised;
+use crate::watch::wait::patience;
 
 /// The polling interval of conditions in the browser.
 const LOOK: Duration = Duration::from_millis(50);

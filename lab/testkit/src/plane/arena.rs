@@ -8,12 +8,12 @@ use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::OnceCell;
 
+use super::embedded::EmbeddedPlane;
+use super::part::Part;
+use super::{ControlPlane, logs};
 use crate::access::Access;
-use crate::embedded::EmbeddedPlane;
-use crate::kubectl::Kubectl;
-use crate::part::Part;
-use crate::plane::ControlPlane;
-use crate::{logs, random};
+use crate::programs::kubectl::Kubectl;
+use crate::random;
 
 /// The zone label of nodes. Node lifecycle handles each zone by itself, so arenas that are zones do not disturb each
 /// other's evictions.

@@ -7,7 +7,8 @@ use std::{
     process::Command,
 };
 
-use crate::{random, supervised::Supervised};
+use super::supervised::Supervised;
+use crate::random;
 
 /// A running program. Dropping it kills it; when a test panics, the end of its output is printed.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-use crate::assets::{self, AssetsError};
+use crate::plane::assets::{self, AssetsError};
 
 /// The folder that holds it. The first call of a process runs the build script, which may take minutes.
 fn folder() -> Result<&'static Path, AssetsError> {

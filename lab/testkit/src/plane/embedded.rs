@@ -11,13 +11,14 @@ use salvor_cluster::{LocalCluster, Options};
 use salvor_controllers::{AttachDetachTimers, EvictionRates, LoopOptions, NodeLifecycleTimers, PodGcTimers};
 use serde_json::Value;
 
+use super::accounting::Accounting;
+use super::assets;
+use super::audit::Audited;
 use crate::access::Access;
-use crate::accounting::Accounting;
-use crate::audit::Audited;
-use crate::kubectl::Kubectl;
+use crate::network::proxy::Proxy;
 use crate::nodes::QUICK;
-use crate::proxy::Proxy;
-use crate::{assets, random};
+use crate::programs::kubectl::Kubectl;
+use crate::random;
 
 /// Control loops with timers as short as those of [the real ones](crate::ControlPlane) in tests.
 fn quick() -> LoopOptions {

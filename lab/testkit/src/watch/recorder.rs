@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::replica::{Replica, follow, without_managed_fields};
-use crate::wait::{self, Watched};
+use super::replica::{Replica, follow, without_managed_fields};
+use super::wait::{self, Watched};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use crate::part::Part;
+use super::part::Part;
 
 /// The control plane's binaries are not available.
 #[derive(Debug, Clone, thiserror::Error)]
