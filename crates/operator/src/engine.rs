@@ -525,8 +525,8 @@ impl<R: Recovery> Engine<R> {
             gate: self.gate(&subject, now),
             term,
             reads_back,
-            inquiry: (reads_back || actions.iter().any(Step::needs_a_second_look))
-                .then(|| self.recovery.inquiry(&subject, now)),
+            recheck: (reads_back || actions.iter().any(Step::needs_a_second_look))
+                .then(|| self.recovery.recheck(&subject, now)),
             look: tokio::sync::Mutex::default(),
             actions,
             why: why.to_string(),

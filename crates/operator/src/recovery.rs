@@ -35,7 +35,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     /// A change from its watches.
     type News: Send + 'static;
     /// A second look at one subject through the live API, independent of the recovery's state.
-    type Inquiry: LiveInquiry<Why = Self::Why, Step = Self::Step>;
+    type Recheck: LiveRecheck<Why = Self::Why, Step = Self::Step>;
 
     /// All feeds that it needs from now on; `None` if they have not changed since the last call. The engine calls it at
     /// the start, after every change and after every attempt.
@@ -72,7 +72,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     }
 
     /// A second look at a subject that was decided at `judged`, before a step that cannot be undone.
-    fn inquiry(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Inquiry;
+    fn recheck(&self, subject: &Self::Subject, judged: Timestamp) -> Self::Recheck;
 
     /// Called when the brake or a pause blocks the steps of a decision. Returns true if the subject must be decided
     /// again at once, because it reports the block.
@@ -208,7 +208,7 @@ pub(crate) enum Known<'a> {
 }
 
 /// A second look, at the live objects.
-pub(crate) trait LiveInquiry: Send + Sync + 'static {
+pub(crate) trait LiveRecheck: Send + Sync + 'static {
     type Why: Reason;
     type Step: Step;
 

@@ -34,4 +34,4 @@ pub mod zombie;
 
 pub use server_clock::{ClockChange, ServerClock};
 pub use step::Step;
-pub use verdict::{Decision, Finding, Inquiry, Reason, Report, Verdict, judge};
+pub use verdict::{Decision, Finding, Reason, Report, Trace, Verdict, judge};

@@ -169,20 +169,20 @@ pub struct Report {
 ///
 /// The rules end with their verdict: early as an error, by `?` at the first rule that does not hold, or at their end.
 pub fn judge<Why, Step>(
-    rules: impl FnOnce(&mut Inquiry) -> Result<Verdict<Why, Step>, Verdict<Why, Step>>,
+    rules: impl FnOnce(&mut Trace) -> Result<Verdict<Why, Step>, Verdict<Why, Step>>,
 ) -> Decision<Why, Step> {
-    let mut inquiry = Inquiry { findings: Vec::new() };
-    let (Ok(verdict) | Err(verdict)) = rules(&mut inquiry);
-    Decision { verdict, findings: inquiry.findings }
+    let mut trace = Trace { findings: Vec::new() };
+    let (Ok(verdict) | Err(verdict)) = rules(&mut trace);
+    Decision { verdict, findings: trace.findings }
 }
 
 /// Records each rule as it is checked, with what it saw, and passes the answer on.
 #[derive(Debug)]
-pub struct Inquiry {
+pub struct Trace {
     findings: Vec<Finding>,
 }
 
-impl Inquiry {
+impl Trace {
     /// A rule that holds if the statement is true.
     pub fn that(&mut self, question: &'static str, observed: impl Display, holds: bool) -> Option<()> {
         self.note(question, &observed, holds);

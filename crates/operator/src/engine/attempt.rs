@@ -22,7 +22,7 @@ use crate::{
     executor::{Basis, Executor, Failure, Lane, Permit, Written},
     leader::Term,
     looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     time::Time,
     watch::WatchSet,
 };
@@ -76,7 +76,7 @@ impl Gate {
     }
 }
 
-pub(super) struct Attempt<I: LiveInquiry> {
+pub(super) struct Attempt<I: LiveRecheck> {
     pub(super) executor: Executor,
     pub(super) lane: Lane,
     pub(super) time: Time,
@@ -85,7 +85,7 @@ pub(super) struct Attempt<I: LiveInquiry> {
     /// True if a write of the last attempt was not answered. Its outcome is read before anything is sent again.
     pub(super) reads_back: bool,
     /// Present if any step, or the whole attempt, needs a second look.
-    pub(super) inquiry: Option<I>,
+    pub(super) recheck: Option<I>,
     /// The last look. Steps share it while it is valid.
     pub(super) look: tokio::sync::Mutex<Option<Look<I::Step>>>,
     pub(super) actions: Vec<I::Step>,
@@ -152,7 +152,7 @@ impl From<Failure> for Stop {
     }
 }
 
-impl<I: LiveInquiry> Attempt<I> {
+impl<I: LiveRecheck> Attempt<I> {
     pub(super) async fn run(
         mut self,
         recovery: &str,
@@ -274,14 +274,14 @@ impl<I: LiveInquiry> Attempt<I> {
         if let Some(left) = self.executor.pause(self.lane) {
             return Err(Failure::Throttled(left).into());
         }
-        let Some(inquiry) = &self.inquiry else { return Err(Failure::LookTooOld.into()) };
+        let Some(recheck) = &self.recheck else { return Err(Failure::LookTooOld.into()) };
         let known = match (step.effect().second_look, written) {
             (SecondLook::AllButTheObject, _) => Known::Guarded,
             (SecondLook::Everything | SecondLook::No, Some(object)) => Known::Written(object),
             (SecondLook::Everything | SecondLook::No, None) => Known::Nothing,
         };
         let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
-        let asked = inquiry.ask(self.executor.client(), known, self.time.server(), &mut sight);
+        let asked = recheck.ask(self.executor.client(), known, self.time.server(), &mut sight);
         // A look that takes longer than its validity is useless.
         let decision = match tokio::time::timeout(LOOK_HOLDS, asked).await {
             Ok(Ok(decision)) => decision,

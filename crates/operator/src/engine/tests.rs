@@ -34,7 +34,7 @@ use crate::{
     fake_api::{Answer, Asked, FakeApi, soon},
     feeds::{Feed, Hub, Outbox},
     looks::Sight,
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     watch::{Project, Source, Target, WatchHealth, WatchSet},
     wire::Whole,
 };
@@ -191,7 +191,7 @@ fn verdict(name: &str, want: &Want, told: bool) -> Decision<AsTold, AnyStep> {
 /// Finds the state at the time of the look, not at the time of its creation.
 struct Look(&'static str, World, Looking);
 
-impl LiveInquiry for Look {
+impl LiveRecheck for Look {
     type Why = AsTold;
     type Step = AnyStep;
 
@@ -216,7 +216,7 @@ impl Recovery for Told {
     type Why = AsTold;
     type Step = AnyStep;
     type News = News;
-    type Inquiry = Look;
+    type Recheck = Look;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         let health = self.counts.take()?;
@@ -254,7 +254,7 @@ impl Recovery for Told {
         self.seen.lock().unwrap().keys().copied().collect()
     }
 
-    fn inquiry(&self, subject: &&'static str, _: Timestamp) -> Look {
+    fn recheck(&self, subject: &&'static str, _: Timestamp) -> Look {
         Look(subject, self.live.clone(), self.looking.clone())
     }
 
@@ -500,7 +500,7 @@ impl Recovery for Large {
     type Why = AsTold;
     type Step = AnyStep;
     type News = News;
-    type Inquiry = Look;
+    type Recheck = Look;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         self.0.watches()
@@ -518,8 +518,8 @@ impl Recovery for Large {
         self.0.subjects()
     }
 
-    fn inquiry(&self, subject: &&'static str, judged: Timestamp) -> Look {
-        self.0.inquiry(subject, judged)
+    fn recheck(&self, subject: &&'static str, judged: Timestamp) -> Look {
+        self.0.recheck(subject, judged)
     }
 
     fn ended(&mut self, subject: &&'static str, end: Ended<'_, AnyStep>, now: Timestamp) -> After {
@@ -1248,7 +1248,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
     });
     let actions = vec![job::Step::AtOnce { steps: creates.collect() }];
     struct Job(Vec<job::Step>, Instant, AtomicUsize);
-    impl LiveInquiry for Arc<Job> {
+    impl LiveRecheck for Arc<Job> {
         type Why = AsTold;
         type Step = job::Step;
 
@@ -1265,7 +1265,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
             Ok(is_there.then_some(Decision { verdict, findings: vec![] }))
         }
     }
-    let inquiry = Arc::new(Job(actions.clone(), Instant::now(), AtomicUsize::new(0)));
+    let recheck = Arc::new(Job(actions.clone(), Instant::now(), AtomicUsize::new(0)));
     let limits = BrakeLimits::default();
     let attempt = Attempt {
         reads_back: false,
@@ -1280,7 +1280,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
             outage: Outage::Holds,
         },
         term,
-        inquiry: Some(inquiry.clone()),
+        recheck: Some(recheck.clone()),
         look: tokio::sync::Mutex::default(),
         actions,
         why: String::new(),
@@ -1289,7 +1289,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
     assert!(matches!(outcome, Outcome::Changed(..)));
     // One at 0, 300, 600 ms; looks again at 900 ms and at 1800 ms: then the Job is gone.
     assert_eq!((done.len(), api.count(&Method::POST)), (6, 6));
-    assert_eq!(inquiry.2.load(Ordering::Relaxed), 3, "a look serves several steps");
+    assert_eq!(recheck.2.load(Ordering::Relaxed), 3, "a look serves several steps");
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,10 +27,10 @@ use self::{
     around::{Around, view},
     authors::{Reviews, authorship},
     kinds::{COMPONENTS, Kinds, Turn},
-    look::{Inquiry, Places, Unlabelled, WORKS_AT_ONCE},
     metrics::AppWrapperMetrics,
     news::{News, WorkKey},
     pods::Pods,
+    recheck::{Places, Recheck, Unlabelled, WORKS_AT_ONCE},
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
 };
 use crate::{
@@ -49,11 +49,11 @@ mod authors;
 mod entry;
 mod explain;
 mod kinds;
-mod look;
 mod metrics;
 mod news;
 mod nodes;
 mod pods;
+mod recheck;
 mod webhooks;
 mod wire;
 
@@ -419,7 +419,7 @@ impl Recovery for AppWrappers {
     type Why = AppWrapperWhy;
     type Step = Step;
     type News = News;
-    type Inquiry = Inquiry;
+    type Recheck = Recheck;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         let changed = self.kinds.take_changed();
@@ -505,7 +505,7 @@ impl Recovery for AppWrappers {
         self.apps.values().map(|known| known.app.appwrapper.clone()).collect()
     }
 
-    fn inquiry(&self, subject: &AppWrapperRef, judged: Timestamp) -> Inquiry {
+    fn recheck(&self, subject: &AppWrapperRef, judged: Timestamp) -> Recheck {
         let decision = self.judge(subject, judged);
         let steps = decision.iter().flat_map(|decision| decision.verdict.actions());
         let only_creates = steps.clone().all(|step| match step {
@@ -550,7 +550,7 @@ impl Recovery for AppWrappers {
         let unanswered =
             known.is_some_and(|known| known.memory.creation.values().any(|failure| failure.unanswered));
         let only_creates = only_creates && !unanswered;
-        Inquiry {
+        Recheck {
             appwrapper: subject.clone(),
             policy: self.policy.clone(),
             rules: self.rules.clone(),

@@ -23,9 +23,9 @@ use salvor_recovery::{
 use self::{
     close_up::Wanted,
     kubelet::{beat, seen},
-    look::Inquiry,
     metrics::EvictionMetrics,
     news::{News, WorkKey},
+    recheck::Recheck,
     subject::{Subject, Why},
     wire::{ATTACHMENTS, Attachments, Pods, SeenNode},
 };
@@ -45,15 +45,15 @@ mod close_up;
 mod entry;
 mod explain;
 mod kubelet;
-mod look;
 mod metrics;
 mod news;
+mod recheck;
 mod subject;
 mod wire;
 
 pub(super) use entry::ENTRY;
-pub(crate) use look::{parse_node, read_attachments, read_lease, read_node, read_pods};
-use look::{parse_pod, read_works, read_zone};
+pub(crate) use recheck::{parse_node, read_attachments, read_lease, read_node, read_pods};
+use recheck::{parse_pod, read_works, read_zone};
 
 /// Delay before a refused write is retried.
 const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -212,7 +212,8 @@ impl Evictions {
 
     /// Requests that may wait in a zone: those of nodes that are not being evicted.
     fn requests_in(&self, zone: &str) -> Vec<Subject> {
-        let waiting = self.nodes.values().filter(|n| n.view.zone == zone && !look::is_being_emptied(&n.view));
+        let waiting =
+            self.nodes.values().filter(|n| n.view.zone == zone && !recheck::is_being_emptied(&n.view));
         waiting.map(|n| Subject::node(&n.view.node.name)).collect()
     }
 
@@ -428,7 +429,7 @@ impl Recovery for Evictions {
     type Why = Why;
     type Step = Step;
     type News = News;
-    type Inquiry = Inquiry;
+    type Recheck = Recheck;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         if std::mem::replace(&mut self.declared, true) {
@@ -505,7 +506,7 @@ impl Recovery for Evictions {
         outage(self.nodes.get(name).map(|node| &node.view), now)
     }
 
-    fn inquiry(&self, subject: &Subject, _: Timestamp) -> Inquiry {
+    fn recheck(&self, subject: &Subject, _: Timestamp) -> Recheck {
         let (name, pod) = match subject {
             Subject::Node { name } => (name, None),
             Subject::Pod(pod) => {
@@ -514,7 +515,7 @@ impl Recovery for Evictions {
         };
         let node = self.nodes.get(name);
         let of_node = node.filter(|_| matches!(subject, Subject::Node { .. }));
-        Inquiry {
+        Recheck {
             subject: subject.clone(),
             pod,
             known: node.map(|n| n.view.clone()),

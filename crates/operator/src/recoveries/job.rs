@@ -43,7 +43,7 @@ use crate::{
     feeds::Feed,
     live,
     looks::Sight,
-    recovery::{After, Ended, Known as KnownAlready, LiveInquiry, Recovery, Refused, View},
+    recovery::{After, Ended, Known as KnownAlready, LiveRecheck, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
 };
@@ -348,7 +348,7 @@ impl Recovery for Jobs {
     type Why = JobWhy;
     type Step = Step;
     type News = News;
-    type Inquiry = Inquiry;
+    type Recheck = Recheck;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         // They do not change, so they are declared once.
@@ -456,7 +456,7 @@ impl Recovery for Jobs {
         jobs.into_iter().map(Subject::Job).chain(strays).collect()
     }
 
-    fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
+    fn recheck(&self, subject: &Subject, judged: Timestamp) -> Recheck {
         let (pods, strays, memory) = match subject {
             Subject::Job(job) => {
                 let memory = self.jobs.get(&job.uid).map(|known| known.memory.clone());
@@ -465,7 +465,7 @@ impl Recovery for Jobs {
             }
             Subject::Pod { .. } => (Vec::new(), Vec::new(), Memory::default()),
         };
-        Inquiry { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
+        Recheck { subject: subject.clone(), pods, strays, memory, judged, policy: self.policy.clone() }
     }
 
     fn ended(&mut self, subject: &Subject, end: Ended<'_, Step>, now: Timestamp) -> After {
@@ -616,7 +616,7 @@ impl Jobs {
 
 /// The second look at a Job: is it really gone, or still as it was decided?
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct Recheck {
     subject: Subject,
     pods: Vec<PodView>,
     strays: Vec<Stray>,
@@ -626,7 +626,7 @@ pub(crate) struct Inquiry {
     policy: Arc<JobPolicy>,
 }
 
-impl LiveInquiry for Inquiry {
+impl LiveRecheck for Recheck {
     type Why = JobWhy;
     type Step = Step;
 

@@ -22,11 +22,11 @@ use salvor_recovery::{
 
 use self::{
     cache::Cache,
-    look::{Inquiry, PodQuestion},
     metrics::RepairMetrics,
     news::{News, WorkKey},
     owners::{Claims, MACHINE_VERSIONS, Machines, Owners},
     pods::Counted,
+    recheck::{PodQuestion, Recheck},
     residents::Residents,
     store::Store,
     subjects::{Key, Subject, Why},
@@ -49,11 +49,11 @@ mod entry;
 mod explain;
 mod hearing;
 mod judging;
-mod look;
 mod metrics;
 mod news;
 mod owners;
 mod pods;
+mod recheck;
 mod residents;
 mod selection;
 mod store;
@@ -165,7 +165,7 @@ impl Recovery for Repairs {
     type Why = Why;
     type Step = Step;
     type News = News;
-    type Inquiry = Inquiry;
+    type Recheck = Recheck;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         // The old version of Machines is watched only where the new one is not served.
@@ -301,10 +301,10 @@ impl Recovery for Repairs {
         node.progress.as_ref().is_none_or(|progress| progress.told != token)
     }
 
-    fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
+    fn recheck(&self, subject: &Subject, judged: Timestamp) -> Recheck {
         let (name, pod) = match subject {
             Subject::Node(name) => (name, None),
-            Subject::Policy(_) => return Inquiry::default(),
+            Subject::Policy(_) => return Recheck::default(),
             Subject::Pod(subject) => {
                 let pod = self.residents.pod(subject).cloned();
                 let grave = self.residents.grave(&subject.node).cloned();
@@ -314,7 +314,7 @@ impl Recovery for Repairs {
         let key = self.assigned.get(name);
         let policy = key.and_then(|key| self.policy(key));
         let node = self.node(name);
-        Inquiry {
+        Recheck {
             node: node.map(|node| node.node.clone()),
             provider_id: node.map(|node| node.provider_id.to_string()).unwrap_or_default(),
             policy: policy.map(|policy| policy.object.clone()),

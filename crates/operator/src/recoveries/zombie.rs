@@ -44,7 +44,7 @@ use crate::{
     live::{self, NodeLease},
     looks::{Looks, Sight},
     nodes::NodeWire,
-    recovery::{After, Ended, Known, LiveInquiry, NodeOrPod, Recovery, View},
+    recovery::{After, Ended, Known, LiveRecheck, NodeOrPod, Recovery, View},
     watch::{Change, Target, WatchHealth},
     wire::read,
 };
@@ -324,7 +324,7 @@ impl Recovery for Zombies {
     type Why = Why;
     type Step = Step;
     type News = News;
-    type Inquiry = Inquiry;
+    type Recheck = Recheck;
 
     fn watches(&mut self) -> Option<Vec<Feed<News>>> {
         if std::mem::replace(&mut self.declared, true) {
@@ -449,7 +449,7 @@ impl Recovery for Zombies {
         pods.chain(nodes).collect()
     }
 
-    fn inquiry(&self, subject: &Subject, judged: Timestamp) -> Inquiry {
+    fn recheck(&self, subject: &Subject, judged: Timestamp) -> Recheck {
         let (uid, pod, observed) = match subject {
             Subject::Pod(subject) => {
                 let uid = &subject.uid;
@@ -463,7 +463,7 @@ impl Recovery for Zombies {
                 (node.map(|n| n.node.uid.clone()).unwrap_or_default(), None, node)
             }
         };
-        Inquiry {
+        Recheck {
             subject: subject.clone(),
             pod,
             announced: self.announced.contains(&uid),
@@ -540,7 +540,7 @@ impl Zombies {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct Recheck {
     subject: Subject,
     /// The pod as it was decided.
     pod: Option<PodView>,
@@ -553,7 +553,7 @@ pub(crate) struct Inquiry {
     jobs: Jobs,
 }
 
-impl Inquiry {
+impl Recheck {
     /// The node and its Lease, live.
     async fn node(&self, client: &Client, name: &NodeName, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let observed = self.observed.unwrap_or(now);
@@ -564,7 +564,7 @@ impl Inquiry {
     }
 }
 
-impl LiveInquiry for Inquiry {
+impl LiveRecheck for Recheck {
     type Why = Why;
     type Step = Step;
 

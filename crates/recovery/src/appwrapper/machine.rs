@@ -19,7 +19,7 @@ use super::steps::{Stakes, Step};
 use super::views::{AppWrapperView, PodView};
 use crate::moments::after;
 use crate::verdict::Verdict::Ignore;
-use crate::verdict::{Decision, Inquiry, judge};
+use crate::verdict::{Decision, Trace, judge};
 
 /// Pods often run within a second after their creation. Then one status write covers both.
 const SETTLING: SignedDuration = SignedDuration::from_secs(1);
@@ -53,7 +53,7 @@ pub fn decide(
 }
 
 impl Machine<'_> {
-    fn turn(&mut self, ask: &mut Inquiry) -> Turned {
+    fn turn(&mut self, ask: &mut Trace) -> Turned {
         if self.view.deleting {
             return self.terminating(ask);
         }
@@ -74,7 +74,7 @@ impl Machine<'_> {
     }
 
     /// A new AppWrapper: its PodSets are recorded for Kueue.
-    fn empty(&mut self, ask: &mut Inquiry) -> Turned {
+    fn empty(&mut self, ask: &mut Trace) -> Turned {
         self.record_pod_sets();
         if self.view.suspend {
             ask.that("Is it to run?", "spec.suspend is true", false);
@@ -85,7 +85,7 @@ impl Machine<'_> {
     }
 
     /// Nothing of it exists until it is to run.
-    fn suspended(&mut self, ask: &mut Inquiry) -> Turned {
+    fn suspended(&mut self, ask: &mut Trace) -> Turned {
         self.nothing_left_over(ask)?;
         // While it waits, the configuration may be corrected or a change reverted.
         self.record_pod_sets();
@@ -111,7 +111,7 @@ impl Machine<'_> {
     }
 
     /// Creates the components in order.
-    fn resuming(&mut self, ask: &mut Inquiry) -> Turned {
+    fn resuming(&mut self, ask: &mut Trace) -> Turned {
         self.not_suspended(ask)?;
         self.admitted(ask)?;
         self.no_strays(ask)?;
@@ -170,7 +170,7 @@ impl Machine<'_> {
     }
 
     /// All components exist.
-    fn created(&mut self, ask: &mut Inquiry, since: Timestamp) -> Turned {
+    fn created(&mut self, ask: &mut Trace, since: Timestamp) -> Turned {
         let resuming = self.next.clone();
         for (index, component) in self.view.components.iter().enumerate() {
             let name = self.view.name_of(index).unwrap_or(&component.name);
@@ -205,7 +205,7 @@ impl Machine<'_> {
     }
 
     /// The components exist. Checks whether they are healthy, done or lost.
-    fn running(&mut self, ask: &mut Inquiry) -> Turned {
+    fn running(&mut self, ask: &mut Trace) -> Turned {
         self.next.restore_running(self.view.created);
         self.not_suspended(ask)?;
         self.no_strays(ask)?;
@@ -290,7 +290,7 @@ impl Machine<'_> {
     }
 
     /// Deletes everything, pauses, and creates everything again. Quota is kept.
-    fn resetting(&mut self, ask: &mut Inquiry) -> Turned {
+    fn resetting(&mut self, ask: &mut Trace) -> Turned {
         self.told(ask)?;
         self.not_suspended(ask)?;
         self.next.clear_pods_ready("Resetting", self.now);
@@ -315,7 +315,7 @@ impl Machine<'_> {
     }
 
     /// Deletes everything, even if `spec.suspend` changes back meanwhile: half of a workload is useless.
-    fn suspending(&mut self, ask: &mut Inquiry) -> Turned {
+    fn suspending(&mut self, ask: &mut Trace) -> Turned {
         self.delete_all(ask, Gone::Suspended)?;
         self.next.set_gone(Gone::Suspended, self.now);
         self.next.phase = Phase::Suspended;
@@ -323,7 +323,7 @@ impl Machine<'_> {
     }
 
     /// The work is done. The components are kept for a while, counted from the success.
-    fn succeeded(&mut self, ask: &mut Inquiry) -> Turned {
+    fn succeeded(&mut self, ask: &mut Trace) -> Turned {
         self.nothing_left_over(ask)?;
         if !self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(Turn::Rest(Why::Ended { phase: Phase::Succeeded }));
@@ -342,7 +342,7 @@ impl Machine<'_> {
     }
 
     /// The AppWrapper has failed. Everything is deleted, possibly after a delay for debugging.
-    fn failed(&mut self, ask: &mut Inquiry) -> Turned {
+    fn failed(&mut self, ask: &mut Trace) -> Turned {
         self.told(ask)?;
         self.nothing_left_over(ask)?;
         if !self.next.holds(RESOURCES_DEPLOYED) {
@@ -368,7 +368,7 @@ impl Machine<'_> {
     }
 
     /// The AppWrapper is being deleted. Everything is deleted without any delay, then the finalizer is removed.
-    fn terminating(&mut self, ask: &mut Inquiry) -> Turned {
+    fn terminating(&mut self, ask: &mut Trace) -> Turned {
         ask.that("Is it to stay?", "it is being deleted", false);
         ask.that("Does it have our finalizer?", self.view.has_finalizer, self.view.has_finalizer)
             .ok_or(Turn::Rest(Why::BeingDeleted))?;

@@ -18,7 +18,7 @@ use super::steps::{Stakes, Step};
 use super::views::{AppWrapperView, Authorship, FoundComponent};
 use crate::event::EventNote;
 use crate::moments::{ANNOUNCE_WITHIN, after};
-use crate::verdict::Inquiry;
+use crate::verdict::Trace;
 use crate::verdict::Verdict::{self, Ignore};
 
 /// How long to wait before checking again for keys that were not read yet. They are read at process start.
@@ -55,7 +55,7 @@ impl Machine<'_> {
     // ---- questions that more than one phase asks ----------------------------------------------------
 
     /// Suspending takes precedence over everything else until the AppWrapper has ended.
-    pub(super) fn not_suspended(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn not_suspended(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         let seen = format_args!("spec.suspend is {}", self.view.suspend);
         if ask.that("Is it still to run?", seen, !self.view.suspend).is_some() {
             return Ok(());
@@ -111,7 +111,7 @@ impl Machine<'_> {
 
     /// Components that were changed after admission are not created. The change may be reverted until `give_up`; then
     /// the AppWrapper fails, because it must not hold quota forever.
-    pub(super) fn unchanged(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
+    pub(super) fn unchanged(&mut self, ask: &mut Trace, give_up: Timestamp) -> Result<(), Turn> {
         let refusal = self.view.admitted.refusal();
         let seen = refusal.as_deref().unwrap_or("yes").to_owned();
         ask.none("Is it as it was admitted?", seen, refusal).map_err(|message| {
@@ -127,7 +127,7 @@ impl Machine<'_> {
 
     /// The admission rules are checked before every creation: there may have been no webhook, or other rules at that
     /// time.
-    pub(super) fn admitted(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn admitted(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         let refused = self.view.refused.as_deref();
         let message = ask.none("Do the rules of admission allow it?", refused.unwrap_or("yes"), refused);
         message.map_err(|message| {
@@ -155,7 +155,7 @@ impl Machine<'_> {
 
     /// No attempt begins for a refused author. An author whose permissions are unknown has until the end of the
     /// admission grace period, counted from the start of the attempt.
-    pub(super) fn not_refused(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn not_refused(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         let refused = match &self.view.authorship {
             Authorship::Refused(message) => Some(message.clone()),
             Authorship::Fine | Authorship::NoKeys | Authorship::Unanswered { .. } => None,
@@ -170,7 +170,7 @@ impl Machine<'_> {
 
     /// Salvor creates users' objects with its own rights. So it creates nothing that the author may not create.
     /// Unanswered reviews must not hold quota for ever.
-    pub(super) fn authorized(&mut self, ask: &mut Inquiry, give_up: Timestamp) -> Result<(), Turn> {
+    pub(super) fn authorized(&mut self, ask: &mut Trace, give_up: Timestamp) -> Result<(), Turn> {
         const QUESTION: &str = "Is it known what its author may create?";
         self.not_refused(ask)?;
         let (message, retry_at) = match &self.view.authorship {
@@ -192,7 +192,7 @@ impl Machine<'_> {
     }
 
     /// A creation whose answer was lost may take effect after everything was deleted.
-    pub(super) fn nothing_left_over(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn nothing_left_over(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         if self.next.holds(RESOURCES_DEPLOYED) {
             return Ok(());
         }
@@ -210,7 +210,7 @@ impl Machine<'_> {
     }
 
     /// An AppWrapper owns its components and nothing else. Any other object was created and not recorded.
-    pub(super) fn no_strays(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn no_strays(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         let strays: Vec<_> = self.view.strays.iter().filter(|it| self.view.owns(it)).collect();
         let seen = format_args!("{} objects more", strays.len());
         if ask.that("Does it own nothing but its components?", seen, strays.is_empty()).is_some() {
@@ -239,7 +239,7 @@ impl Machine<'_> {
     }
 
     /// Makes sure that the event about the reset or the failure is recorded, even after a crash.
-    pub(super) fn told(&mut self, ask: &mut Inquiry) -> Result<(), Turn> {
+    pub(super) fn told(&mut self, ask: &mut Trace) -> Result<(), Turn> {
         let Some(last) = self.view.status.resets.last() else { return Ok(()) };
         let recent = last.time.is_some_and(|time| self.now < after(time, ANNOUNCE_WITHIN));
         let note = notes::unhealthy(self.view, last);
@@ -251,7 +251,7 @@ impl Machine<'_> {
     /// A cause that only Salvor repairs, so it gets no grace period.
     pub(super) fn sound(
         &mut self,
-        ask: &mut Inquiry,
+        ask: &mut Trace,
         question: &'static str,
         cause: Option<Evidence>,
     ) -> Result<(), Turn> {
@@ -262,7 +262,7 @@ impl Machine<'_> {
     /// A cause that the workload's own controllers have time to repair.
     pub(super) fn mending(
         &mut self,
-        ask: &mut Inquiry,
+        ask: &mut Trace,
         question: &'static str,
         cause: Option<Evidence>,
     ) -> Result<(), Turn> {
@@ -314,7 +314,7 @@ impl Machine<'_> {
     }
 
     /// Deletes what is left. Once nothing is left, records that in the status and lets the phase continue.
-    pub(super) fn delete_all(&mut self, ask: &mut Inquiry, gone: Gone) -> Result<(), Turn> {
+    pub(super) fn delete_all(&mut self, ask: &mut Trace, gone: Gone) -> Result<(), Turn> {
         let left = deletion::left(self.view);
         ask.that("Is nothing of it left?", &left, left.count == 0);
         match deletion::advance(self.view, &mut self.next, self.timers, self.policy, self.now) {

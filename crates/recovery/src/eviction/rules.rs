@@ -31,7 +31,7 @@ use crate::objects::{Ready, Taint};
 use crate::one_actor::{NodeActor, see_actor};
 use crate::step::Step as _;
 use crate::verdict::Verdict::{self, Ignore};
-use crate::verdict::{Decision, Inquiry, judge};
+use crate::verdict::{Decision, Trace, judge};
 
 /// Rules that end early with their verdict.
 type Rules<Why> = Result<Verdict<Why, Step>, Verdict<Why, Step>>;
@@ -73,7 +73,7 @@ pub fn decide_node(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -
 
 /// Waits before retrying a write that the server just refused, and the verdict says so.
 fn unless_refused(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     node: &NodeView,
     verdict: Verdict<NodeWhy, Step>,
     now: Timestamp,
@@ -87,7 +87,7 @@ fn unless_refused(
 
 /// Step 1: a taint requests it. Is the node really down?
 fn begin(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     scene: &Scene<'_>,
     request: Option<Request>,
     policy: &EvictionPolicy,
@@ -152,7 +152,7 @@ fn hold(node: &NodeView, request: &Request, by: Held) -> Verdict<NodeWhy, Step> 
 
 /// Steps 2 and 3: the eviction has begun.
 fn go_on(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     scene: &Scene<'_>,
     progress: &Progress,
     request: Option<&Request>,
@@ -230,7 +230,7 @@ fn go_on(
 
 /// Step 4: pods and volumes are gone. When is our taint removed?
 fn take_back(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     node: &NodeView,
     progress: &Progress,
     policy: &EvictionPolicy,
@@ -293,7 +293,7 @@ fn come_back(
 
 /// A person stopped it: the taint that requested it then does not start it again.
 fn stay_stopped(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     node: &NodeView,
     request: Option<&Request>,
     now: Timestamp,

@@ -20,7 +20,7 @@ use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::step::Grace;
-use crate::verdict::{Decision, Inquiry, Reason, Verdict, judge};
+use crate::verdict::{Decision, Reason, Trace, Verdict, judge};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
@@ -190,7 +190,7 @@ struct Remains<'a> {
 }
 
 fn free(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     pod: &PodView,
     remains: &Remains<'_>,
     refused: Option<&Refusal>,
@@ -245,7 +245,7 @@ fn free(
 }
 
 /// A write that the API server refused is retried after a while.
-fn not_refused(ask: &mut Inquiry, refused: Option<&Refusal>, now: Timestamp) -> Result<(), PodVerdict> {
+fn not_refused(ask: &mut Trace, refused: Option<&Refusal>, now: Timestamp) -> Result<(), PodVerdict> {
     let refused = refused.filter(|refusal| now < refusal.until);
     let seen = refused.map_or("no".to_owned(), |refusal| refusal.words.clone());
     ask.none("Did the API server allow it, or was it not asked lately?", seen, refused).map_err(|refusal| {
@@ -254,7 +254,7 @@ fn not_refused(ask: &mut Inquiry, refused: Option<&Refusal>, now: Timestamp) -> 
 }
 
 fn drain(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     pod: &PodView,
     node: &NodeRef,
     grace: Grace,

@@ -28,7 +28,7 @@ use crate::event::{EventNote, EventType, NodeCondition};
 use crate::moments::{after, to_the_second};
 use crate::objects::ObjectRef;
 use crate::step::Step as _;
-use crate::verdict::{Decision, Inquiry, Verdict, judge};
+use crate::verdict::{Decision, Trace, Verdict, judge};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Place<'a> {
@@ -77,7 +77,7 @@ pub fn decide_node(scene: &Scene<'_>, settings: &Settings, now: Timestamp) -> De
 }
 
 fn node_rules(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     scene: &Scene<'_>,
     settings: &Settings,
     now: Timestamp,
@@ -750,7 +750,7 @@ pub fn decide_policy(scene: &PolicyScene<'_>, now: Timestamp) -> Decision<Policy
 }
 
 fn policy_rules(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     scene: &PolicyScene<'_>,
     now: Timestamp,
 ) -> Result<Verdict<PolicyWhy, Step>, Verdict<PolicyWhy, Step>> {

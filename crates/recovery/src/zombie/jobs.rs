@@ -19,7 +19,7 @@ use crate::ids::Uid;
 use crate::job::FailureAction;
 use crate::moments::after;
 use crate::objects::JobRef;
-use crate::verdict::{Inquiry, Verdict};
+use crate::verdict::{Trace, Verdict};
 
 /// How long a requested read of a Job may take before it is requested again.
 const READ_WITHIN: SignedDuration = SignedDuration::from_secs(10);
@@ -80,7 +80,7 @@ fn outlook(facts: &JobFacts, pod: &PodView, of: &OfJob, policy: &ZombiePolicy) -
 /// # Errors
 /// The step to do first, or the wait.
 pub(super) fn ask_the_job(
-    ask: &mut Inquiry,
+    ask: &mut Trace,
     pod: &PodView,
     policy: &ZombiePolicy,
     now: Timestamp,

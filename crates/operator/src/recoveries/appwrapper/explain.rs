@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{
     around::{Around, view},
     authors::{Reviews, authorship},
-    look::{Places, read_around, read_node, read_works},
+    recheck::{Places, read_around, read_node, read_works},
     wire::{App, Rules, SeenNode},
 };
 use crate::{

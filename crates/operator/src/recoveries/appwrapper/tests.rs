@@ -13,7 +13,7 @@ use crate::{
     fake_api::{Answer, FakeApi},
     looks::Sight,
     metrics::Metrics,
-    recovery::{Known as KnownAlready, LiveInquiry},
+    recovery::{Known as KnownAlready, LiveRecheck},
     time::Time,
     watch::Project,
     webhooks::Keyring,
@@ -419,8 +419,8 @@ fn api(object: Value, labelled: Vec<Value>, by_name: Option<Value>) -> FakeApi {
 }
 
 async fn look(recovery: &AppWrappers, subject: &AppWrapperRef, api: &FakeApi) -> Option<(String, Vec<Step>)> {
-    let inquiry = recovery.inquiry(subject, now());
-    let decision = inquiry.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let recheck = recovery.recheck(subject, now());
+    let decision = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
     let verdict = decision.unwrap()?.verdict;
     Some((verdict.why().code().to_owned(), verdict.actions().to_vec()))
 }

@@ -13,7 +13,7 @@ use super::{wire::PodWire, *};
 use crate::{
     fake_api::{Answer, FakeApi},
     looks::Sight,
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     watch::Moment,
 };
 
@@ -256,9 +256,9 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiry = evictions.inquiry(&Subject::node(&"a".into()), at(1));
+    let recheck = evictions.recheck(&Subject::node(&"a".into()), at(1));
     let decision =
-        inquiry.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
+        recheck.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(decision.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
     // Timers have a precision of a millisecond.
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
@@ -270,12 +270,12 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
     let round_trip = Duration::from_millis(100);
     let (evictions, api) = (begun(), server(round_trip));
     let before = Instant::now();
-    let inquiries = (0..32).map(|_| evictions.inquiry(&Subject::pod(&"a".into(), &pod().pod), at(1)));
+    let rechecks = (0..32).map(|_| evictions.recheck(&Subject::pod(&"a".into(), &pod().pod), at(1)));
     let asked =
-        inquiries.map(|inquiry| {
+        rechecks.map(|recheck| {
             let client = &api.client;
             async move {
-                inquiry.ask(client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap()
+                recheck.ask(client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap()
             }
         });
     let decisions = join_all(asked).await;
@@ -412,9 +412,9 @@ async fn a_second_look_reads_claims_too() {
             ),
             _ => Answer::Refused(404, "there is none"),
         });
-        let inquiry = evictions.inquiry(&subject, at(1));
+        let recheck = evictions.recheck(&subject, at(1));
         let decision =
-            inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+            recheck.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
         assert_eq!(decision.verdict.name() == "Act", act, "{:?}", decision.verdict.why());
     }
 }
@@ -431,9 +431,9 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
         }
         _ => Answer::Refused(404, "there is none"),
     });
-    let inquiry = evictions.inquiry(&Subject::pod(&"a".into(), &pod().pod), at(1));
+    let recheck = evictions.recheck(&Subject::pod(&"a".into(), &pod().pod), at(1));
     let decision =
-        inquiry.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+        recheck.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
     assert_eq!(decision.verdict.why().code(), "NodeNotEvicted");
 }
 

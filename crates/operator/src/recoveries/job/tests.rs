@@ -366,7 +366,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         assert_eq!(asked(&jobs, &woken[0]), expected, "{managed_by}");
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
         let decision = jobs
-            .inquiry(&woken[0], now())
+            .recheck(&woken[0], now())
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
         let steps = decision.unwrap().unwrap().verdict.actions().to_vec();
@@ -433,7 +433,7 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
         let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
         let decision = jobs
-            .inquiry(&woken[0], now())
+            .recheck(&woken[0], now())
             .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
             .await;
         let actions = decision.unwrap().unwrap().verdict.actions().to_vec();

@@ -14,7 +14,7 @@ use salvor_recovery::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Repairs, look::on_node, metrics::RepairMetrics, news::News, owners::MACHINE_VERSIONS, wire};
+use super::{Repairs, metrics::RepairMetrics, news::News, owners::MACHINE_VERSIONS, recheck::on_node, wire};
 use crate::{
     explain::{Answer, Answering, Detail, DetailLine, Question, cannot_read},
     feeds::{KindLost, OfKind},

@@ -10,7 +10,7 @@ use kube::Client;
 use salvor_recovery::ids::NodeName;
 use tokio::sync::Notify;
 
-use super::{look::on_node, news::News, subjects::Key};
+use super::{news::News, recheck::on_node, subjects::Key};
 use crate::{
     feeds::Outbox,
     live,

@@ -201,8 +201,8 @@ fn lease(renewed: i64) -> Answer {
 async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String> {
     // A look is valid for a second; each of these is a new one.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let inquiry = zombies.inquiry(&subject(zombies), at(now));
-    let decision = inquiry.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
+    let recheck = zombies.recheck(&subject(zombies), at(now));
+    let decision = recheck.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
     Ok(decision.map_or("gone".into(), |decision| said(&decision)))
 }
 
@@ -298,10 +298,10 @@ async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
     }
     zombies.hear(of_lease(Some(-600)), at(1));
     let api = server("Unknown", true, |_| lease(-600));
-    let inquiries: Vec<Inquiry> =
-        zombies.pods.values().map(|pod| zombies.inquiry(&Subject::pod(&pod.pod), at(60))).collect();
-    let mut sights: Vec<Sight> = inquiries.iter().map(|_| Sight::default()).collect();
-    let asked = inquiries.iter().zip(&mut sights);
+    let rechecks: Vec<Recheck> =
+        zombies.pods.values().map(|pod| zombies.recheck(&Subject::pod(&pod.pod), at(60))).collect();
+    let mut sights: Vec<Sight> = rechecks.iter().map(|_| Sight::default()).collect();
+    let asked = rechecks.iter().zip(&mut sights);
     let decisions = join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
     assert!(decisions.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
     assert_eq!(api.count(&Method::GET), 2, "{:?}", api.asked());
@@ -364,7 +364,7 @@ async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_o
     assert_eq!(said(&zombies.judge(&of_a, at(0)).unwrap()), "Act BackInService", "read before it is done");
     let look = async |now| {
         let judged = zombies
-            .inquiry(&of_a, at(now))
+            .recheck(&of_a, at(now))
             .ask(&api.client, Known::Nothing, at(now), &mut Sight::default())
             .await
             .unwrap()
@@ -378,7 +378,7 @@ async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_o
     let without = answer(Arc::new(AtomicI64::new(0)));
     let fresh = self::zombies("");
     let judged = fresh
-        .inquiry(&of_a, at(9))
+        .recheck(&of_a, at(9))
         .ask(&without.client, Known::Nothing, at(9), &mut Sight::default())
         .await
         .unwrap()

@@ -89,18 +89,18 @@ fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
 async fn a_creation_that_was_not_answered_is_looked_for_before_it_is_sent_again() {
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
-    assert!(recovery.inquiry(&subject, now()).only_creates);
+    assert!(recovery.recheck(&subject, now()).only_creates);
     recovery.failed(&subject, &step, &Failure::Unanswered(Duration::from_secs(10)), now());
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()), "a second passes first");
-    let inquiry = recovery.inquiry(&subject, now());
-    assert!(!inquiry.only_creates);
+    let recheck = recovery.recheck(&subject, now());
+    assert!(!recheck.only_creates);
     let api = FakeApi::new(|asked| match asked.path.as_str() {
         "/apis/workload.codeflare.dev/v1beta2/namespaces/ns/appwrappers/w" => Answer::Json(200, resuming(5)),
         "/apis/batch/v1/namespaces/ns/jobs/j" => Answer::Json(200, job("j1", 9, "w-uid")),
         _ => Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []})),
     });
     let later = now() + SignedDuration::from_secs(1);
-    let found = inquiry.ask(&api.client, KnownAlready::Nothing, later, &mut Sight::default()).await;
+    let found = recheck.ask(&api.client, KnownAlready::Nothing, later, &mut Sight::default()).await;
     let verdict = found.unwrap().unwrap().verdict;
     assert!(!names(verdict.actions()).contains(&"CreateComponent"), "{verdict:?}");
 }

@@ -110,7 +110,7 @@ async fn one_that_nobody_can_read_is_not_taken_for_absent() {
     let mut broken = service(77, false);
     broken["metadata"]["ownerReferences"] = json!("garbage");
     let api = slow_api(suspending(), vec![broken]);
-    let inquiry = recovery.inquiry(&subject, now());
-    let asked = inquiry.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let recheck = recovery.recheck(&subject, now());
+    let asked = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
     assert!(asked.is_err(), "{asked:?}");
 }

@@ -148,7 +148,7 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     for subject in jobs.subjects() {
         let decision = jobs.judge(&subject, now()).unwrap();
         assert_ne!(decision.verdict.why().code(), "Claiming");
-        jobs.inquiry(&subject, now());
+        jobs.recheck(&subject, now());
     }
     for n in 0..jobs_there {
         jobs.hear(News::Job(Change::Gone(format!("job-{n}").into())), now());

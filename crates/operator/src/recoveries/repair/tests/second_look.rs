@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     fake_api::{Answer, FakeApi},
     looks::Sight,
-    recovery::{Known, LiveInquiry as _},
+    recovery::{Known, LiveRecheck as _},
 };
 
 const NODE: &str = "/api/v1/nodes/n0000";
@@ -91,8 +91,8 @@ impl Stage {
             Some(object) => Answer::Json(200, object.clone()),
             None => Answer::Refused(404, "not found"),
         });
-        let inquiry = self.bench.repairs.inquiry(subject, at(400));
-        let found = inquiry.ask(&api.client, Known::Nothing, at(400), &mut Sight::default()).await.unwrap();
+        let recheck = self.bench.repairs.recheck(subject, at(400));
+        let found = recheck.ask(&api.client, Known::Nothing, at(400), &mut Sight::default()).await.unwrap();
         found.map(|decision| {
             let first = decision.verdict.actions().first().map(salvor_recovery::Step::name);
             let touched = first.filter(|name| *name != "ReportRepair");

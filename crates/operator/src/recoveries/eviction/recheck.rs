@@ -22,13 +22,13 @@ use crate::{
     live,
     looks::{Looks, Sight},
     nodes::{NODES, NodeWire},
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     wire::read,
     work::{read_copies, read_copies_or_why_not},
 };
 
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct Recheck {
     pub(super) subject: Subject,
     /// The pod as it was decided.
     pub(super) pod: Option<PodView>,
@@ -44,7 +44,7 @@ pub(crate) struct Inquiry {
     pub(super) looks: Looks<NodeView>,
 }
 
-impl Inquiry {
+impl Recheck {
     async fn node(&self, client: &Client, name: &NodeName, now: Timestamp) -> kube::Result<Option<NodeView>> {
         let (view, lease) = try_join(read_node(client, name), live::node_lease(client, name)).await?;
         let Some(mut view) = view else { return Ok(None) };
@@ -83,7 +83,7 @@ impl Inquiry {
     }
 }
 
-impl LiveInquiry for Inquiry {
+impl LiveRecheck for Recheck {
     type Why = Why;
     type Step = Step;
 

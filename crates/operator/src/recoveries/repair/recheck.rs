@@ -26,12 +26,12 @@ use crate::{
     live,
     looks::Sight,
     nodes::NodeWire,
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     wire::{Nothing, Object, read},
 };
 
 #[derive(Debug, Default)]
-pub(crate) struct Inquiry {
+pub(crate) struct Recheck {
     /// The node as it was decided.
     pub(super) node: Option<NodeRef>,
     pub(super) provider_id: String,
@@ -59,7 +59,7 @@ pub(crate) struct PodQuestion {
     pub(super) grave: Option<Grave>,
 }
 
-impl LiveInquiry for Inquiry {
+impl LiveRecheck for Recheck {
     type Why = Why;
     type Step = Step;
 
@@ -98,7 +98,7 @@ impl LiveInquiry for Inquiry {
     }
 }
 
-impl Inquiry {
+impl Recheck {
     /// The current node, with everything that its verdict depends on; `None` if it is gone.
     async fn in_scene<T>(
         &self,

@@ -36,7 +36,7 @@ use crate::{
     live::{self, percent_encode},
     looks::Sight,
     nodes::NodeWire,
-    recovery::{Known, LiveInquiry},
+    recovery::{Known, LiveRecheck},
     wire::{Whole, read},
     work::read_copies_or_why_not,
 };
@@ -78,7 +78,7 @@ impl Unlabelled {
 }
 
 #[derive(Debug)]
-pub(crate) struct Inquiry {
+pub(crate) struct Recheck {
     pub(super) appwrapper: AppWrapperRef,
     pub(super) policy: Arc<AppWrapperPolicy>,
     pub(super) rules: Arc<Rules>,
@@ -96,7 +96,7 @@ pub(crate) struct Inquiry {
     pub(super) pulses: Pulses,
 }
 
-impl LiveInquiry for Inquiry {
+impl LiveRecheck for Recheck {
     type Why = AppWrapperWhy;
     type Step = Step;
 
@@ -302,7 +302,7 @@ async fn read_part(
     Ok((resource, seen))
 }
 
-impl Inquiry {
+impl Recheck {
     /// The nodes of pods as last seen. Those that may cause a reset, or have pods to force delete, are read live.
     async fn read_nodes(
         &self,
