@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 
 use crate::{
     metrics::Metrics,
-    pulse::{Condition, Pulse},
     serve::{Limits, serve},
     watch::WatchSet,
+    watchdog::{Condition, Watchdog},
     webhooks::Readiness,
 };
 
@@ -25,16 +25,16 @@ pub(crate) struct Endpoints {
     pub(crate) watches: WatchSet,
     /// A watch that is silent for longer makes `/readyz` fail.
     pub(crate) ready_limit: Duration,
-    pub(crate) pulse: Pulse,
+    pub(crate) watchdog: Watchdog,
     /// Present if webhooks are served.
     pub(crate) webhooks: Option<Readiness>,
 }
 
 impl Endpoints {
     pub(crate) async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send + 'static) {
-        let (metrics, pulse) = (self.metrics.clone(), self.pulse.clone());
+        let (metrics, watchdog) = (self.metrics.clone(), self.watchdog.clone());
         let router = Router::new()
-            .route("/healthz", get(move || std::future::ready(liveness(&pulse))))
+            .route("/healthz", get(move || std::future::ready(liveness(&watchdog))))
             .route("/readyz", get(move || std::future::ready(self.readiness())))
             .route("/metrics", get(async move || ([(CONTENT_TYPE, METRICS_TYPE)], metrics.render())));
         serve(listener, router, Limits::default(), stop).await;
@@ -71,8 +71,8 @@ impl Endpoints {
 }
 
 /// Alive while the working thread makes progress, or may still finish a long turn.
-fn liveness(pulse: &Pulse) -> (StatusCode, String) {
-    match pulse.condition() {
+fn liveness(watchdog: &Watchdog) -> (StatusCode, String) {
+    match watchdog.condition() {
         Condition::Well => (StatusCode::OK, "ok\n".to_owned()),
         Condition::Busy(silence) => {
             (StatusCode::OK, format!("ok; the working thread has been busy for {} s\n", silence.as_secs()))
@@ -91,14 +91,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_process_whose_work_stands_still_says_so_and_is_not_alive_for_ever() {
-        let pulse = Pulse::new();
-        let says = |pulse: &Pulse| (liveness(pulse).0.as_u16(), liveness(pulse).1);
-        assert_eq!(says(&pulse), (200, "ok\n".to_owned()));
+        let watchdog = Watchdog::new();
+        let says = |watchdog: &Watchdog| (liveness(watchdog).0.as_u16(), liveness(watchdog).1);
+        assert_eq!(says(&watchdog), (200, "ok\n".to_owned()));
         tokio::time::sleep(Duration::from_secs(45)).await;
-        assert_eq!(says(&pulse), (200, "ok; the working thread has been busy for 45 s\n".to_owned()));
+        assert_eq!(says(&watchdog), (200, "ok; the working thread has been busy for 45 s\n".to_owned()));
         tokio::time::sleep(Duration::from_secs(45)).await;
-        assert_eq!(says(&pulse), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
-        assert_eq!(says(&Pulse::of_this_thread()).0, 200);
+        assert_eq!(says(&watchdog), (503, "the working thread has not made a turn for 90 s\n".to_owned()));
+        assert_eq!(says(&Watchdog::of_this_thread()).0, 200);
     }
 
     #[tokio::test(start_paused = true)]
@@ -108,7 +108,7 @@ mod tests {
             metrics: Metrics::new(&crate::time::Time::system()),
             watches: vec![missing.clone(), awaited.clone()].into(),
             ready_limit: Duration::from_secs(1),
-            pulse: Pulse::of_this_thread(),
+            watchdog: Watchdog::of_this_thread(),
             webhooks: None,
         };
         let problems = || endpoints.readiness().1.lines().count();
@@ -130,7 +130,7 @@ mod tests {
             metrics: Metrics::new(&crate::time::Time::system()),
             watches: WatchSet::default(),
             ready_limit: Duration::from_secs(1),
-            pulse: Pulse::of_this_thread(),
+            watchdog: Watchdog::of_this_thread(),
             webhooks: Some(webhooks),
         };
         assert_eq!(

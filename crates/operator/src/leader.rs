@@ -34,9 +34,9 @@ use crate::{
     live,
     metrics::Metrics,
     pause::{PauseSwitch, paused},
-    pulse::Pulse,
     revision::{History, Revision},
     time::{Time, std_duration},
+    watchdog::Watchdog,
 };
 
 /// Lower limit between two renewals, however often the brake admits something.
@@ -174,7 +174,7 @@ pub(crate) struct Elector {
     status: Option<String>,
     leadership: Leadership,
     history: History,
-    pulse: Pulse,
+    watchdog: Watchdog,
     /// The Lease as last read, and when it was last seen to change.
     seen: Option<(Lease, Instant)>,
     /// The brake state that the previous leader left on the Lease.
@@ -228,7 +228,7 @@ impl Elector {
             status: None,
             leadership: leadership.clone(),
             history: History::default(),
-            pulse: Pulse::of_this_thread(),
+            watchdog: Watchdog::of_this_thread(),
             seen: None,
             inherited: Inherited::Nothing,
             unreadable: None,
@@ -254,8 +254,8 @@ impl Elector {
     }
 
     /// Leads only while the working thread makes progress.
-    pub(crate) fn heeding(self, pulse: Pulse) -> Self {
-        Self { pulse, ..self }
+    pub(crate) fn heeding(self, watchdog: Watchdog) -> Self {
+        Self { watchdog, ..self }
     }
 
     /// Campaigns and renews until `stop` is cancelled, then releases the Lease so that another replica need not wait
@@ -265,7 +265,7 @@ impl Elector {
         let deadline = std_duration(self.settings.renew_deadline);
         let mut said = String::new();
         loop {
-            if self.pulse.is_stuck() {
+            if self.watchdog.is_stuck() {
                 self.step_back(&stop).await;
                 if stop.is_cancelled() {
                     break;
@@ -342,11 +342,11 @@ impl Elector {
         tracing::error!(
             identity = self.identity,
             lease = self.lease_name(),
-            silent_for = ?self.pulse.silence(),
+            silent_for = ?self.watchdog.silence(),
             "working thread stuck, releasing the lease"
         );
         self.release().await;
-        while self.pulse.is_stuck() {
+        while self.watchdog.is_stuck() {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,

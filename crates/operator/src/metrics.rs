@@ -20,9 +20,9 @@ use prometheus_client::{
 };
 
 use crate::{
-    pulse::Pulse,
     time::Time,
     watch::{WatchHealth, WatchSet},
+    watchdog::Watchdog,
 };
 
 pub(crate) mod reference;
@@ -191,8 +191,8 @@ impl Metrics {
         self.registry().register_collector(Box::new(WatchMetrics(watches)));
     }
 
-    pub(crate) fn show_pulse(&self, pulse: Pulse) {
-        self.registry().register_collector(Box::new(PulseMetrics(pulse)));
+    pub(crate) fn show_watchdog(&self, watchdog: Watchdog) {
+        self.registry().register_collector(Box::new(WatchdogMetrics(watchdog)));
     }
 
     pub(crate) fn show_check(&self, check: CheckAtStart) {
@@ -360,9 +360,9 @@ impl Collector for WatchMetrics {
 }
 
 #[derive(Debug)]
-struct PulseMetrics(Pulse);
+struct WatchdogMetrics(Watchdog);
 
-impl Collector for PulseMetrics {
+impl Collector for WatchdogMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let silence = ConstGauge::new(self.0.silence().as_secs_f64());
         silence.encode(encoder.encode_descriptor(SILENCE.name, SILENCE.help, None, silence.metric_type())?)
@@ -423,7 +423,7 @@ mod tests {
         time.learn(time.local(), time.local(), time.local());
         let metrics = Metrics::new(&time);
         metrics.show_watches(vec![WatchHealth::new("pods")].into());
-        metrics.show_pulse(Pulse::of_this_thread());
+        metrics.show_watchdog(Watchdog::of_this_thread());
         metrics.verdict("zombie", "Act", "Zombie");
         metrics.done("zombie", 0.2);
         metrics.wrote("PatchPodStatus", "ok");

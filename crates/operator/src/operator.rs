@@ -27,7 +27,6 @@ use crate::{
     notices::Notices,
     pause::SwitchWatch,
     published::Published,
-    pulse::{OwnThread, Pulse},
     recoveries::{recoveries, webhooks},
     running::{Running, at_once},
     shared::Shared,
@@ -35,6 +34,7 @@ use crate::{
     tasks,
     time::std_duration,
     watch::Source,
+    watchdog::{OwnThread, Watchdog},
     webhooks::{BoundWebhooks, WebhookError, WebhookServer},
 };
 
@@ -137,9 +137,9 @@ impl Operator {
     pub fn start(surroundings: Surroundings, configuration: &Configuration) -> Self {
         let Surroundings { client, time, identity, notices, keyring, aside } = surroundings;
         let metrics = Metrics::new(&time);
-        let pulse = if aside.is_some() { Pulse::new() } else { Pulse::of_this_thread() };
-        metrics.show_pulse(pulse.clone());
-        let beat = aside.is_some().then(|| AbortOnDropHandle::new(tokio::spawn(pulse.clone().beat())));
+        let watchdog = if aside.is_some() { Watchdog::new() } else { Watchdog::of_this_thread() };
+        metrics.show_watchdog(watchdog.clone());
+        let beat = aside.is_some().then(|| AbortOnDropHandle::new(tokio::spawn(watchdog.clone().beat())));
         let source = Source { client: client.clone(), history: time.history().clone() };
         let brake = Arc::new(Mutex::new(Brake::new(configuration.brake.clone(), BrakeState::default())));
 
@@ -157,7 +157,7 @@ impl Operator {
             let elector = elector.publishing(Published::of(configuration).to_text());
             let elector = if configuration.dry_run { elector.in_dry_run() } else { elector };
             let stop = CancellationToken::new();
-            let elector = elector.minding(source.history.clone()).heeding(pulse.clone());
+            let elector = elector.minding(source.history.clone()).heeding(watchdog.clone());
             let run = elector.run(stop.clone());
             let task = match &aside {
                 Some(aside) => aside.runtime.spawn(run),
@@ -227,7 +227,7 @@ impl Operator {
         metrics.show_watches(watches.clone());
         let ready_limit = std_duration(configuration.staleness.ready_limit);
         Self {
-            endpoints: Endpoints { metrics, watches, ready_limit, pulse, webhooks: None },
+            endpoints: Endpoints { metrics, watches, ready_limit, watchdog, webhooks: None },
             _beat: beat,
             stop,
             engines,

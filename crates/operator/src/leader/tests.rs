@@ -112,10 +112,10 @@ struct Candidate {
 
 impl Candidate {
     fn start(api: &FakeApi, identity: &str) -> Self {
-        Self::minding(api, identity, &History::default(), Pulse::of_this_thread())
+        Self::minding(api, identity, &History::default(), Watchdog::of_this_thread())
     }
 
-    fn minding(api: &FakeApi, identity: &str, history: &History, pulse: Pulse) -> Self {
+    fn minding(api: &FakeApi, identity: &str, history: &History, watchdog: Watchdog) -> Self {
         let time = Time::system();
         let metrics = Metrics::new(&time);
         let limits = BrakeLimits { max_pods_per_minute: 10, ..BrakeLimits::default() };
@@ -129,7 +129,7 @@ impl Candidate {
             brake.clone(),
         );
         let stop = CancellationToken::new();
-        let task = tokio::spawn(elector.minding(history.clone()).heeding(pulse).run(stop.clone()));
+        let task = tokio::spawn(elector.minding(history.clone()).heeding(watchdog).run(stop.clone()));
         Self { leadership, brake, stop, task }
     }
 
@@ -768,7 +768,7 @@ async fn a_lease_that_goes_back_to_an_earlier_revision_tells_of_a_restored_backu
     let api = store.api();
     let (histories, mut candidates) = ([History::default(), History::default()], Vec::new());
     for (identity, history) in ["leads", "follows"].iter().zip(&histories) {
-        candidates.push(Candidate::minding(&api, identity, history, Pulse::of_this_thread()));
+        candidates.push(Candidate::minding(&api, identity, history, Watchdog::of_this_thread()));
         tokio::time::sleep(RETRY_PERIOD * 3).await;
     }
     let backup = store.0.lock().unwrap().clone();
@@ -789,9 +789,9 @@ async fn a_lease_that_goes_back_to_an_earlier_revision_tells_of_a_restored_backu
 async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_gives_it_back() {
     let store = Store::default();
     let api = store.api();
-    let pulse = Pulse::new();
-    let beating = tokio::spawn(pulse.clone().beat());
-    let first = Candidate::minding(&api, "first", &History::default(), pulse.clone());
+    let watchdog = Watchdog::new();
+    let beating = tokio::spawn(watchdog.clone().beat());
+    let first = Candidate::minding(&api, "first", &History::default(), watchdog.clone());
     first.until_it_leads().await;
     let second = Candidate::start(&api, "second");
     beating.abort();
@@ -802,7 +802,7 @@ async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(store.holder(), "second");
     // It works again, and campaigns like any other replica.
-    let beating = tokio::spawn(pulse.beat());
+    let beating = tokio::spawn(watchdog.beat());
     second.stop.cancel();
     second.task.await.unwrap();
     first.until_it_leads().await;
@@ -815,7 +815,7 @@ async fn a_leader_whose_work_stands_still_keeps_the_lease_for_a_minute_and_then_
 #[tokio::test(start_paused = true)]
 async fn who_is_told_to_stop_while_its_work_stands_still_stops() {
     let store = Store::default();
-    let candidate = Candidate::minding(&store.api(), "us", &History::default(), Pulse::new());
+    let candidate = Candidate::minding(&store.api(), "us", &History::default(), Watchdog::new());
     candidate.until_it_leads().await;
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(store.holder(), "");

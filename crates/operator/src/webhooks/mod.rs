@@ -52,9 +52,9 @@ use self::{
 use crate::{
     client::connect,
     metrics::Metrics,
-    pulse::OwnThread,
     serve::{Limits, serve_tls},
     time::Time,
+    watchdog::OwnThread,
 };
 
 /// The user who sent the request.

@@ -29,9 +29,9 @@ const BUSY: Duration = Duration::from_secs(10);
 /// that requests in flight have been answered or lost.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// The heartbeat of the working thread. Clones share it.
+/// Notices when the working thread stops making progress. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Pulse(Option<Arc<Beats>>);
+pub(crate) struct Watchdog(Option<Arc<Beats>>);
 
 #[derive(Debug)]
 struct Beats {
@@ -49,7 +49,7 @@ pub(crate) enum Condition {
     Stuck(Duration),
 }
 
-impl Pulse {
+impl Watchdog {
     /// For a thread that is monitored from another one.
     pub(crate) fn new() -> Self {
         Self(Some(Arc::new(Beats { origin: Instant::now(), last: AtomicU64::new(0) })))
@@ -128,16 +128,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_thread_that_does_not_turn_is_busy_and_then_stuck() {
-        let pulse = Pulse::new();
-        let beating = tokio::spawn(pulse.clone().beat());
+        let watchdog = Watchdog::new();
+        let beating = tokio::spawn(watchdog.clone().beat());
         sleep(STUCK * 2).await;
-        assert_eq!(pulse.condition(), Condition::Well);
+        assert_eq!(watchdog.condition(), Condition::Well);
         beating.abort();
         sleep(BUSY + BEAT).await;
-        assert!(matches!(pulse.condition(), Condition::Busy(silence) if silence > BUSY));
+        assert!(matches!(watchdog.condition(), Condition::Busy(silence) if silence > BUSY));
         sleep(STUCK).await;
-        assert!(pulse.is_stuck());
-        assert_eq!(Pulse::of_this_thread().condition(), Condition::Well);
+        assert!(watchdog.is_stuck());
+        assert_eq!(Watchdog::of_this_thread().condition(), Condition::Well);
     }
 
     /// One thread hangs, as in endless work; the other goes on.
