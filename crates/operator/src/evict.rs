@@ -165,7 +165,7 @@ impl EvictClient {
                     Ready::False => "False",
                     Ready::Unknown => "Unknown",
                 },
-                lease_renewed: match node.pulse() {
+                lease_renewed: match node.heartbeat() {
                     Lease::Renewed { heard, .. } => Some(heard),
                     Lease::Unread | Lease::None => None,
                 },
@@ -404,10 +404,10 @@ fn alive(node: &NodeView, now: Timestamp) -> Option<String> {
     if node.ready == Ready::True {
         return Some("it is Ready".to_owned());
     }
-    let pulse = node.pulse();
-    pulse.is_fresh(now).then(|| match node.lease {
+    let heartbeat = node.heartbeat();
+    heartbeat.is_fresh(now).then(|| match node.lease {
         Lease::None => "its kubelet is alive: it renews the heartbeat of Ready".to_owned(),
-        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet is alive: {pulse}"),
+        Lease::Unread | Lease::Renewed { .. } => format!("its kubelet is alive: {heartbeat}"),
     })
 }
 

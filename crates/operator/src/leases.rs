@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     ids::NodeName,
-    liveness::{NodeLease, Pulse},
+    liveness::{Heartbeat, NodeLease},
     objects::NodeRef,
 };
 use tokio::{
@@ -37,25 +37,29 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The heartbeat of each node's kubelet. Clones share it, so that the read of a second look is kept.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pulses(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Pulse)>>>);
+pub(crate) struct Heartbeats(Arc<Mutex<BTreeMap<NodeName, (NodeRef, Heartbeat)>>>);
 
-impl Pulses {
+impl Heartbeats {
     /// The heartbeat of exactly this node, by name and UID.
-    pub(crate) fn of(&self, node: &NodeRef) -> Pulse {
+    pub(crate) fn of(&self, node: &NodeRef) -> Heartbeat {
         let known = self.known();
-        known.get(&node.name).filter(|(of, _)| of == node).map_or(Pulse::UNREAD, |(_, pulse)| *pulse)
+        known
+            .get(&node.name)
+            .filter(|(of, _)| of == node)
+            .map_or(Heartbeat::UNREAD, |(_, heartbeat)| *heartbeat)
     }
 
     /// Records a read.
-    pub(crate) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Pulse {
+    pub(crate) fn note(&self, node: &NodeRef, read: Option<NodeLease>, now: Timestamp) -> Heartbeat {
         let mut known = self.known();
-        let (of, pulse) = known.entry(node.name.clone()).or_insert_with(|| (node.clone(), Pulse::UNREAD));
+        let (of, heartbeat) =
+            known.entry(node.name.clone()).or_insert_with(|| (node.clone(), Heartbeat::UNREAD));
         if of != node {
             // Another node of the same name: earlier heartbeats say nothing about it.
-            (*of, *pulse) = (node.clone(), Pulse::UNREAD);
+            (*of, *heartbeat) = (node.clone(), Heartbeat::UNREAD);
         }
-        *pulse = pulse.then(read, now);
-        *pulse
+        *heartbeat = heartbeat.then(read, now);
+        *heartbeat
     }
 
     /// The node is no longer in question. The next incident starts from nothing.
@@ -63,7 +67,7 @@ impl Pulses {
         self.known().remove(node);
     }
 
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, (NodeRef, Pulse)>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, (NodeRef, Heartbeat)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,18 +198,18 @@ mod tests {
 
     #[test]
     fn a_new_node_of_the_same_name_is_looked_at_anew() {
-        let pulses = Pulses::default();
+        let heartbeats = Heartbeats::default();
         let read = |seconds| Some(NodeLease::new(at(seconds), SignedDuration::from_secs(40)));
-        let first = pulses.note(&node("1"), read(-600), at(0));
-        assert_eq!(pulses.of(&node("1")), first);
-        assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);
-        let moved = pulses.note(&node("1"), read(-590), at(10));
+        let first = heartbeats.note(&node("1"), read(-600), at(0));
+        assert_eq!(heartbeats.of(&node("1")), first);
+        assert_eq!(heartbeats.of(&node("2")), Heartbeat::UNREAD);
+        let moved = heartbeats.note(&node("1"), read(-590), at(10));
         assert_eq!(moved.silent_from(), Some(at(50)));
-        let other = pulses.note(&node("2"), read(-580), at(20));
+        let other = heartbeats.note(&node("2"), read(-580), at(20));
         assert_eq!(other.silent_from(), Some(at(40)), "not seen to move: first sight");
-        assert_eq!(pulses.of(&node("1")), Pulse::UNREAD);
-        pulses.forget(&"a".into());
-        assert_eq!(pulses.of(&node("2")), Pulse::UNREAD);
+        assert_eq!(heartbeats.of(&node("1")), Heartbeat::UNREAD);
+        heartbeats.forget(&"a".into());
+        assert_eq!(heartbeats.of(&node("2")), Heartbeat::UNREAD);
     }
 
     #[test]

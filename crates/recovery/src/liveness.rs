@@ -134,13 +134,13 @@ impl fmt::Display for Lease {
 /// On the first read a Lease may look old only because the kubelet's clock is behind. A kubelet renews it four times
 /// per duration, so a renew time that has not moved for half a duration is really old, even if two renewals failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pulse {
+pub struct Heartbeat {
     pub lease: Lease,
     /// Since when the renew time is known not to have moved, or is watched.
     since: Timestamp,
 }
 
-impl Pulse {
+impl Heartbeat {
     pub const UNREAD: Self = Self { lease: Lease::Unread, since: Timestamp::MAX };
 
     #[must_use]
@@ -149,7 +149,7 @@ impl Pulse {
         Self { lease: self.lease.then(read, now), since: self.since.min(still_since).min(now) }
     }
 
-    /// The pulse after a single read, for callers that do not watch: the kubelet's clock is trusted.
+    /// The heartbeat after a single read, for callers that do not watch: the kubelet's clock is trusted.
     pub fn at_a_glance(read: Option<NodeLease>, now: Timestamp) -> Self {
         Self { lease: Lease::Unread.then(read, now), since: Timestamp::MIN }
     }
@@ -192,7 +192,7 @@ impl Pulse {
     }
 }
 
-impl fmt::Display for Pulse {
+impl fmt::Display for Heartbeat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Lease::Renewed { written, heard, .. } = self.lease else { return self.lease.fmt(f) };
         if written == heard {
@@ -222,22 +222,23 @@ mod tests {
     }
 
     /// Folds reads, each a time and the renew time in the Lease.
-    fn pulse(reads: &[(i64, Option<i64>)]) -> Pulse {
-        let one =
-            |pulse: Pulse, (now, renewed): &(i64, Option<i64>)| pulse.then(renewed.and_then(read), at(*now));
-        reads.iter().fold(Pulse::UNREAD, one)
+    fn heartbeat(reads: &[(i64, Option<i64>)]) -> Heartbeat {
+        let one = |heartbeat: Heartbeat, (now, renewed): &(i64, Option<i64>)| {
+            heartbeat.then(renewed.and_then(read), at(*now))
+        };
+        reads.iter().fold(Heartbeat::UNREAD, one)
     }
 
     /// One API server was two hours ahead when the Lease was first read. Salvor does not wait two hours for that, and
     /// the kubelet still gets its full time.
     #[test]
     fn what_was_seen_by_a_wrong_clock_is_read_again() {
-        let ahead = pulse(&[(7_200, Some(0))]);
+        let ahead = heartbeat(&[(7_200, Some(0))]);
         assert_eq!((ahead.alive_until(at(10)), ahead.is_settled(at(10))), (None, false));
         let again = ahead.then(read(0), at(50));
         assert_eq!(again.alive_until(at(50)), Some(at(70)), "it is watched for half a duration");
         assert!(again.is_settled(at(70)));
-        let moved = pulse(&[(7_200, Some(0)), (7_210, Some(10)), (20, Some(10))]);
+        let moved = heartbeat(&[(7_200, Some(0)), (7_210, Some(10)), (20, Some(10))]);
         assert_eq!(moved.alive_until(at(20)), Some(at(60)), "it was renewed no later than now");
     }
 
@@ -262,7 +263,7 @@ mod tests {
             ("made at last", &[(0, None), (10, Some(-hour))], Some(50)),
         ];
         for (case, reads, expected) in cases {
-            assert_eq!(pulse(reads).silent_from(), expected.map(at), "{case}");
+            assert_eq!(heartbeat(reads).silent_from(), expected.map(at), "{case}");
         }
     }
 
@@ -270,25 +271,28 @@ mod tests {
     /// Ready.
     #[test]
     fn a_heartbeat_that_the_control_plane_misses_is_not_watched_anew() {
-        let heartbeat = |at_: i64, lost: Option<i64>| Some(NodeLease::of_heartbeat(at(at_), lost.map(at)));
+        let ready_heartbeat =
+            |at_: i64, lost: Option<i64>| Some(NodeLease::of_heartbeat(at(at_), lost.map(at)));
         for (case, read, expected) in [
-            ("missed for ten minutes", heartbeat(-700, Some(-600)), -580),
-            ("missed just now: watched for two heartbeats", heartbeat(-700, Some(0)), 20),
-            ("missed since a time that is yet to come", heartbeat(-700, Some(3_600)), 20),
-            ("called Unknown with a heartbeat that counts", heartbeat(-5, Some(-600)), 35),
-            ("not missed", heartbeat(-700, None), 20),
+            ("missed for ten minutes", ready_heartbeat(-700, Some(-600)), -580),
+            ("missed just now: watched for two heartbeats", ready_heartbeat(-700, Some(0)), 20),
+            ("missed since a time that is yet to come", ready_heartbeat(-700, Some(3_600)), 20),
+            ("called Unknown with a heartbeat that counts", ready_heartbeat(-5, Some(-600)), 35),
+            ("not missed", ready_heartbeat(-700, None), 20),
         ] {
-            assert_eq!(Pulse::UNREAD.then(read, at(0)).silent_from(), Some(at(expected)), "{case}");
+            assert_eq!(Heartbeat::UNREAD.then(read, at(0)).silent_from(), Some(at(expected)), "{case}");
         }
-        let back = Pulse::UNREAD.then(heartbeat(-700, Some(-600)), at(0)).then(heartbeat(-690, None), at(10));
+        let back = Heartbeat::UNREAD
+            .then(ready_heartbeat(-700, Some(-600)), at(0))
+            .then(ready_heartbeat(-690, None), at(10));
         assert_eq!(back.silent_from(), Some(at(50)), "a heartbeat came");
     }
 
     #[test]
     fn a_glance_believes_the_clock() {
-        assert_eq!(Pulse::at_a_glance(read(-600), at(0)).silent_from(), Some(at(-560)));
-        assert_eq!(Pulse::at_a_glance(read(3_600), at(0)).silent_from(), Some(at(40)));
-        assert_eq!(Pulse::at_a_glance(None, at(0)).silent_from(), None);
+        assert_eq!(Heartbeat::at_a_glance(read(-600), at(0)).silent_from(), Some(at(-560)));
+        assert_eq!(Heartbeat::at_a_glance(read(3_600), at(0)).silent_from(), Some(at(40)));
+        assert_eq!(Heartbeat::at_a_glance(None, at(0)).silent_from(), None);
     }
 
     #[test]
@@ -310,10 +314,10 @@ mod tests {
 
     #[test]
     fn a_lease_is_read_until_nothing_new_can_be_told() {
-        assert!(!Pulse::UNREAD.is_settled(at(0)));
-        assert!(pulse(&[(0, None)]).is_settled(at(0)));
-        assert!(!pulse(&[(0, Some(-600))]).is_settled(at(19)));
-        assert!(pulse(&[(0, Some(-600))]).is_settled(at(20)));
+        assert!(!Heartbeat::UNREAD.is_settled(at(0)));
+        assert!(heartbeat(&[(0, None)]).is_settled(at(0)));
+        assert!(!heartbeat(&[(0, Some(-600))]).is_settled(at(19)));
+        assert!(heartbeat(&[(0, Some(-600))]).is_settled(at(20)));
     }
 
     #[test]
@@ -322,8 +326,8 @@ mod tests {
         for (renewed, now) in ends.into_iter().flat_map(|one| ends.map(|other| (one, other))) {
             let lease =
                 Some(NodeLease { still_since: Some(now), ..NodeLease::new(renewed, SignedDuration::MAX) });
-            let pulse = Pulse::UNREAD.then(lease, now).then(lease, now);
-            let _ = (pulse.silent_from(), pulse.alive_until(now), pulse.to_string());
+            let heartbeat = Heartbeat::UNREAD.then(lease, now).then(lease, now);
+            let _ = (heartbeat.silent_from(), heartbeat.alive_until(now), heartbeat.to_string());
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, repair, taints};
-use salvor_operator::pulse_of_kubelet;
+use salvor_operator::heartbeat_of_kubelet;
 use serde_json::Value;
 
 use crate::{
@@ -41,7 +41,7 @@ pub(crate) enum NodeState<'a> {
     Sick {
         node: &'a Value,
         /// A sign of life of its kubelet, set where only that distinguishes it from a lost node.
-        pulse: Option<String>,
+        heartbeat: Option<String>,
     },
     Fine,
     Unknown,
@@ -68,8 +68,8 @@ impl Rules<'_> {
     fn state_of<'a>(&self, node: &'a Value) -> NodeState<'a> {
         let ready = condition(node, "Ready");
         if is_unheard(node) {
-            if let Some(pulse) = self.pulse(node) {
-                return NodeState::Sick { node, pulse: Some(pulse) };
+            if let Some(heartbeat) = self.heartbeat(node) {
+                return NodeState::Sick { node, heartbeat: Some(heartbeat) };
             }
             let unknown = ready.filter(|ready| text(ready, "/status") == "Unknown").and_then(since);
             let noticed = unknown.or_else(|| time(unreachable(node)?, "/timeAdded"));
@@ -77,7 +77,7 @@ impl Rules<'_> {
         }
         let not_ready = ready.is_some_and(|ready| text(ready, "/status") == "False");
         if not_ready || repair(node).is_some() {
-            NodeState::Sick { node, pulse: None }
+            NodeState::Sick { node, heartbeat: None }
         } else {
             NodeState::Fine
         }
@@ -85,14 +85,14 @@ impl Rules<'_> {
 
     /// A sign of life of a node's kubelet, by the rules that the recoveries use. `None` if it is silent or cannot be
     /// read.
-    fn pulse(&self, node: &Value) -> Option<String> {
+    fn heartbeat(&self, node: &Value) -> Option<String> {
         let lease = match self.world.get(&LEASE, NODE_LEASES, name(node)) {
             Seen::Here(lease) => Some(lease.to_string()),
             Seen::Absent => None,
             Seen::Unknown => return None,
         };
-        match pulse_of_kubelet(&node.to_string(), lease.as_deref(), self.world.now) {
-            Ok(pulse) => pulse,
+        match heartbeat_of_kubelet(&node.to_string(), lease.as_deref(), self.world.now) {
+            Ok(heartbeat) => heartbeat,
             Err(error) => {
                 self.world.miss(format!("the pulse of node {}", name(node)), error.to_string());
                 None
@@ -119,7 +119,7 @@ impl Rules<'_> {
                     format!("there is no node {on} any more, and pod {} is still bound to it", name(pod));
                 Finding::new(Code::NodeLost, Object::of("Node", "", on), message)
             }
-            NodeState::Sick { node, pulse } => sick(node, pulse.as_deref()),
+            NodeState::Sick { node, heartbeat } => sick(node, heartbeat.as_deref()),
             NodeState::Fine | NodeState::Unknown => return None,
         };
         let me = named("Pod", pod);
@@ -214,8 +214,8 @@ impl Rules<'_> {
                     findings,
                 )
             }
-            NodeState::Sick { node, pulse } => {
-                let mut findings = vec![sick(node, pulse.as_deref())];
+            NodeState::Sick { node, heartbeat } => {
+                let mut findings = vec![sick(node, heartbeat.as_deref())];
                 if is_true(node, "/spec/unschedulable") {
                     findings.extend(self.kept_by_budgets(&object, &pods));
                 }
@@ -282,16 +282,18 @@ fn repair(node: &Value) -> Option<&Value> {
     })
 }
 
-fn sick(node: &Value, pulse: Option<&str>) -> Finding {
+fn sick(node: &Value, heartbeat: Option<&str>) -> Finding {
     let object = named("Node", node);
     let on = object.name.clone();
     let not_ready = condition(node, "Ready").filter(|ready| text(ready, "/status") != "True");
     let repair = repair(node);
-    let mut message = match (not_ready, pulse) {
-        (Some(ready), Some(pulse)) => {
-            format!("node {on} is not Ready, and its kubelet lives: {pulse}; Ready says {}", told(ready))
+    let mut message = match (not_ready, heartbeat) {
+        (Some(ready), Some(heartbeat)) => {
+            format!("node {on} is not Ready, and its kubelet lives: {heartbeat}; Ready says {}", told(ready))
         }
-        (None, Some(pulse)) => format!("node {on} is called unreachable, and its kubelet lives: {pulse}"),
+        (None, Some(heartbeat)) => {
+            format!("node {on} is called unreachable, and its kubelet lives: {heartbeat}")
+        }
         (Some(ready), None) => format!("node {on} is not Ready by its own kubelet's word: {}", told(ready)),
         (None, None) => format!("node {on} is sick by a repair policy"),
     };
@@ -304,7 +306,7 @@ fn sick(node: &Value, pulse: Option<&str>) -> Finding {
     if blocked.is_none() {
         let advice = match repair {
             Some(_) => format!("Nothing needs to be done: the repair of node {on} goes on by itself"),
-            None if pulse.is_some() => format!(
+            None if heartbeat.is_some() => format!(
                 "Look why the kubelet of node {on} does not report it as Ready: its machine runs, so what is on it must not be forced"
             ),
             None => format!("Repair node {on}: its kubelet says what is wrong"),

@@ -37,7 +37,7 @@ use crate::{
     discovery::{GroupKind, Kind},
     executor::{Failure, Lane, Refusal, Written},
     feeds::{Feed, OfKind},
-    leases::{self, Pulses, Wanted},
+    leases::{self, Heartbeats, Wanted},
     recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Moment, Target, WatchHealth},
@@ -91,7 +91,7 @@ pub(crate) struct AppWrappers {
     pods: Pods,
     nodes: BTreeMap<NodeName, SeenNode>,
     /// The heartbeats of unreachable nodes' kubelets, and the nodes whose Leases are read for that.
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     leases: Wanted,
     /// The pods whose claims and Jobs are read, and the results.
     works: WorkReads<WorkKey>,
@@ -116,7 +116,7 @@ impl AppWrappers {
             kinds: Kinds::default(),
             pods: Pods::default(),
             nodes: BTreeMap::new(),
-            pulses: Pulses::default(),
+            heartbeats: Heartbeats::default(),
             leases: Wanted::default(),
             works: WorkReads::default(),
             copies: BTreeMap::new(),
@@ -298,8 +298,9 @@ impl AppWrappers {
                 let seen = self.nodes.get(name)?;
                 // For a node that is not unreachable only the live read of a second look counts, not a Lease that was
                 // read earlier.
-                let pulse = if seen.view.unreachable { self.pulses.of(&seen.node) } else { seen.view.pulse };
-                Some((name.clone(), NodeView { pulse, ..seen.view.clone() }))
+                let heartbeat =
+                    if seen.view.unreachable { self.heartbeats.of(&seen.node) } else { seen.view.heartbeat };
+                Some((name.clone(), NodeView { heartbeat, ..seen.view.clone() }))
             })
             .collect();
         Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
@@ -562,7 +563,7 @@ impl Recovery for AppWrappers {
             forced,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),
             reviews: known.map(|known| known.reviews.clone()).unwrap_or_default(),
-            pulses: self.pulses.clone(),
+            heartbeats: self.heartbeats.clone(),
         }
     }
 

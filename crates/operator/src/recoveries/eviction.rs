@@ -174,13 +174,13 @@ impl Evictions {
                     return;
                 }
                 view.lease = known.view.lease;
-                view.heartbeat = beat(known.view.heartbeat, view.heartbeat, now);
+                view.ready_heartbeat = beat(known.view.ready_heartbeat, view.ready_heartbeat, now);
                 view.told = std::mem::take(&mut known.view.told);
                 view.refused = std::mem::take(&mut known.view.refused);
                 known.view = view;
             }
             None => {
-                view.heartbeat = beat(Lease::Unread, view.heartbeat, now);
+                view.ready_heartbeat = beat(Lease::Unread, view.ready_heartbeat, now);
                 self.next_number += 1;
                 let new = Subjected {
                     view,

@@ -24,7 +24,7 @@ use salvor_api::{config::LostPods, names::reasons};
 use salvor_recovery::{
     Decision,
     ids::{NodeName, Uid},
-    liveness::{Lease, Pulse},
+    liveness::{Heartbeat, Lease},
     objects::{JobRef, PodRef, Ready},
     zombie::{
         AskedWait, JobSight, NodeView, NodeWhy, PodView, PodWhy, Relative, Stage, Step, ZombiePolicy,
@@ -40,7 +40,7 @@ use self::{
 use crate::{
     executor::Written,
     feeds::Feed,
-    leases::{self, Pulses, Wanted},
+    leases::{self, Heartbeats, Wanted},
     live::{self, NodeLease},
     looks::{Looks, Sight},
     nodes::NodeWire,
@@ -102,7 +102,7 @@ pub(crate) struct Zombies {
     nodes: BTreeMap<NodeName, NodeView>,
     looks: Looks<NodeView>,
     /// The heartbeats of unreachable nodes' kubelets.
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     leases: Wanted,
     node_of_uid: BTreeMap<Uid, NodeName>,
     /// Subjects whose event is known to be recorded.
@@ -127,7 +127,7 @@ impl Zombies {
             strangers: Strangers::default(),
             nodes: BTreeMap::new(),
             looks: Looks::default(),
-            pulses: Pulses::default(),
+            heartbeats: Heartbeats::default(),
             leases: Wanted::default(),
             node_of_uid: BTreeMap::new(),
             announced: BTreeSet::new(),
@@ -186,18 +186,18 @@ impl Zombies {
         let concerns = |node: &&NodeView| {
             self.pods_of_node.contains_key(name) || self.policy.node_rule(&node.labels).is_some()
         };
-        let unsettled = |node: &NodeView| !self.pulses.of(&node.node).is_settled(now);
+        let unsettled = |node: &NodeView| !self.heartbeats.of(&node.node).is_settled(now);
         self.leases.set(name, lost.filter(concerns).is_some_and(unsettled));
     }
 
     fn hear_of_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(view) = self.nodes.get(name) else { return Vec::new() };
-        let before = self.pulses.of(&view.node);
-        let pulse = self.pulses.note(&view.node, lease.or(view.heartbeat), now);
+        let before = self.heartbeats.of(&view.node);
+        let heartbeat = self.heartbeats.note(&view.node, lease.or(view.ready_heartbeat), now);
         self.see_to_lease(name, now);
         // A dead node's Lease does not change, and a live one affects its pods only if that was unknown.
         let was_known = before.lease != Lease::Unread;
-        if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
+        if was_known && before.alive_until(now).is_some() == heartbeat.alive_until(now).is_some() {
             return Vec::new();
         }
         let mut woken = self.pods_on(name);
@@ -245,7 +245,7 @@ impl Zombies {
             old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
         });
         if view.unreachable.is_none() && view.out_of_service_mark.is_none() {
-            self.pulses.forget(&name);
+            self.heartbeats.forget(&name);
         }
         self.strangers.see_node(&name, view.unreachable.is_some());
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
@@ -268,7 +268,7 @@ impl Zombies {
     /// A node with the heartbeat of its kubelet.
     fn node_of(&self, pod: &PodView) -> Option<NodeView> {
         let node = pod.node_name.as_ref().and_then(|name| self.nodes.get(name))?;
-        Some(NodeView { pulse: self.pulses.of(&node.node), ..node.clone() })
+        Some(NodeView { heartbeat: self.heartbeats.of(&node.node), ..node.clone() })
     }
 
     /// A pod with everything that is known of its Job, if that matters now.
@@ -378,7 +378,7 @@ impl Recovery for Zombies {
                 // The name may already belong to a newer node.
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
-                    self.pulses.forget(&name);
+                    self.heartbeats.forget(&name);
                     self.strangers.see_node(&name, false);
                 }
                 self.see_to_lease(&name, now);
@@ -393,7 +393,7 @@ impl Recovery for Zombies {
                 self.returns_told.retain(|uid| present.contains(uid));
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
-                    self.pulses.forget(&node.node.name);
+                    self.heartbeats.forget(&node.node.name);
                     self.strangers.see_node(&node.node.name, false);
                     self.leases.set(&node.node.name, false);
                 }
@@ -433,7 +433,7 @@ impl Recovery for Zombies {
                 let mut node = self.nodes.get(name)?.clone();
                 // A ready node's Lease is not read here: the second look does that.
                 let is_ready = node.ready == Ready::True;
-                node.pulse = if is_ready { Pulse::UNREAD } else { self.pulses.of(&node.node) };
+                node.heartbeat = if is_ready { Heartbeat::UNREAD } else { self.heartbeats.of(&node.node) };
                 Some(decide_node(&node, &self.policy, now).map_why(Why::Node))
             }
         }
@@ -471,7 +471,7 @@ impl Recovery for Zombies {
             observed: observed.and_then(|n| n.unreachable).map(|u| u.since),
             policy: self.policy.clone(),
             looks: self.looks.clone(),
-            pulses: self.pulses.clone(),
+            heartbeats: self.heartbeats.clone(),
             jobs: self.jobs.clone(),
         }
     }
@@ -549,7 +549,7 @@ pub(crate) struct Recheck {
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
     looks: Looks<NodeView>,
-    pulses: Pulses,
+    heartbeats: Heartbeats,
     jobs: Jobs,
 }
 
@@ -559,7 +559,7 @@ impl Recheck {
         let observed = self.observed.unwrap_or(now);
         let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
         let Some(mut node) = node else { return Ok(None) };
-        node.pulse = self.pulses.note(&node.node, lease.or(node.heartbeat), now);
+        node.heartbeat = self.heartbeats.note(&node.node, lease.or(node.ready_heartbeat), now);
         Ok(Some(node))
     }
 }
@@ -637,9 +637,13 @@ fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
 }
 
 /// The heartbeat that a node's Lease shows without having been watched.
-async fn pulse_at_first_sight(client: &Client, node: &NodeView, now: Timestamp) -> kube::Result<Pulse> {
+async fn heartbeat_at_first_sight(
+    client: &Client,
+    node: &NodeView,
+    now: Timestamp,
+) -> kube::Result<Heartbeat> {
     let lease = live::node_lease(client, &node.node.name).await?;
-    Ok(Pulse::at_a_glance(lease.or(node.heartbeat), now))
+    Ok(Heartbeat::at_a_glance(lease.or(node.ready_heartbeat), now))
 }
 
 /// Reads a node live. `observed` is when it was first seen unreachable, for a taint without a time.

@@ -22,7 +22,7 @@ use super::policy::Counting;
 use super::status::{Condition, PodSet};
 use super::*;
 use crate::gate::{Copies, Machine, Owner, Proof, Work};
-use crate::liveness::{NodeLease, Pulse};
+use crate::liveness::{Heartbeat, NodeLease};
 use crate::moments::after;
 use crate::objects::{Deletion, PodPhase, PodRef};
 use crate::step::Step as _;
@@ -30,9 +30,9 @@ use crate::verdict::{Decision, Reason, Verdict};
 use crate::zombie::ConsentSource;
 use cluster::Cluster;
 
-/// The pulse of a kubelet whose node has neither a Lease nor a heartbeat.
-fn silent() -> Pulse {
-    Pulse::UNREAD.then(None, at(0))
+/// The heartbeat of a kubelet whose node has neither a Lease nor a heartbeat.
+fn silent() -> Heartbeat {
+    Heartbeat::UNREAD.then(None, at(0))
 }
 
 /// The time zero of the tables, plus seconds.

@@ -13,7 +13,7 @@ use super::policy::Annotations;
 use super::status::AppWrapperStatus;
 use crate::gate::{Machine, Work};
 use crate::ids::{NodeName, ResourceVersion, Uid};
-use crate::liveness::{Lease, Pulse};
+use crate::liveness::{Heartbeat, Lease};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
 
@@ -242,7 +242,7 @@ pub struct NodeView {
     pub unreachable: bool,
     /// The heartbeat of its kubelet, from its Lease. It is read while the node is unreachable, and right before a
     /// write that rests on its kubelet's report.
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat,
     /// Since when the control plane has lost it.
     pub lost: Option<Timestamp>,
     /// True if it is out of service, or its eviction is requested or in progress.
@@ -257,7 +257,7 @@ impl Default for NodeView {
         Self {
             no_execute: BTreeSet::new(),
             unreachable: false,
-            pulse: Pulse::UNREAD,
+            heartbeat: Heartbeat::UNREAD,
             lost: None,
             force_evicted: false,
             machine: Machine::MayRun,
@@ -269,23 +269,23 @@ impl NodeView {
     /// True if its kubelet is silent: the control plane has lost the node, and its Lease is not renewed. A Lease that
     /// was not read yet proves nothing.
     pub fn is_silent(&self, now: Timestamp) -> bool {
-        self.unreachable && self.pulse.lease != Lease::Unread && self.pulse.alive_until(now).is_none()
+        self.unreachable && self.heartbeat.lease != Lease::Unread && self.heartbeat.alive_until(now).is_none()
     }
 
     /// Since when its kubelet is silent: the later of its loss and its last heartbeat.
     pub fn silent_since(&self) -> Option<Timestamp> {
-        self.lost.map(|lost| self.pulse.heard().map_or(lost, |heard| heard.max(lost)))
+        self.lost.map(|lost| self.heartbeat.heard().map_or(lost, |heard| heard.max(lost)))
     }
 
     /// True if its kubelet's report counts: its Lease is renewed, or was not read. The Lease of a node that is not
     /// unreachable is read only right before a write that rests on the report.
     pub(super) fn is_heard(&self, now: Timestamp) -> bool {
-        self.pulse.lease == Lease::Unread || self.pulse.lease.is_fresh(now)
+        self.heartbeat.lease == Lease::Unread || self.heartbeat.lease.is_fresh(now)
     }
 
     /// Until when the kubelet of an unreachable node may be alive, according to its Lease.
     pub fn alive_until(&self, now: Timestamp) -> Option<Timestamp> {
-        self.pulse.alive_until(now).filter(|_| self.unreachable)
+        self.heartbeat.alive_until(now).filter(|_| self.unreachable)
     }
 }
 

@@ -103,12 +103,12 @@ fn begin(
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
     let heard = request.remembered
-        && node.asked.as_ref().is_some_and(|it| node.pulse().was_renewed_since(it.renewed));
+        && node.asked.as_ref().is_some_and(|it| node.heartbeat().was_renewed_since(it.renewed));
     ask.that("Has its kubelet been silent since then?", see_lease(node, now), !heard)
         .ok_or_else(|| writes::forget(node, now))?;
     ask.that("Is it not Ready?", see_ready(node), node.ready != Ready::True)
         .ok_or_else(|| ready(node, &request, now))?;
-    let alive = node.pulse().fresh_until().filter(|until| now < *until);
+    let alive = node.heartbeat().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet silent?", see_lease(node, now), alive)
         .map_err(|until| refuse(node, &request, until))?;
     ask.none("Is the rest of its zone up?", see_zone(scene, now), zone_down(scene, policy, now))
@@ -123,14 +123,14 @@ fn begin(
 /// its Lease. A node that was switched off a moment ago still shows Ready, and its request must not be lost: it is
 /// remembered until the kubelet shows life.
 fn ready(node: &NodeView, request: &Request, now: Timestamp) -> Verdict<NodeWhy, Step> {
-    let lives = node.pulse().is_kept_up(now) || node.pulse() == Lease::None;
+    let lives = node.heartbeat().is_kept_up(now) || node.heartbeat() == Lease::None;
     if lives && request.is_ours() && !request.remembered {
         return writes::decline(node, request);
     }
     if lives && !request.is_ours() {
         return Ignore(NodeWhy::NodeReady { request: request.taint.to_string() });
     }
-    match node.pulse().fresh_until().filter(|until| now < *until) {
+    match node.heartbeat().fresh_until().filter(|until| now < *until) {
         Some(until) => Verdict::Wait { until, why: NodeWhy::StillReady },
         None => Ignore(NodeWhy::StillReady),
     }
@@ -171,7 +171,7 @@ fn go_on(
         .ok_or_else(|| come_back(node, progress, request, pods, policy, now))?;
     ask.that("Was its Lease read?", node.lease, node.lease != Lease::Unread)
         .ok_or(Ignore(NodeWhy::LeaseUnread))?;
-    let alive = node.pulse().fresh_until().filter(|until| now < *until);
+    let alive = node.heartbeat().fresh_until().filter(|until| now < *until);
     ask.none("Is its kubelet still silent?", see_lease(node, now), alive).map_err(|until| {
         let why = NodeWhy::KubeletAlive { request: request.taint.to_string() };
         writes::return_phase(node, progress, request, why, now, refuse(node, request, until))
@@ -246,7 +246,7 @@ fn take_back(
         let rest = foreign.is_some().then(|| progress.clone());
         return Ok(writes::end(node, rest, NodeWhy::TaintRemoved, progress, now));
     }
-    let back = node.ready == Ready::True && node.pulse().is_fresh(now);
+    let back = node.ready == Ready::True && node.heartbeat().is_fresh(now);
     let seen = format!("{}, {}", see_ready(node), see_lease(node, now));
     ask.that("Is the node Ready again?", seen, back).ok_or_else(|| {
         let why = NodeWhy::Finished { since: finished };
@@ -278,7 +278,7 @@ fn come_back(
             && matches!(fate(pod, node, progress, policy, &off, now), Fate::Leaves)
     };
     let left = pods.iter().filter(must_go).count();
-    let is_back = left == 0 && node.pulse().is_fresh(now);
+    let is_back = left == 0 && node.heartbeat().is_fresh(now);
     // Without proof only volumes were released that several nodes may use: the eviction waited for the pods of all
     // others.
     if is_back && request.proof && policy.keeps_taint(node, progress) {
@@ -340,7 +340,7 @@ pub fn decide_pod(
         .ok_or(Ignore(PodWhy::CameLate))?;
         ask.that("Was the node's Lease read?", node.lease, node.lease != Lease::Unread)
             .ok_or(Ignore(PodWhy::LeaseUnread))?;
-        let alive = node.pulse().fresh_until().filter(|until| now < *until);
+        let alive = node.heartbeat().fresh_until().filter(|until| now < *until);
         ask.none("Is its kubelet silent?", see_lease(node, now), alive)
             .map_err(|until| Verdict::Wait { until, why: PodWhy::KubeletAlive })?;
         let machine = policy.machine(node);
@@ -416,7 +416,7 @@ fn is_straggler(pod: &PodView, progress: &Progress) -> bool {
 
 /// True if a person reports the machine off again after its kubelet showed life: with a taint that was not there then.
 fn is_new_word(node: &NodeView, progress: &Progress, now: Timestamp) -> bool {
-    let is_silent = node.ready != Ready::True && !node.pulse().is_fresh(now);
+    let is_silent = node.ready != Ready::True && !node.heartbeat().is_fresh(now);
     let is_new = |taint: &Taint| taint.to_string() != progress.request;
     progress.returned.is_some() && is_silent && asked_in_person(node).is_some_and(is_new)
 }

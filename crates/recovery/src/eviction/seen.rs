@@ -29,7 +29,7 @@ pub(super) fn see_ready(node: &NodeView) -> String {
 }
 
 pub(super) fn see_lease(node: &NodeView, now: Timestamp) -> String {
-    match (node.lease, node.heartbeat) {
+    match (node.lease, node.ready_heartbeat) {
         (Lease::None, Lease::Renewed { heard, .. }) => {
             format!("no Lease; heartbeat of Ready at {heard}; it is {now}")
         }

@@ -57,7 +57,7 @@ fn node() -> NodeView {
         ready: Ready::Unknown,
         lease: lease(-600),
         boot_id: "boot-1".into(),
-        heartbeat: Lease::None,
+        ready_heartbeat: Lease::None,
         progress: None,
         asked: None,
         damage: None,

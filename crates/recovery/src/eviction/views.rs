@@ -49,7 +49,7 @@ pub struct NodeView {
     pub boot_id: Box<str>,
     pub lease: Lease,
     /// The heartbeat of its `Ready` condition, in the form of a Lease. It counts where there is no Lease.
-    pub heartbeat: Lease,
+    pub ready_heartbeat: Lease,
     /// The progress of its eviction; none if it has not begun, or if there is [`Self::damage`].
     pub progress: Option<Progress>,
     /// A request that was removed while the node was Ready; none if there is [`Self::damage`].
@@ -125,9 +125,9 @@ impl NodeView {
 
     /// What is known of its kubelet: from its Lease, or without one from the heartbeat of its `Ready` condition. A
     /// kubelet without a Lease renews that instead, and Kubernetes' own node lifecycle controller uses it likewise.
-    pub fn pulse(&self) -> Lease {
+    pub fn heartbeat(&self) -> Lease {
         match self.lease {
-            Lease::None => self.heartbeat,
+            Lease::None => self.ready_heartbeat,
             Lease::Unread | Lease::Renewed { .. } => self.lease,
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn decline(node: &NodeView, request: &Request) -> Verdict<NodeWhy, St
     // The resourceVersion distinguishes this refusal from the next one.
     let name = format!("node-eviction-declined.{}.{}", node.node.uid, node.resource_version);
     let told = note(node, name, EventType::Normal, &why);
-    let asked = match node.pulse() {
+    let asked = match node.heartbeat() {
         Lease::Renewed { written, moves: false, .. } => {
             Some(Asked { value: request.taint.value.clone(), renewed: written })
         }

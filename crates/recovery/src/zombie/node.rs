@@ -48,7 +48,7 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> De
             .map_err(|who| Ignore(NodeWhy::AnotherRecoveryActs { who }))?;
 
         let (until, why) = wait(node, lost, rule);
-        let observed = format!("{}; until {until}, it is {now}", node.pulse);
+        let observed = format!("{}; until {until}, it is {now}", node.heartbeat);
         ask.that("Is its kubelet silent for long enough?", observed, now >= until)
             .ok_or(Verdict::Wait { until, why })?;
 
@@ -72,8 +72,8 @@ pub fn decide_node(node: &NodeView, policy: &ZombiePolicy, now: Timestamp) -> De
 fn wait(node: &NodeView, lost: Unreachable, rule: &TaintNodeOutOfService) -> (Timestamp, NodeWhy) {
     let timeout = SignedDuration::from(rule.unreachable_node_timeout);
     let due = after(lost.since, timeout);
-    match node.pulse.silent_from() {
-        Some(silent) if silent > due => (silent, NodeWhy::LeaseFresh { pulse: node.pulse }),
+    match node.heartbeat.silent_from() {
+        Some(silent) if silent > due => (silent, NodeWhy::LeaseFresh { heartbeat: node.heartbeat }),
         _ => (due, NodeWhy::UnreachableTooBriefly { since: lost.since, timeout }),
     }
 }
@@ -85,7 +85,7 @@ fn take_back(
     policy: &ZombiePolicy,
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
-    let lease = node.pulse.lease;
+    let lease = node.heartbeat.lease;
     let unread = node.ready == Ready::True && lease == Lease::Unread;
     let is_back = unread || lease.is_back(node.ready, now);
     if is_back && policy.wants_reboot && node.may_still_use_volumes(mark) {
@@ -165,7 +165,7 @@ fn see_mark(node: &NodeView) -> String {
             let now = if node.boot_id.is_empty() { "unknown" } else { &node.boot_id };
             format!(
                 "by us since {since}, in boot {boot}; Ready is {:?}, {}, boot {now}",
-                node.ready, node.pulse
+                node.ready, node.heartbeat
             )
         }
     }

@@ -74,10 +74,10 @@ pub fn decide_pod(
         let (until, why) = wait(name, pod, deletion, consent, lost, policy);
         ask.that("Is the wait over?", format_args!("until {until}, it is {now}; {terms}"), now >= until)
             .ok_or(Verdict::Wait { until, why })?;
-        let alive = node.pulse.alive_until(now);
-        ask.none("Is its kubelet silent?", format_args!("{}; it is {now}", node.pulse), alive).map_err(
+        let alive = node.heartbeat.alive_until(now);
+        ask.none("Is its kubelet silent?", format_args!("{}; it is {now}", node.heartbeat), alive).map_err(
             |until| {
-                let why = PodWhy::KubeletAlive { node: name.clone(), pulse: node.pulse.into() };
+                let why = PodWhy::KubeletAlive { node: name.clone(), heartbeat: node.heartbeat.into() };
                 Verdict::Wait { until, why }
             },
         )?;
@@ -160,7 +160,7 @@ pub fn is_due(pod: &PodView, node: &NodeView, policy: &ZombiePolicy, now: Timest
         && !pod.phase.is_terminal()
         && node.ready != Ready::True
         && now >= due.max(trusted)
-        && node.pulse.alive_until(now).is_none()
+        && node.heartbeat.alive_until(now).is_none()
 }
 
 /// Records once that the pod's annotation about its wait cannot be read, and what counts instead. Nothing waits for

@@ -11,7 +11,7 @@ use super::job_facts::Doom;
 use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
 use super::views::{AskedWait, PodView, WaitDefect};
 use crate::ids::NodeName;
-use crate::liveness::Pulse;
+use crate::liveness::Heartbeat;
 use crate::objects::{JobRef, PodPhase};
 use crate::one_actor::NodeActor;
 use crate::verdict::Reason;
@@ -68,7 +68,7 @@ pub enum PodWhy {
     /// The node's kubelet renews its Lease, or may, so it can end the pod.
     KubeletAlive {
         node: NodeName,
-        pulse: Box<Pulse>,
+        heartbeat: Box<Heartbeat>,
     },
     /// The effect of the failure on the pod's Job is not known yet.
     JobUnread {
@@ -215,8 +215,8 @@ impl fmt::Display for PodWhy {
                 "Node {node} is unreachable since {since}, for less than minimumUnreachableDuration={}.",
                 in_words(*minimum)
             ),
-            Self::KubeletAlive { node, pulse } => {
-                write!(f, "The kubelet of node {node} may be alive and can end the pod: {pulse}.")
+            Self::KubeletAlive { node, heartbeat } => {
+                write!(f, "The kubelet of node {node} may be alive and can end the pod: {heartbeat}.")
             }
             Self::JobUnread { job } => {
                 write!(f, "Job {job} is read first, because it may fail if the pod is marked Failed.")
@@ -370,7 +370,7 @@ pub enum NodeWhy {
     },
     /// Its kubelet renews its Lease, or may.
     LeaseFresh {
-        pulse: Pulse,
+        heartbeat: Heartbeat,
     },
     NodeLost {
         since: Timestamp,
@@ -413,7 +413,7 @@ impl fmt::Display for NodeWhy {
                 "The node is unreachable since {since}, for less than unreachableNodeTimeout={}.",
                 in_words(*timeout)
             ),
-            Self::LeaseFresh { pulse } => write!(f, "The node's kubelet may be alive: {pulse}."),
+            Self::LeaseFresh { heartbeat } => write!(f, "The node's kubelet may be alive: {heartbeat}."),
             Self::NodeLost { since, rule } => write!(
                 f,
                 "Node unreachable since {since}, tainted out-of-service (triggered by `{}`)",

@@ -12,7 +12,7 @@ use salvor_api::Labels;
 use salvor_api::config::{Configuration, parse};
 
 use super::*;
-use crate::liveness::{NodeLease, Pulse};
+use crate::liveness::{Heartbeat, NodeLease};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready};
 use crate::one_actor::EvictionSign;
 
@@ -45,13 +45,13 @@ fn delete() -> ConsentAnnotations {
 }
 
 /// A kubelet that last renewed its Lease at that time. The Lease lasts 40s and has been watched for long.
-fn heard(seconds: i64) -> Pulse {
+fn heard(seconds: i64) -> Heartbeat {
     let lease = NodeLease::new(at(seconds), SignedDuration::from_secs(40));
-    Pulse::at_a_glance(Some(lease), at(seconds))
+    Heartbeat::at_a_glance(Some(lease), at(seconds))
 }
 
-fn no_lease() -> Pulse {
-    Pulse::at_a_glance(None, at(0))
+fn no_lease() -> Heartbeat {
+    Heartbeat::at_a_glance(None, at(0))
 }
 
 /// A pod with consent that runs on `node-a`, and whose grace period of 30s ended at time 0.
@@ -81,8 +81,8 @@ fn node() -> NodeView {
         unreachable: Some(Unreachable { since: at(-400) }),
         ready: Ready::Unknown,
         boot_id: "boot-1".into(),
-        heartbeat: None,
-        pulse: heard(-460),
+        ready_heartbeat: None,
+        heartbeat: heard(-460),
         out_of_service: Vec::new(),
         out_of_service_mark: None,
         taints: Vec::new(),
@@ -93,5 +93,5 @@ fn node() -> NodeView {
 }
 
 fn healthy_node() -> NodeView {
-    NodeView { unreachable: None, ready: Ready::True, pulse: heard(0), ..node() }
+    NodeView { unreachable: None, ready: Ready::True, heartbeat: heard(0), ..node() }
 }

@@ -9,7 +9,7 @@ use salvor_api::{GoDuration, Labels, ParseGoDurationError};
 
 use super::job_facts::OfJob;
 use crate::ids::{NodeName, ResourceVersion};
-use crate::liveness::{NodeLease, Pulse};
+use crate::liveness::{Heartbeat, NodeLease};
 use crate::objects::{Deletion, NodeRef, PodPhase, PodRef, Ready, Taint, boot_to_remember};
 use crate::one_actor::{EvictionSign, NodeSigns};
 
@@ -144,10 +144,10 @@ pub struct NodeView {
     /// The boot ID that its kubelet reports; empty if it reports none.
     pub boot_id: Box<str>,
     /// The heartbeat of its `Ready` condition, which takes the place of a missing Lease.
-    pub heartbeat: Option<NodeLease>,
-    /// The pulse of its kubelet's Lease. Leases are not watched, so it may be unread; it is read before anything is
-    /// done.
-    pub pulse: Pulse,
+    pub ready_heartbeat: Option<NodeLease>,
+    /// The heartbeat of its kubelet, from the Lease. Leases are not watched, so it may be unread; it is read before
+    /// anything is done.
+    pub heartbeat: Heartbeat,
     /// Its taints with the key `node.kubernetes.io/out-of-service`.
     pub out_of_service: Vec<Taint>,
     /// Our annotation that marks the out-of-service taint as ours.

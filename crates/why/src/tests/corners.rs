@@ -59,7 +59,7 @@ fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
             .with(&VOLUME, json!({"metadata": {"name": "pv"}, "spec": {"accessModes": ["ReadWriteOnce"]}}))
             .with(&ATTACHMENT, json!({"metadata": {"name": "csi-1"}, "spec": {"nodeName": "node-a", "source": {"persistentVolumeName": "pv"}}}))
     };
-    for (case, status, lease, heartbeat, code) in [
+    for (case, status, lease, ready_heartbeat, code) in [
         ("Unknown, renewed", "Unknown", Some(fresh()), None, Code::NodeSick),
         ("False with the taint, renewed", "False", Some(fresh()), None, Code::NodeSick),
         ("in the future", "Unknown", Some(lease("2026-11-16T10:00:03.000000Z")), None, Code::NodeSick),
@@ -70,8 +70,8 @@ fn a_kubelet_that_lives_makes_a_node_sick_and_not_lost() {
     ] {
         let mut node = node("node-a", "Unknown");
         node["status"]["conditions"][0]["status"] = status.into();
-        if let Some(heartbeat) = heartbeat {
-            node["status"]["conditions"][0]["lastHeartbeatTime"] = heartbeat.into();
+        if let Some(ready_heartbeat) = ready_heartbeat {
+            node["status"]["conditions"][0]["lastHeartbeatTime"] = ready_heartbeat.into();
         }
         let mut cluster = attached(cluster())
             .with(&NODE, node)

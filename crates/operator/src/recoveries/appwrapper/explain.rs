@@ -11,7 +11,7 @@ use salvor_recovery::{
     },
     brake::Outage,
     ids::NodeName,
-    liveness::Pulse,
+    liveness::Heartbeat,
 };
 use serde_json::json;
 
@@ -85,12 +85,12 @@ async fn look_around(
     let mut around = read_around(client, app, &places, &BTreeMap::new(), policy).await?;
     let names: BTreeSet<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
-        let Some(SeenNode { mut view, heartbeat, .. }) = read_node(client, &name, policy).await? else {
+        let Some(SeenNode { mut view, ready_heartbeat, .. }) = read_node(client, &name, policy).await? else {
             continue;
         };
         if view.unreachable {
             let lease = live::node_lease(client, &name).await?;
-            view.pulse = Pulse::at_a_glance(lease.or(heartbeat), question.time.server());
+            view.heartbeat = Heartbeat::at_a_glance(lease.or(ready_heartbeat), question.time.server());
         }
         around.nodes.insert(name, view);
     }
@@ -167,7 +167,7 @@ fn pod(pod: &PodView, nodes: &BTreeMap<NodeName, NodeView>) -> String {
             None => text.push_str(", which does not exist"),
             Some(node) if node.force_evicted => text.push_str(", which is force-evicted or out of service"),
             Some(node) if node.unreachable => {
-                text.push_str(&format!(", which is unreachable ({})", node.pulse));
+                text.push_str(&format!(", which is unreachable ({})", node.heartbeat));
             }
             Some(_) => {}
         }

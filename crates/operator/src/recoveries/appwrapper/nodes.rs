@@ -17,7 +17,7 @@ impl AppWrappers {
         let is_known = known.is_some_and(|before| before.view == node.view && before.node == node.node);
         if !node.view.unreachable {
             // The next time is another incident.
-            self.pulses.forget(&name);
+            self.heartbeats.forget(&name);
         }
         self.nodes.insert(name.clone(), node);
         self.see_to_lease(&name, now);
@@ -29,7 +29,7 @@ impl AppWrappers {
     pub(super) fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.view.unreachable);
         let wanted = lost.is_some_and(|node| {
-            !self.pulses.of(&node.node).is_settled(now) && self.pods.on(name).next().is_some()
+            !self.heartbeats.of(&node.node).is_settled(now) && self.pods.on(name).next().is_some()
         });
         self.leases.set(name, wanted);
     }
@@ -45,12 +45,12 @@ impl AppWrappers {
         now: Timestamp,
     ) -> Vec<AppWrapperRef> {
         let Some(node) = self.nodes.get(name) else { return Vec::new() };
-        let before = self.pulses.of(&node.node);
-        let pulse = self.pulses.note(&node.node, lease.or(node.heartbeat), now);
+        let before = self.heartbeats.of(&node.node);
+        let heartbeat = self.heartbeats.note(&node.node, lease.or(node.ready_heartbeat), now);
         self.see_to_lease(name, now);
         // The Lease of a dead node does not change, and a live one matters only if that was unknown.
         let was_known = before.lease != Lease::Unread;
-        if was_known && before.alive_until(now).is_some() == pulse.alive_until(now).is_some() {
+        if was_known && before.alive_until(now).is_some() == heartbeat.alive_until(now).is_some() {
             return Vec::new();
         }
         self.on_node(name)
@@ -64,7 +64,7 @@ impl AppWrappers {
         let gone = self.nodes.values().find(|seen| seen.node.uid == *uid).map(|seen| seen.node.name.clone());
         let Some(name) = gone else { return Vec::new() };
         self.nodes.remove(&name);
-        self.pulses.forget(&name);
+        self.heartbeats.forget(&name);
         self.leases.set(&name, false);
         self.on_node(&name)
     }
@@ -74,7 +74,7 @@ impl AppWrappers {
         let before: Vec<NodeName> = self.nodes.keys().cloned().collect();
         self.nodes = all.into_iter().map(|seen| (seen.node.name.clone(), seen)).collect();
         for name in before.iter().filter(|name| !self.nodes.contains_key(*name)) {
-            self.pulses.forget(name);
+            self.heartbeats.forget(name);
             self.leases.set(name, false);
         }
         self.nodes_listed = true;

@@ -32,7 +32,7 @@ use super::{
 use crate::{
     discovery::{GroupKind, Kind, Served},
     incoming::PageSize,
-    leases::Pulses,
+    leases::Heartbeats,
     live::{self, percent_encode},
     looks::Sight,
     nodes::NodeWire,
@@ -93,7 +93,7 @@ pub(crate) struct Recheck {
     pub(super) forced: BTreeSet<Uid>,
     pub(super) unlabelled: Unlabelled,
     pub(super) reviews: Reviews,
-    pub(super) pulses: Pulses,
+    pub(super) heartbeats: Heartbeats,
 }
 
 impl LiveRecheck for Recheck {
@@ -320,7 +320,7 @@ impl Recheck {
         let heard: BTreeSet<&NodeName> = judged.filter_map(|pod| pod.view.node_name.as_ref()).collect();
         let reads = names.into_iter().map(async |name| {
             let node = read_node(client, &name, &self.policy).await?;
-            let node = self.with_pulse(client, node, heard.contains(&name), now).await?;
+            let node = self.with_heartbeat(client, node, heard.contains(&name), now).await?;
             Ok::<_, kube::Error>((name, node))
         });
         let live: Vec<_> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
@@ -336,17 +336,17 @@ impl Recheck {
 
     /// Adds the heartbeat that the Lease shows now, if the node is unreachable or its kubelet's report decides about
     /// a pod.
-    async fn with_pulse(
+    async fn with_heartbeat(
         &self,
         client: &Client,
         node: Option<SeenNode>,
         its_word_decides: bool,
         now: Timestamp,
     ) -> kube::Result<Option<NodeView>> {
-        let Some(SeenNode { node, mut view, heartbeat }) = node else { return Ok(None) };
+        let Some(SeenNode { node, mut view, ready_heartbeat }) = node else { return Ok(None) };
         if view.unreachable || its_word_decides {
             let lease = live::node_lease(client, &node.name).await?;
-            view.pulse = self.pulses.note(&node, lease.or(heartbeat), now);
+            view.heartbeat = self.heartbeats.note(&node, lease.or(ready_heartbeat), now);
         }
         Ok(Some(view))
     }

@@ -531,7 +531,7 @@ async fn the_word_of_a_kubelet_counts_if_its_lease_is_renewed_when_it_is_read_li
             }
             _ => Answer::Refused(404, "not found"),
         });
-        recovery.pulses.forget(&"n1".into());
+        recovery.heartbeats.forget(&"n1".into());
         let found = look(&recovery, &subject, &api).await.unwrap();
         assert_eq!(names(&found.1), expected, "renewed at {renewed}");
     }

@@ -29,7 +29,7 @@ use salvor_recovery::{
     eviction,
     gate::{Machine, Proof},
     ids::{NodeName, ResourceVersion, Uid},
-    liveness::{NodeLease, Pulse},
+    liveness::{Heartbeat, NodeLease},
     objects::{Deletion, NodeRef, PodPhase, PodRef, Taint},
     one_actor::EvictionSign,
 };
@@ -683,10 +683,10 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
-    /// Its heartbeats are kept elsewhere: see [`Pulses`](crate::leases::Pulses).
+    /// Its heartbeats are kept elsewhere: see [`Heartbeats`](crate::leases::Heartbeats).
     pub(super) view: NodeView,
     /// The heartbeat of its `Ready` condition, for a kubelet without a Lease.
-    pub(super) heartbeat: Option<NodeLease>,
+    pub(super) ready_heartbeat: Option<NodeLease>,
 }
 
 impl SeenNode {
@@ -721,11 +721,11 @@ impl SeenNode {
                 || out_of_service.is_some()
                 || eviction == EvictionSign::UnderWay,
             machine,
-            pulse: Pulse::UNREAD,
+            heartbeat: Heartbeat::UNREAD,
         };
-        let heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
-        let heartbeat = heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
-        Self { node: wire.node(), view, heartbeat }
+        let ready_heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
+        let ready_heartbeat = ready_heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
+        Self { node: wire.node(), view, ready_heartbeat }
     }
 }
 

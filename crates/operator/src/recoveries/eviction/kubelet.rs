@@ -27,7 +27,7 @@ pub(super) fn observe(
     now: Timestamp,
 ) {
     let (of_lease, of_heartbeat) =
-        before.map_or((Lease::Unread, Lease::Unread), |before| (before.lease, before.heartbeat));
+        before.map_or((Lease::Unread, Lease::Unread), |before| (before.lease, before.ready_heartbeat));
     view.lease = seen(of_lease, lease, now);
-    view.heartbeat = beat(of_heartbeat, view.heartbeat, now);
+    view.ready_heartbeat = beat(of_heartbeat, view.ready_heartbeat, now);
 }

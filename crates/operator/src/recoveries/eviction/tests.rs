@@ -497,15 +497,18 @@ fn a_node_whose_annotation_cannot_be_read_or_whose_condition_complains_is_looked
 #[test]
 fn a_heartbeat_that_moves_shows_life_where_there_is_no_lease() {
     let mut evictions = asked_for();
-    let beating = |revision: &str, ready: &str, heartbeat: Option<Timestamp>, changed: Option<Timestamp>| {
+    let beating = |revision: &str,
+                   ready: &str,
+                   ready_heartbeat: Option<Timestamp>,
+                   changed: Option<Timestamp>| {
         let mut node = node(revision, &["NoSchedule"], None);
-        node["status"]["conditions"] = json!([{"type": "Ready", "status": ready, "lastHeartbeatTime": heartbeat, "lastTransitionTime": changed}]);
+        node["status"]["conditions"] = json!([{"type": "Ready", "status": ready, "lastHeartbeatTime": ready_heartbeat, "lastTransitionTime": changed}]);
         node
     };
     let mut see = |now: i64, node: Value| {
         let news = news(&evictions, node);
         evictions.hear(news, at(now));
-        evictions.nodes["a"].view.heartbeat
+        evictions.nodes["a"].view.ready_heartbeat
     };
     assert_eq!(
         see(0, beating("2", "Unknown", None, Some(at(0)))),

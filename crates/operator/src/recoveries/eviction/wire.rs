@@ -93,7 +93,7 @@ impl NodeWire {
                 .map(|c| c.reason.clone()),
             taints: spec.taints.iter().map(Taint::from).collect(),
             lease: Lease::Unread,
-            heartbeat: heartbeat(&status.conditions),
+            ready_heartbeat: ready_heartbeat(&status.conditions),
             progress,
             asked,
             damage,
@@ -115,7 +115,7 @@ impl NodeWire {
 
 /// The kubelet's last heartbeat in its node's `Ready` condition. The node lifecycle controller sets the status to
 /// Unknown and leaves the heartbeat. Without a heartbeat, the transition to a status of the kubelet counts.
-fn heartbeat(conditions: &[Condition]) -> Lease {
+fn ready_heartbeat(conditions: &[Condition]) -> Lease {
     let by_kubelet = node_ready(conditions) != Ready::Unknown;
     let time = condition(conditions, "Ready")
         .and_then(|ready| ready.last_heartbeat_time.or(ready.last_transition_time.filter(|_| by_kubelet)));

@@ -7,11 +7,13 @@ use salvor_api::{Controller, config::LostPods};
 use salvor_recovery::{
     brake::Outage,
     ids::NodeName,
-    liveness::Pulse,
+    liveness::Heartbeat,
     zombie::{NodeView, OfJob, Relative, Stage, ZombiePolicy, decide_node, decide_pod, is_due},
 };
 
-use super::{jobs, node_at_first_sight, parse_pod, pulse_at_first_sight, see_at_first_sight, wire::PodWire};
+use super::{
+    heartbeat_at_first_sight, jobs, node_at_first_sight, parse_pod, see_at_first_sight, wire::PodWire,
+};
 use crate::{
     explain::{Answering, ExplainError, Question, cannot_read},
     live,
@@ -30,7 +32,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
                 let mut view = read.map_err(|e| cannot_read(&format!("node {node}"), e))?;
                 // Only the kubelet of a lost node is in question, and not every user may read Leases.
                 if let Some(view) = view.as_mut().filter(|view| view.unreachable.is_some()) {
-                    view.pulse = pulse(question, view).await?;
+                    view.heartbeat = heartbeat(question, view).await?;
                 }
                 view
             }
@@ -71,7 +73,7 @@ async fn family(question: &Question<'_>, of: &OfJob, policy: &ZombiePolicy) -> V
         if !nodes.contains_key(&name) {
             let mut node = node_at_first_sight(question.client, &name, now).await.ok().flatten();
             if let Some(node) = &mut node {
-                node.pulse = pulse(question, node).await.unwrap_or(node.pulse);
+                node.heartbeat = heartbeat(question, node).await.unwrap_or(node.heartbeat);
             }
             nodes.insert(name.clone(), node);
         }
@@ -93,7 +95,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         let seen = see_at_first_sight(question.object, question.time.server());
         let mut node = seen.map_err(|e| question.cannot_read_it(e))?;
         node.announced = !question.history.is_empty();
-        node.pulse = pulse(question, &node).await?;
+        node.heartbeat = heartbeat(question, &node).await?;
         let policy = ZombiePolicy::new(question.configuration);
         let decision = decide_node(&node, &policy, question.time.server());
         Ok(Some(question.reviewed(Controller::Zombie, decision, Outage::Holds).await.into()))
@@ -101,7 +103,7 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     .boxed()
 }
 
-async fn pulse(question: &Question<'_>, node: &NodeView) -> Result<Pulse, ExplainError> {
-    let read = pulse_at_first_sight(question.client, node, question.time.server()).await;
+async fn heartbeat(question: &Question<'_>, node: &NodeView) -> Result<Heartbeat, ExplainError> {
+    let read = heartbeat_at_first_sight(question.client, node, question.time.server()).await;
     read.map_err(|e| cannot_read(&format!("the Lease of node {}", node.node), e))
 }

@@ -7,7 +7,7 @@ use salvor_api::config::Configuration;
 use salvor_recovery::{
     Verdict,
     brake::{Held, Outage},
-    liveness::Pulse,
+    liveness::Heartbeat,
     pause::Pause,
     zombie::{Disabled, NodeView, PodWhy, ZombiePolicy, decide_pod},
 };
@@ -68,11 +68,15 @@ pub fn why_off(configuration: &Configuration) -> Option<String> {
 }
 
 /// Decodes a node, with the heartbeat that its Lease, or its `Ready` condition, shows at a glance.
-fn see_with_pulse(node: &str, lease: Option<&str>, now: Timestamp) -> Result<NodeView, serde_json::Error> {
+fn see_with_heartbeat(
+    node: &str,
+    lease: Option<&str>,
+    now: Timestamp,
+) -> Result<NodeView, serde_json::Error> {
     let mut view = see_at_first_sight(node, now)
         .map_err(|error| -> serde_json::Error { serde::de::Error::custom(error) })?;
     let lease = lease.map(live::read_node_lease).transpose()?.flatten();
-    view.pulse = Pulse::at_a_glance(lease.or(view.heartbeat), now);
+    view.heartbeat = Heartbeat::at_a_glance(lease.or(view.ready_heartbeat), now);
     Ok(view)
 }
 
@@ -81,13 +85,13 @@ fn see_with_pulse(node: &str, lease: Option<&str>, now: Timestamp) -> Result<Nod
 ///
 /// # Errors
 /// If one of the objects cannot be decoded.
-pub fn pulse_of_kubelet(
+pub fn heartbeat_of_kubelet(
     node: &str,
     lease: Option<&str>,
     now: Timestamp,
 ) -> Result<Option<String>, serde_json::Error> {
-    let pulse = see_with_pulse(node, lease, now)?.pulse;
-    Ok(pulse.alive_until(now).map(|_| pulse.to_string()))
+    let heartbeat = see_with_heartbeat(node, lease, now)?.heartbeat;
+    Ok(heartbeat.alive_until(now).map(|_| heartbeat.to_string()))
 }
 
 /// Decides about a pod by the rules that act, from objects that were already read.
@@ -104,7 +108,7 @@ pub fn glance(
     (pod.announced, pod.wait_told) = (true, true);
     // Its Job was not read here.
     pod.job = None;
-    let node = seen.node.map(|node| see_with_pulse(node, seen.node_lease, now)).transpose()?;
+    let node = seen.node.map(|node| see_with_heartbeat(node, seen.node_lease, now)).transpose()?;
     let off = why_off(configuration);
     let mut policy = ZombiePolicy::new(configuration);
     policy.disabled = None;

@@ -111,12 +111,12 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
     // A second look saw it renewed: it is read again as soon as there is a change.
     let lasts = jiff::SignedDuration::from_secs(40);
     let node_a = zombies.nodes["a"].node.clone();
-    zombies.pulses.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));
+    zombies.heartbeats.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));
     zombies.hear(of_pod(pod("q", "1m")), at(31));
     assert_eq!(wanted(&zombies), ["a"]);
     zombies.hear(of_node(node("1", "True", false)), at(40));
     assert_eq!(wanted(&zombies), [""; 0]);
-    assert_eq!(zombies.pulses.of(&node_a), Pulse::UNREAD, "the next incident is another");
+    assert_eq!(zombies.heartbeats.of(&node_a), Heartbeat::UNREAD, "the next incident is another");
 }
 
 #[test]
@@ -309,9 +309,9 @@ async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
-    let beating = |heartbeat: i64, ready: &str| {
+    let beating = |ready_heartbeat: i64, ready: &str| {
         let mut node = node("1", ready, true);
-        node["status"]["conditions"][0]["lastHeartbeatTime"] = json!(at(heartbeat).to_string());
+        node["status"]["conditions"][0]["lastHeartbeatTime"] = json!(at(ready_heartbeat).to_string());
         node
     };
     let mut zombies = lost();

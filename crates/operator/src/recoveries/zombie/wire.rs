@@ -14,7 +14,7 @@ use salvor_api::{
 use salvor_recovery::{
     ids::{NodeName, ResourceVersion, Uid},
     job::Tracking,
-    liveness::{NodeLease, Pulse},
+    liveness::{Heartbeat, NodeLease},
     objects::{JobRef, NodeRef, PodPhase, PodRef, Ready, Taint},
     one_actor::EvictionSign,
     zombie::{
@@ -138,7 +138,7 @@ pub(crate) struct SeenNode {
     unreachable_taints: Vec<Option<Timestamp>>,
     ready: Ready,
     boot_id: Box<str>,
-    heartbeat: Option<Timestamp>,
+    ready_heartbeat: Option<Timestamp>,
     /// Since when its kubelet is silent.
     silent_since: Option<Timestamp>,
     out_of_service: Vec<Taint>,
@@ -155,7 +155,7 @@ impl From<&NodeWire> for SeenNode {
         let ready = condition(&status.conditions, "Ready");
         let silent = ready.filter(|ready| ready.status == "Unknown");
         Self {
-            heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
+            ready_heartbeat: ready.and_then(|ready| ready.last_heartbeat_time),
             ready: node_ready(&status.conditions),
             silent_since: silent.and_then(|ready| ready.last_transition_time),
             unreachable_taints: unreachable.map(|taint| taint.time_added).collect(),
@@ -195,8 +195,8 @@ impl SeenNode {
             labels: self.labels,
             ready: self.ready,
             boot_id: self.boot_id,
-            heartbeat: self.heartbeat.map(|at| NodeLease::of_heartbeat(at, self.silent_since)),
-            pulse: Pulse::UNREAD,
+            ready_heartbeat: self.ready_heartbeat.map(|at| NodeLease::of_heartbeat(at, self.silent_since)),
+            heartbeat: Heartbeat::UNREAD,
             out_of_service: self.out_of_service,
             out_of_service_mark: self.out_of_service_mark,
             taints: self.taints,

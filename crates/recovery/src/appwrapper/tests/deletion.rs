@@ -179,7 +179,7 @@ fn stateful() -> Work {
 
 /// The control plane lost the node at that time, and its kubelet is silent.
 fn lost(since: Timestamp) -> NodeView {
-    NodeView { unreachable: true, pulse: silent(), lost: Some(since), ..NodeView::default() }
+    NodeView { unreachable: true, heartbeat: silent(), lost: Some(since), ..NodeView::default() }
 }
 
 /// A workload whose pods do not end, on a node that was just lost.
@@ -358,7 +358,7 @@ fn on_a_lost_node_force_counts_from_the_loss() {
 #[test]
 fn a_node_is_lost_when_its_kubelet_was_last_heard_of() {
     let lease = Some(NodeLease::new(at(50), secs(40)));
-    let node = NodeView { pulse: Pulse::UNREAD.then(lease, at(60)), ..lost(at(10)) };
+    let node = NodeView { heartbeat: Heartbeat::UNREAD.then(lease, at(60)), ..lost(at(10)) };
     assert_eq!((node.silent_since(), lost(at(10)).silent_since()), (Some(at(50)), Some(at(10))));
     assert_eq!(NodeView::default().silent_since(), None);
 }
@@ -367,8 +367,10 @@ fn a_node_is_lost_when_its_kubelet_was_last_heard_of() {
 /// and only those that may run twice.
 #[test]
 fn on_a_living_node_nothing_is_forced_before_the_pods_own_grace_is_over() {
-    let renewed = Pulse::UNREAD.then(Some(NodeLease::new(at(100_000), secs(100_000))), at(0));
-    for node in [NodeView::default(), NodeView { unreachable: true, pulse: renewed, ..NodeView::default() }] {
+    let renewed = Heartbeat::UNREAD.then(Some(NodeLease::new(at(100_000), secs(100_000))), at(0));
+    for node in
+        [NodeView::default(), NodeView { unreachable: true, heartbeat: renewed, ..NodeView::default() }]
+    {
         for (work, terminated, is_forced) in [
             (cluster::work(), false, true),
             (stateful(), false, false),
@@ -525,7 +527,7 @@ fn an_object_whose_pods_have_no_grace_waits_for_their_machine() {
     cut.view.nodes.insert("n1".into(), cut_off(cut.now));
     cut.settle();
     assert_eq!(deletes(&cut), 0);
-    cut.view.nodes.insert("n1".into(), NodeView { pulse: renewed(cut.now), ..NodeView::default() });
+    cut.view.nodes.insert("n1".into(), NodeView { heartbeat: renewed(cut.now), ..NodeView::default() });
     cut.settle();
     assert_eq!(deletes(&cut), 1);
 }
@@ -563,10 +565,10 @@ fn what_is_left_over_and_strays_wait_for_their_machine_too() {
 /// The containers were reported as terminated before the kubelet was cut off, and it may have started them again.
 #[test]
 fn the_word_of_a_kubelet_counts_while_its_lease_is_renewed() {
-    for (case, pulse, is_freed) in [
-        ("it is read right before the write", Pulse::UNREAD, true),
+    for (case, heartbeat, is_freed) in [
+        ("it is read right before the write", Heartbeat::UNREAD, true),
         ("renewed", renewed(at(700)), true),
-        ("old", cut_off(at(700)).pulse, false),
+        ("old", cut_off(at(700)).heartbeat, false),
         ("none", silent(), false),
     ] {
         let mut it = on_a_lost_node(&stateful());
@@ -575,21 +577,21 @@ fn the_word_of_a_kubelet_counts_while_its_lease_is_renewed() {
         it.settle();
         it.view.pods.iter_mut().for_each(|pod| pod.terminated = true);
         it.now = at(700);
-        it.view.nodes.insert("n1".into(), NodeView { pulse, ..NodeView::default() });
+        it.view.nodes.insert("n1".into(), NodeView { heartbeat, ..NodeView::default() });
         it.settle();
         assert_eq!(it.view.pods.is_empty(), is_freed, "{case}");
     }
 }
 
-/// The pulse of a kubelet that has renewed its Lease just now.
-fn renewed(now: Timestamp) -> Pulse {
-    Pulse::UNREAD.then(Some(NodeLease::new(now, secs(40))), now)
+/// The heartbeat of a kubelet that has renewed its Lease just now.
+fn renewed(now: Timestamp) -> Heartbeat {
+    Heartbeat::UNREAD.then(Some(NodeLease::new(now, secs(40))), now)
 }
 
 /// A node that the control plane has not lost yet, and whose Lease is not renewed any more.
 fn cut_off(now: Timestamp) -> NodeView {
     let lease = NodeLease::new(crate::moments::after(now, secs(-41)), secs(40));
-    NodeView { pulse: Pulse::UNREAD.then(Some(lease), now), ..NodeView::default() }
+    NodeView { heartbeat: Heartbeat::UNREAD.then(Some(lease), now), ..NodeView::default() }
 }
 
 /// Claims and Jobs are read when they decide, and nothing is said before that.

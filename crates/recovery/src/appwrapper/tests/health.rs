@@ -312,7 +312,7 @@ fn lost_nodes_count_only_where_the_administrator_says_so() {
         let mut it = Cluster::job().running();
         it.policy.unreachable_nodes = false;
         *it.view.nodes.get_mut("n1").unwrap() =
-            NodeView { unreachable, force_evicted: evicted, pulse: silent(), ..NodeView::default() };
+            NodeView { unreachable, force_evicted: evicted, heartbeat: silent(), ..NodeView::default() };
         it.settle();
         assert_eq!(it.code(), "Healthy");
         it.policy.unreachable_nodes = true;
@@ -350,7 +350,7 @@ fn lost_nodes_cost_retries_only_if_they_are_to() {
 }
 
 fn lose_node(it: &mut Cluster) {
-    let lost = NodeView { unreachable: true, pulse: silent(), ..NodeView::default() };
+    let lost = NodeView { unreachable: true, heartbeat: silent(), ..NodeView::default() };
     it.view.nodes.insert("n1".into(), lost);
 }
 
@@ -405,8 +405,8 @@ fn missing_pods_on_lost_nodes_tell_of_the_node_also_where_it_is_no_cause() {
     // The kubelet lives, so its node is not lost.
     let mut it = Cluster::job().running();
     it.policy.unreachable_nodes = false;
-    let pulse = Pulse::UNREAD.then(Some(NodeLease::new(at(3_600), secs(3_600))), it.now);
-    it.view.nodes.insert("n1".into(), NodeView { unreachable: true, pulse, ..NodeView::default() });
+    let heartbeat = Heartbeat::UNREAD.then(Some(NodeLease::new(at(3_600), secs(3_600))), it.now);
+    it.view.nodes.insert("n1".into(), NodeView { unreachable: true, heartbeat, ..NodeView::default() });
     evict(&mut it, 0);
     evict(&mut it, 1);
     it.run_for(122);
@@ -435,7 +435,7 @@ fn a_kubelet_that_renews_its_lease_is_not_lost() {
     it.view.nodes.insert("n1".into(), node.clone());
     it.settle();
     assert_eq!(it.code(), "Healthy", "its Lease was not read yet");
-    node.pulse = node.pulse.then(lease(&it), it.now);
+    node.heartbeat = node.heartbeat.then(lease(&it), it.now);
     it.view.nodes.insert("n1".into(), node.clone());
     let waits = it.settle();
     assert_eq!(
@@ -444,7 +444,7 @@ fn a_kubelet_that_renews_its_lease_is_not_lost() {
         "it may be silent then"
     );
     it.after(30);
-    node.pulse = node.pulse.then(lease(&it), it.now);
+    node.heartbeat = node.heartbeat.then(lease(&it), it.now);
     it.view.nodes.insert("n1".into(), node);
     it.run_for(39);
     assert_eq!(it.code(), "Healthy");

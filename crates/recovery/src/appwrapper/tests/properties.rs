@@ -133,7 +133,7 @@ fn happen(it: &mut Cluster, event: Event) {
             let no_execute = flagged.then(|| "nvidia.com/gpu".to_string()).into_iter().collect();
             let lost = unreachable.then_some(it.now);
             let node = NodeView { no_execute, unreachable, force_evicted, lost, ..NodeView::default() };
-            it.view.nodes.insert("n1".into(), NodeView { pulse: silent(), ..node });
+            it.view.nodes.insert("n1".into(), NodeView { heartbeat: silent(), ..node });
         }
         Event::AtMostOne(at_most_one) => {
             let copies = if at_most_one { Copies::Forbidden("claim".into()) } else { Copies::Allowed };

@@ -583,8 +583,12 @@ fn without_a_lease_the_heartbeat_counts() {
         lasts: SignedDuration::from_secs(40),
         moves,
     };
-    let without =
-        |node: NodeView, ready, heartbeat| NodeView { lease: Lease::None, heartbeat, ready, ..node };
+    let without = |node: NodeView, ready, ready_heartbeat| NodeView {
+        lease: Lease::None,
+        ready_heartbeat,
+        ready,
+        ..node
+    };
     let finished =
         || NodeView { progress: Some(Progress { finished: Some(at(30)), ..started() }), ..begun("Finished") };
     let told = |node: NodeView| {
@@ -623,7 +627,7 @@ fn without_a_lease_the_heartbeat_counts() {
         assert_eq!(say(&judge_node(&node, &[], &[], 100)), expected, "{case}");
     }
     // Where there is a Lease, that alone counts.
-    let kept = NodeView { ready, heartbeat: beats(95, true), ..finished() };
+    let kept = NodeView { ready, ready_heartbeat: beats(95, true), ..finished() };
     assert_eq!(say(&judge_node(&kept, &[], &[], 100)), "Ignore Finished");
 }
 

@@ -89,12 +89,24 @@ fn any_node() -> impl Strategy<Value = NodeView> {
         any::<[bool; 2]>(),
     )
         .prop_map(
-            |(taints, ready, (lease, heartbeat), progress, (damage, refused), condition, [told, in_use])| {
+            |(
+                taints,
+                ready,
+                (lease, ready_heartbeat),
+                progress,
+                (damage, refused),
+                condition,
+                [told, in_use],
+            )| {
                 NodeView {
                     taints,
                     ready,
                     lease,
-                    heartbeat: if heartbeat == Lease::Unread { Lease::None } else { heartbeat },
+                    ready_heartbeat: if ready_heartbeat == Lease::Unread {
+                        Lease::None
+                    } else {
+                        ready_heartbeat
+                    },
                     progress: progress.filter(|_| damage.is_none()),
                     damage,
                     refused,
@@ -155,7 +167,7 @@ fn any_pod() -> impl Strategy<Value = PodView> {
 
 /// Ready, or a Lease that still counts: a kubelet that may have containers.
 fn may_live(node: &NodeView, now: i64) -> bool {
-    node.ready == Ready::True || node.pulse().is_fresh(at(now)) || node.lease == Lease::Unread
+    node.ready == Ready::True || node.heartbeat().is_fresh(at(now)) || node.lease == Lease::Unread
 }
 
 /// The engine's writes after the second look and the brake have allowed them.

@@ -12,24 +12,24 @@ fn read(renewed: i64) -> Option<NodeLease> {
     Some(NodeLease::new(at(renewed), LASTS))
 }
 
-fn judged(ready: Ready, pulse: Pulse, now: i64) -> Verdict<PodWhy, Step> {
-    decide_pod(&pod(), Some(&NodeView { ready, pulse, ..node() }), &policy(""), at(now)).verdict
+fn judged(ready: Ready, heartbeat: Heartbeat, now: i64) -> Verdict<PodWhy, Step> {
+    decide_pod(&pod(), Some(&NodeView { ready, heartbeat, ..node() }), &policy(""), at(now)).verdict
 }
 
 #[test]
 fn the_node_must_not_be_ready_and_its_lease_must_be_silent() {
     use Ready::{False, True, Unknown};
-    let first = |renewed, now| Pulse::UNREAD.then(read(renewed), at(now));
+    let first = |renewed, now| Heartbeat::UNREAD.then(read(renewed), at(now));
     let dead = "Act Zombie";
-    let cases: Vec<(&str, Ready, Pulse, i64, &str)> = vec![
+    let cases: Vec<(&str, Ready, Heartbeat, i64, &str)> = vec![
         ("dead", Unknown, heard(-460), 60, dead),
         ("dead, and the kubelet had said that it is not ready", False, heard(-460), 60, dead),
         ("dead, without a Lease", Unknown, no_lease(), 60, dead),
-        ("Lease not read yet: read before it is done", Unknown, Pulse::UNREAD, 60, dead),
+        ("Lease not read yet: read before it is done", Unknown, Heartbeat::UNREAD, 60, dead),
         ("Ready, and renewed a second ago", True, heard(59), 60, "Ignore NodeReady"),
         ("Ready, silent Lease", True, heard(-460), 60, "Ignore NodeReady"),
         ("Ready, no Lease", True, no_lease(), 60, "Ignore NodeReady"),
-        ("Ready, not read", True, Pulse::UNREAD, 60, "Ignore NodeReady"),
+        ("Ready, not read", True, Heartbeat::UNREAD, 60, "Ignore NodeReady"),
         ("renewed a second ago, not Ready yet", Unknown, heard(59), 60, "Wait KubeletAlive until 99"),
         (
             "renewed a second ago, not ready by its own word",
@@ -59,8 +59,8 @@ fn the_node_must_not_be_ready_and_its_lease_must_be_silent() {
             "Wait KubeletAlive until 130",
         ),
     ];
-    for (case, ready, pulse, now, expected) in cases {
-        let verdict = judged(ready, pulse, now);
+    for (case, ready, heartbeat, now, expected) in cases {
+        let verdict = judged(ready, heartbeat, now);
         let until = verdict
             .wake_at()
             .map_or(String::new(), |until| format!(" until {}", until.as_second() - at(0).as_second()));
@@ -71,15 +71,15 @@ fn the_node_must_not_be_ready_and_its_lease_must_be_silent() {
 #[test]
 fn a_half_done_recovery_is_left_to_a_kubelet_that_is_back() {
     let half = PodView { phase: PodPhase::Failed, consent: delete(), ..pod() };
-    let back = NodeView { ready: Ready::True, pulse: heard(60), ..node() };
+    let back = NodeView { ready: Ready::True, heartbeat: heard(60), ..node() };
     let verdict = decide_pod(&half, Some(&back), &policy(""), at(61)).verdict;
     assert_eq!(verdict, Verdict::Ignore(PodWhy::NodeReady { node: "node-a".into() }));
 }
 
 #[test]
 fn what_the_lease_said_is_shown_and_told() {
-    let moved = Pulse::UNREAD.then(read(-HOUR), at(60)).then(read(-HOUR + 10), at(70));
-    let node = NodeView { pulse: moved, ..node() };
+    let moved = Heartbeat::UNREAD.then(read(-HOUR), at(60)).then(read(-HOUR + 10), at(70));
+    let node = NodeView { heartbeat: moved, ..node() };
     let judged = decide_pod(&pod(), Some(&node), &policy(""), at(80));
     let last = judged.findings.last().unwrap();
     assert_eq!(

@@ -71,16 +71,16 @@ fn which_nodes_are_declared_out_of_service() {
             9_999,
             "Act NodeLost TaintNode+EmitEvent",
         ),
-        ("its kubelet still renews", NodeView { pulse: heard(190), ..metal() }, 200, "Wait LeaseFresh"),
+        ("its kubelet still renews", NodeView { heartbeat: heard(190), ..metal() }, 200, "Wait LeaseFresh"),
         (
             "no Lease at all",
-            NodeView { pulse: no_lease(), ..metal() },
+            NodeView { heartbeat: no_lease(), ..metal() },
             200,
             "Act NodeLost TaintNode+EmitEvent",
         ),
         (
             "Lease not read yet: read before it is done",
-            NodeView { pulse: Pulse::UNREAD, ..metal() },
+            NodeView { heartbeat: Heartbeat::UNREAD, ..metal() },
             200,
             "Act NodeLost TaintNode+EmitEvent",
         ),
@@ -106,7 +106,7 @@ fn waits_end_exactly_when_the_later_of_both_ends() {
     assert_eq!(verdict(&metal(), at(0)).wake_at(), Some(at(200)));
     let cloud = NodeView { labels: labels(&[("pool", "cloud")]), ..node() };
     assert_eq!(verdict(&cloud, at(-341)).wake_at(), Some(at(-340)));
-    let renewed = NodeView { pulse: heard(190), ..metal() };
+    let renewed = NodeView { heartbeat: heard(190), ..metal() };
     assert_eq!(verdict(&renewed, at(0)).wake_at(), Some(at(230)));
     assert_eq!(outline(&verdict(&renewed, at(230))), "Act NodeLost TaintNode+EmitEvent");
 }
@@ -150,38 +150,43 @@ fn ours() -> NodeView {
 fn the_taint_is_taken_off_where_we_put_it_when_the_node_is_back() {
     let back = || NodeView {
         ready: Ready::True,
-        pulse: heard(1_000),
+        heartbeat: heard(1_000),
         unreachable: None,
         boot_id: "boot-2".into(),
         ..ours()
     };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
     let read = |renewed| Some(NodeLease::new(at(renewed), SignedDuration::from_secs(40)));
-    let behind = Pulse::UNREAD.then(read(400), at(1_000));
+    let behind = Heartbeat::UNREAD.then(read(400), at(1_000));
     let moved = behind.then(read(410), at(1_010));
     let cases = [
         ("still lost", ours(), 1_001, "Ignore OutOfService"),
         ("Ready with a fresh Lease", back(), 1_001, untainted),
         ("Ready with a stale Lease", back(), 1_040, "Ignore OutOfService"),
-        ("Ready without a Lease", NodeView { pulse: no_lease(), ..back() }, 1_001, untainted),
-        ("Ready, Lease not read yet", NodeView { pulse: Pulse::UNREAD, ..back() }, 1_001, untainted),
+        ("Ready without a Lease", NodeView { heartbeat: no_lease(), ..back() }, 1_001, untainted),
+        ("Ready, Lease not read yet", NodeView { heartbeat: Heartbeat::UNREAD, ..back() }, 1_001, untainted),
         (
             "Ready, ten minutes behind, not seen to move",
-            NodeView { pulse: behind, ..back() },
+            NodeView { heartbeat: behind, ..back() },
             1_001,
             "Ignore OutOfService",
         ),
-        ("Ready, ten minutes behind, moves", NodeView { pulse: moved, ..back() }, 1_011, untainted),
-        ("Ready, moved, then fell silent", NodeView { pulse: moved, ..back() }, 1_050, "Ignore OutOfService"),
+        ("Ready, ten minutes behind, moves", NodeView { heartbeat: moved, ..back() }, 1_011, untainted),
+        (
+            "Ready, moved, then fell silent",
+            NodeView { heartbeat: moved, ..back() },
+            1_050,
+            "Ignore OutOfService",
+        ),
         (
             "not Ready, no Lease",
-            NodeView { pulse: no_lease(), ready: Ready::Unknown, ..back() },
+            NodeView { heartbeat: no_lease(), ready: Ready::Unknown, ..back() },
             1_001,
             "Ignore OutOfService",
         ),
         (
             "not Ready, not read",
-            NodeView { pulse: Pulse::UNREAD, ready: Ready::Unknown, ..back() },
+            NodeView { heartbeat: Heartbeat::UNREAD, ready: Ready::Unknown, ..back() },
             1_001,
             "Ignore OutOfService",
         ),
@@ -232,7 +237,7 @@ fn a_mark_that_somebody_damaged_is_still_ours() {
 /// Volumes were detached by force: a machine that only lost its network may still write to them.
 #[test]
 fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
-    let cut_off = || NodeView { ready: Ready::True, pulse: heard(1_000), unreachable: None, ..ours() };
+    let cut_off = || NodeView { ready: Ready::True, heartbeat: heard(1_000), unreachable: None, ..ours() };
     let mark = |boot: Option<&str>| Some(OutOfServiceMark::from_annotations("2027-01-15T08:03:20Z", boot));
     let by_others = Taint { value: "by-hand".into(), ..out_of_service() };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
@@ -240,7 +245,7 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     let cases = [
         ("the same boot", cut_off(), untold),
         ("the same boot, told", NodeView { return_told: true, ..cut_off() }, told),
-        ("Lease not read yet", NodeView { pulse: Pulse::UNREAD, ..cut_off() }, untold),
+        ("Lease not read yet", NodeView { heartbeat: Heartbeat::UNREAD, ..cut_off() }, untold),
         ("it reports no boot", NodeView { boot_id: "".into(), ..cut_off() }, untold),
         ("rebooted", NodeView { boot_id: "boot-2".into(), ..cut_off() }, untainted),
         ("the boot was not known", NodeView { out_of_service_mark: mark(None), ..cut_off() }, untainted),
@@ -284,7 +289,7 @@ fn the_boot_is_written_with_the_taint_and_goes_with_it() {
         tainted.contains("zombie.salvor.dev/out-of-service-boot") && tainted.contains("boot-1"),
         "{tainted}"
     );
-    let back = NodeView { ready: Ready::True, pulse: heard(1_000), boot_id: "boot-2".into(), ..ours() };
+    let back = NodeView { ready: Ready::True, heartbeat: heard(1_000), boot_id: "boot-2".into(), ..ours() };
     let untainted = annotations(&verdict(&back, at(1_001)));
     assert!(
         untainted.contains("zombie.salvor.dev/out-of-service-boot") && !untainted.contains("boot-1"),

@@ -98,12 +98,14 @@ pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
 }
 
 /// A Lease that was read any number of times, and was renewed, deleted and recreated meanwhile.
-fn any_pulse() -> impl Strategy<Value = Pulse> {
+fn any_heartbeat() -> impl Strategy<Value = Heartbeat> {
     let lasts = prop_oneof![Just(40i64), 1i64..60];
     let renewed = option::weighted(0.8, (time(), lasts));
     proptest::collection::vec((renewed, present()), 0..4).prop_map(|reads| {
         let lease = |(renewed, lasts)| NodeLease::new(renewed, SignedDuration::from_secs(lasts));
-        reads.into_iter().fold(Pulse::UNREAD, |pulse, (read, now)| pulse.then(read.map(lease), now))
+        reads
+            .into_iter()
+            .fold(Heartbeat::UNREAD, |heartbeat, (read, now)| heartbeat.then(read.map(lease), now))
     })
 }
 
@@ -123,12 +125,12 @@ pub(super) fn any_node() -> impl Strategy<Value = NodeView> {
     let taints = select(vec![vec![], vec![], vec![taint]]);
     let mark =
         option::weighted(0.3, option::of(time()).prop_map(|since| OutOfServiceMark { since, boot_id: None }));
-    (some_labels(), unreachable, ready, any_pulse(), taints, mark, any::<bool>()).prop_map(
-        |(labels, unreachable, ready, pulse, out_of_service, out_of_service_mark, announced)| NodeView {
+    (some_labels(), unreachable, ready, any_heartbeat(), taints, mark, any::<bool>()).prop_map(
+        |(labels, unreachable, ready, heartbeat, out_of_service, out_of_service_mark, announced)| NodeView {
             labels,
             unreachable,
             ready,
-            pulse,
+            heartbeat,
             out_of_service,
             out_of_service_mark,
             announced,
@@ -292,7 +294,7 @@ proptest! {
             let was_marked = pod.phase.is_terminal() && pod.mark.is_some_and(|mark| mark.since <= Some(now));
             prop_assert!(waited >= wait || was_marked, "{waited} is early");
             let node = node.unwrap();
-            prop_assert!(node.ready != Ready::True && node.pulse.alive_until(now).is_none());
+            prop_assert!(node.ready != Ready::True && node.heartbeat.alive_until(now).is_none());
             let lost = node.unreachable.unwrap().since;
             let minimum = policy.minimum_unreachable;
             prop_assert!(minimum.is_zero() || now.duration_since(lost) >= minimum);
