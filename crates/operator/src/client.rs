@@ -19,7 +19,7 @@ use kube::{
 };
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
-use crate::{departure::Departing, incoming::Budget, time::Time};
+use crate::{incoming::Budget, send_guard::GuardedBody, time::Time};
 
 /// The size in which TLS delivers data. By default a connection keeps the largest buffer that it ever filled: 400 kB
 /// for each watch that ever had a burst.
@@ -49,7 +49,7 @@ pub(crate) fn connect(mut config: kube::Config, time: &Time) -> kube::Result<Cli
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .map_request(Departing::request)
+        .map_request(GuardedBody::request)
         .service(http);
     Ok(observe(ClientBuilder::new(service, config.default_namespace), time))
 }

@@ -32,12 +32,12 @@ use self::{
 };
 use crate::{
     crash::CrashPoint,
-    departure::{Condition, NotSent},
     incoming::Incoming,
     leader::{Leadership, Term},
     live,
-    looks::LOOK_HOLDS,
     metrics::Metrics,
+    recent_reads::READ_VALID_FOR,
+    send_guard::{NotSent, SendGuard},
     time::{Time, within},
 };
 
@@ -93,10 +93,10 @@ pub(crate) struct Basis {
 }
 
 impl Basis {
-    fn condition(self, leadership: &Leadership) -> Condition {
+    fn condition(self, leadership: &Leadership) -> SendGuard {
         let leadership = leadership.clone();
-        Condition::new(move || {
-            if self.looked.is_some_and(|looked| looked.elapsed() >= LOOK_HOLDS) {
+        SendGuard::new(move || {
+            if self.looked.is_some_and(|looked| looked.elapsed() >= READ_VALID_FOR) {
                 return Err(NotSent::LookTooOld);
             }
             leadership.time_left(self.term).map(|_| ()).ok_or(NotSent::NotLeading)

@@ -17,7 +17,7 @@ use salvor_recovery::{
 use crate::{
     executor::{Failure, Lane, Refusal, Written},
     feeds::Feed,
-    looks::Sight,
+    recent_reads::ReadAge,
 };
 
 /// One recovery, as the engine drives it. All methods are synchronous, and it keeps only what it decides by.
@@ -218,6 +218,6 @@ pub(crate) trait LiveRecheck: Send + Sync + 'static {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
-        sight: &mut Sight,
+        sight: &mut ReadAge,
     ) -> impl Future<Output = kube::Result<Option<Decision<Self::Why, Self::Step>>>> + Send;
 }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use crate::{
     executor::{Basis, Executor, Failure, Lane, Permit, Written},
     leader::Term,
-    looks::{LOOK_AGAIN, LOOK_HOLDS, Sight},
+    recent_reads::{READ_AGAIN_AFTER, READ_VALID_FOR, ReadAge},
     recovery::{Known, LiveRecheck},
     time::Time,
     watch::WatchSet,
@@ -123,7 +123,7 @@ impl<S: Step> Look<S> {
 
     /// True if the look is still valid.
     fn counts(&self) -> bool {
-        !self.is_past && self.taken.elapsed() < LOOK_AGAIN
+        !self.is_past && self.taken.elapsed() < READ_AGAIN_AFTER
     }
 
     /// The step as the live objects require it, or what they require instead.
@@ -280,10 +280,11 @@ impl<I: LiveRecheck> Attempt<I> {
             (SecondLook::Everything | SecondLook::No, Some(object)) => Known::Written(object),
             (SecondLook::Everything | SecondLook::No, None) => Known::Nothing,
         };
-        let mut sight = if looks == 0 { Sight::default() } else { Sight::with_time_for(TIME_FOR_A_WRITE) };
+        let mut sight =
+            if looks == 0 { ReadAge::default() } else { ReadAge::with_time_for(TIME_FOR_A_WRITE) };
         let asked = recheck.ask(self.executor.client(), known, self.time.server(), &mut sight);
         // A look that takes longer than its validity is useless.
-        let decision = match tokio::time::timeout(LOOK_HOLDS, asked).await {
+        let decision = match tokio::time::timeout(READ_VALID_FOR, asked).await {
             Ok(Ok(decision)) => decision,
             Ok(Err(error)) => return Err(self.executor.failed_to_read(error, self.lane).into()),
             Err(_) => return Err(Failure::LookTooOld.into()),

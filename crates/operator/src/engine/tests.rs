@@ -33,7 +33,7 @@ use crate::{
     brake_keeper::BrakeKeeper,
     fake_api::{Answer, Asked, FakeApi, soon},
     feeds::{Feed, Hub, Outbox},
-    looks::Sight,
+    recent_reads::ReadAge,
     recovery::{Known, LiveRecheck},
     watch::{Project, Source, Target, WatchHealth, WatchSet},
     wire::Whole,
@@ -200,7 +200,7 @@ impl LiveRecheck for Look {
         _: &Client,
         _: Known<'_>,
         _: Timestamp,
-        _: &mut Sight,
+        _: &mut ReadAge,
     ) -> kube::Result<Option<Decision<AsTold, AnyStep>>> {
         let everything = Want::Steps(&[Patch, Tell, Delete, Create]);
         let want = self.1.lock().unwrap().get(self.0).cloned().unwrap_or(everything);
@@ -1257,7 +1257,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
             _: &Client,
             _: Known<'_>,
             _: Timestamp,
-            _: &mut Sight,
+            _: &mut ReadAge,
         ) -> kube::Result<Option<Decision<AsTold, job::Step>>> {
             self.2.fetch_add(1, Ordering::Relaxed);
             let is_there = self.1.elapsed() < Duration::from_secs(1);

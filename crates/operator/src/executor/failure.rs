@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Status;
 use salvor_recovery::{Step, step::Errors};
 
-use crate::{departure::NotSent, live, looks::LOOK_HOLDS};
+use crate::{live, recent_reads::READ_VALID_FOR, send_guard::NotSent};
 
 /// Upper limit in seconds for a requested pause; a longer one is a mistake of the server.
 const LONGEST_PAUSE: u64 = 300;
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     NotLeading,
     /// The second look expired before the write could be sent.
     #[error(
-        "no answer within {LOOK_HOLDS:?} to a look at the live objects, or no time left to write after it"
+        "no answer within {READ_VALID_FOR:?} to a look at the live objects, or no time left to write after it"
     )]
     LookTooOld,
     #[error("this is a dry run")]

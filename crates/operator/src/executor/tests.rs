@@ -678,7 +678,7 @@ async fn nothing_leaves_on_a_look_that_is_a_second_old_or_on_none() {
     let term = bench.term;
     for action in [patch(), delete(), taint_node(), create("j-0")] {
         let looked = Some(Instant::now());
-        tokio::time::sleep(LOOK_HOLDS).await;
+        tokio::time::sleep(READ_VALID_FOR).await;
         for looked in [looked, None] {
             let result = perform(&bench.executor, Lane::Recovery, &action, Basis { term, looked }).await;
             assert!(matches!(result, Err(Failure::LookTooOld)), "{}: {result:?}", action.name());
@@ -686,7 +686,7 @@ async fn nothing_leaves_on_a_look_that_is_a_second_old_or_on_none() {
     }
     assert_eq!(bench.api.asked().len(), bench.api.count(&Method::GET), "only reads");
     let looked = Some(Instant::now());
-    tokio::time::sleep(LOOK_HOLDS - Duration::from_millis(1)).await;
+    tokio::time::sleep(READ_VALID_FOR - Duration::from_millis(1)).await;
     perform(&bench.executor, Lane::Recovery, &delete(), Basis { term, looked }).await.unwrap();
     // An event needs no look.
     perform(&bench.executor, Lane::Recovery, &event("x".into()), Basis { term, looked: None }).await.unwrap();
@@ -694,7 +694,7 @@ async fn nothing_leaves_on_a_look_that_is_a_second_old_or_on_none() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_write_has_to_read_makes_its_look_old_too() {
-    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")).late(LOOK_HOLDS));
+    let bench = Bench::new(|_| Answer::Json(200, live_node("u2", "9")).late(READ_VALID_FOR));
     let result = bench.perform(&taint_node()).await;
     assert!(matches!(result, Err(Failure::LookTooOld)), "{result:?}");
     assert_eq!(bench.api.count(&Method::PATCH), 0);

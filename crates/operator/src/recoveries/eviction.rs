@@ -33,8 +33,8 @@ use crate::{
     executor::{self, Written},
     feeds::Feed,
     live::NodeLease,
-    looks::Looks,
     nodes::{CountedNode, NeedsVolumes, NodeWire},
+    recent_reads::RecentReads,
     recovery::{After, Ended, Recovery, Refused, View},
     revision::Told,
     watch::{Change, Target, WatchHealth},
@@ -120,7 +120,7 @@ pub(crate) struct Evictions {
     watched: BTreeMap<NodeName, u64>,
     /// True if the wanted watches are declared.
     declared: bool,
-    looks: Looks<NodeView>,
+    looks: RecentReads<NodeView>,
     next_number: u64,
     /// The watch of nodes, once it has delivered something.
     node_watch: Option<Arc<WatchHealth>>,
@@ -140,7 +140,7 @@ impl Evictions {
             works: WorkReads::default(),
             watched: BTreeMap::new(),
             declared: false,
-            looks: Looks::default(),
+            looks: RecentReads::default(),
             next_number: 0,
             node_watch: None,
             attachment_watch: WatchHealth::new(ATTACHMENTS.resource),

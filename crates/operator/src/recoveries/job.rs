@@ -42,7 +42,7 @@ use crate::{
     executor::{Lane, Refusal, Written},
     feeds::Feed,
     live,
-    looks::Sight,
+    recent_reads::ReadAge,
     recovery::{After, Ended, Known as KnownAlready, LiveRecheck, Recovery, Refused, View},
     revision::{Revision, Told},
     watch::{Change, Target, WatchHealth},
@@ -635,7 +635,7 @@ impl LiveRecheck for Recheck {
         client: &Client,
         _: KnownAlready<'_>,
         _: Timestamp,
-        _: &mut Sight,
+        _: &mut ReadAge,
     ) -> kube::Result<Option<Decision<JobWhy, Step>>> {
         match &self.subject {
             Subject::Job(job) => {

@@ -42,8 +42,8 @@ use crate::{
     feeds::Feed,
     leases::{self, Heartbeats, Wanted},
     live::{self, NodeLease},
-    looks::{Looks, Sight},
     nodes::NodeWire,
+    recent_reads::{ReadAge, RecentReads},
     recovery::{After, Ended, Known, LiveRecheck, NodeOrPod, Recovery, View},
     watch::{Change, Target, WatchHealth},
     wire::read,
@@ -100,7 +100,7 @@ pub(crate) struct Zombies {
     /// Pods without consent.
     strangers: Strangers,
     nodes: BTreeMap<NodeName, NodeView>,
-    looks: Looks<NodeView>,
+    looks: RecentReads<NodeView>,
     /// The heartbeats of unreachable nodes' kubelets.
     heartbeats: Heartbeats,
     leases: Wanted,
@@ -126,7 +126,7 @@ impl Zombies {
             job_told: BTreeSet::new(),
             strangers: Strangers::default(),
             nodes: BTreeMap::new(),
-            looks: Looks::default(),
+            looks: RecentReads::default(),
             heartbeats: Heartbeats::default(),
             leases: Wanted::default(),
             node_of_uid: BTreeMap::new(),
@@ -548,7 +548,7 @@ pub(crate) struct Recheck {
     return_told: bool,
     observed: Option<Timestamp>,
     policy: Arc<ZombiePolicy>,
-    looks: Looks<NodeView>,
+    looks: RecentReads<NodeView>,
     heartbeats: Heartbeats,
     jobs: Jobs,
 }
@@ -573,7 +573,7 @@ impl LiveRecheck for Recheck {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
-        sight: &mut Sight,
+        sight: &mut ReadAge,
     ) -> kube::Result<Option<Decision<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {

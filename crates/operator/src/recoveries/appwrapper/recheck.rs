@@ -34,8 +34,8 @@ use crate::{
     incoming::PageSize,
     leases::Heartbeats,
     live::{self, percent_encode},
-    looks::Sight,
     nodes::NodeWire,
+    recent_reads::ReadAge,
     recovery::{Known, LiveRecheck},
     wire::{Whole, read},
     work::read_copies_or_why_not,
@@ -105,7 +105,7 @@ impl LiveRecheck for Recheck {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
-        _: &mut Sight,
+        _: &mut ReadAge,
     ) -> kube::Result<Option<Decision<AppWrapperWhy, Step>>> {
         let text = match known {
             Known::Written(text) => Some(text.to_owned()),

@@ -11,8 +11,8 @@ use super::*;
 use crate::{
     discovery::Served,
     fake_api::{Answer, FakeApi},
-    looks::Sight,
     metrics::Metrics,
+    recent_reads::ReadAge,
     recovery::{Known as KnownAlready, LiveRecheck},
     time::Time,
     watch::Project,
@@ -420,7 +420,7 @@ fn api(object: Value, labelled: Vec<Value>, by_name: Option<Value>) -> FakeApi {
 
 async fn look(recovery: &AppWrappers, subject: &AppWrapperRef, api: &FakeApi) -> Option<(String, Vec<Step>)> {
     let recheck = recovery.recheck(subject, now());
-    let decision = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let decision = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default()).await;
     let verdict = decision.unwrap()?.verdict;
     Some((verdict.why().code().to_owned(), verdict.actions().to_vec()))
 }

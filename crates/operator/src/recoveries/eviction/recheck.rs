@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     live,
-    looks::{Looks, Sight},
     nodes::{NODES, NodeWire},
+    recent_reads::{ReadAge, RecentReads},
     recovery::{Known, LiveRecheck},
     wire::read,
     work::{read_copies, read_copies_or_why_not},
@@ -41,7 +41,7 @@ pub(crate) struct Recheck {
     pub(super) attachments: Option<Vec<AttachmentView>>,
     pub(super) zone: Vec<NodeStanding>,
     pub(super) policy: Arc<EvictionPolicy>,
-    pub(super) looks: Looks<NodeView>,
+    pub(super) looks: RecentReads<NodeView>,
 }
 
 impl Recheck {
@@ -92,7 +92,7 @@ impl LiveRecheck for Recheck {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
-        sight: &mut Sight,
+        sight: &mut ReadAge,
     ) -> kube::Result<Option<Decision<Why, Step>>> {
         match &self.subject {
             Subject::Pod(subject) => {

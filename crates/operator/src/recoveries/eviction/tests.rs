@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::{wire::PodWire, *};
 use crate::{
     fake_api::{Answer, FakeApi},
-    looks::Sight,
+    recent_reads::ReadAge,
     recovery::{Known, LiveRecheck},
     watch::Moment,
 };
@@ -258,7 +258,7 @@ async fn a_second_look_at_a_node_and_its_pods_is_one_round_trip() {
     let before = Instant::now();
     let recheck = evictions.recheck(&Subject::node(&"a".into()), at(1));
     let decision =
-        recheck.ask(&api.client, Known::Nothing, at(1), &mut Sight::default()).await.unwrap().unwrap();
+        recheck.ask(&api.client, Known::Nothing, at(1), &mut ReadAge::default()).await.unwrap().unwrap();
     assert_eq!(decision.verdict.why().code(), "AttachmentsUnread", "no pod is left there");
     // Timers have a precision of a millisecond.
     assert!(before.elapsed() < round_trip * 3 / 2, "{:?}", before.elapsed());
@@ -275,7 +275,7 @@ async fn the_pods_of_a_node_share_one_look_at_it() {
         rechecks.map(|recheck| {
             let client = &api.client;
             async move {
-                recheck.ask(client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap()
+                recheck.ask(client, Known::Guarded, at(1), &mut ReadAge::default()).await.unwrap().unwrap()
             }
         });
     let decisions = join_all(asked).await;
@@ -414,7 +414,7 @@ async fn a_second_look_reads_claims_too() {
         });
         let recheck = evictions.recheck(&subject, at(1));
         let decision =
-            recheck.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+            recheck.ask(&api.client, Known::Guarded, at(1), &mut ReadAge::default()).await.unwrap().unwrap();
         assert_eq!(decision.verdict.name() == "Act", act, "{:?}", decision.verdict.why());
     }
 }
@@ -433,7 +433,7 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
     });
     let recheck = evictions.recheck(&Subject::pod(&"a".into(), &pod().pod), at(1));
     let decision =
-        recheck.ask(&api.client, Known::Guarded, at(1), &mut Sight::default()).await.unwrap().unwrap();
+        recheck.ask(&api.client, Known::Guarded, at(1), &mut ReadAge::default()).await.unwrap().unwrap();
     assert_eq!(decision.verdict.why().code(), "NodeNotEvicted");
 }
 

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{
     fake_api::{Answer, FakeApi},
-    looks::Sight,
     metrics::Metrics,
+    recent_reads::ReadAge,
     time::Time,
     watch::{Moment, Project},
 };
@@ -367,7 +367,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
         let decision = jobs
             .recheck(&woken[0], now())
-            .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
+            .ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default())
             .await;
         let steps = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(steps.iter().map(Step::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
@@ -434,7 +434,7 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
         let decision = jobs
             .recheck(&woken[0], now())
-            .ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default())
+            .ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default())
             .await;
         let actions = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");

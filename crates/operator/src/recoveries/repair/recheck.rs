@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{
     live,
-    looks::Sight,
     nodes::NodeWire,
+    recent_reads::ReadAge,
     recovery::{Known, LiveRecheck},
     wire::{Nothing, Object, read},
 };
@@ -68,7 +68,7 @@ impl LiveRecheck for Recheck {
         client: &Client,
         known: Known<'_>,
         now: Timestamp,
-        _: &mut Sight,
+        _: &mut ReadAge,
     ) -> kube::Result<Option<Decision<Why, Step>>> {
         let Some(question) = &self.pod else {
             let judge = |scene: &Scene<'_>, settings: &Settings| decide_node(scene, settings, now);

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use crate::{
     feeds::Outbox,
     live,
-    looks::{Looks, Sight},
+    recent_reads::{ReadAge, RecentReads},
     wire::Object,
 };
 
@@ -41,7 +41,7 @@ struct Inner {
     /// Since when each is requested.
     wanted: Mutex<BTreeMap<JobRef, Timestamp>>,
     asked: Notify,
-    looks: Looks<JobSight, JobRef>,
+    looks: RecentReads<JobSight, JobRef>,
 }
 
 impl Jobs {
@@ -98,7 +98,7 @@ impl Jobs {
         client: &Client,
         job: &JobRef,
         now: Timestamp,
-        sight: &mut Sight,
+        sight: &mut ReadAge,
     ) -> kube::Result<JobSight> {
         let read = async { read_if_allowed(client, job, now).await.map(Some) };
         Ok(self.0.looks.at(job, sight, read).await?.unwrap_or_default())
@@ -115,7 +115,7 @@ impl Jobs {
         loop {
             let wanted = std::mem::take(&mut *lock(&self.0.wanted));
             let reads = stream::iter(wanted).for_each_concurrent(READS_AT_ONCE, |(job, asked)| async move {
-                let mut sight = Sight::default();
+                let mut sight = ReadAge::default();
                 let look = jobs.look(client, &job, asked, &mut sight);
                 let error = match tokio::time::timeout(TIMEOUT, look).await {
                     Ok(Ok(sight)) => {

@@ -202,7 +202,7 @@ async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String
     // A look is valid for a second; each of these is a new one.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let recheck = zombies.recheck(&subject(zombies), at(now));
-    let decision = recheck.ask(&api.client, Known::Guarded, at(now), &mut Sight::default()).await?;
+    let decision = recheck.ask(&api.client, Known::Guarded, at(now), &mut ReadAge::default()).await?;
     Ok(decision.map_or("gone".into(), |decision| said(&decision)))
 }
 
@@ -300,7 +300,7 @@ async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
     let api = server("Unknown", true, |_| lease(-600));
     let rechecks: Vec<Recheck> =
         zombies.pods.values().map(|pod| zombies.recheck(&Subject::pod(&pod.pod), at(60))).collect();
-    let mut sights: Vec<Sight> = rechecks.iter().map(|_| Sight::default()).collect();
+    let mut sights: Vec<ReadAge> = rechecks.iter().map(|_| ReadAge::default()).collect();
     let asked = rechecks.iter().zip(&mut sights);
     let decisions = join_all(asked.map(|(i, sight)| i.ask(&api.client, Known::Guarded, at(60), sight))).await;
     assert!(decisions.into_iter().all(|judged| said(&judged.unwrap().unwrap()) == "Act Zombie"));
@@ -365,7 +365,7 @@ async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_o
     let look = async |now| {
         let judged = zombies
             .recheck(&of_a, at(now))
-            .ask(&api.client, Known::Nothing, at(now), &mut Sight::default())
+            .ask(&api.client, Known::Nothing, at(now), &mut ReadAge::default())
             .await
             .unwrap()
             .unwrap();
@@ -379,7 +379,7 @@ async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_o
     let fresh = self::zombies("");
     let judged = fresh
         .recheck(&of_a, at(9))
-        .ask(&without.client, Known::Nothing, at(9), &mut Sight::default())
+        .ask(&without.client, Known::Nothing, at(9), &mut ReadAge::default())
         .await
         .unwrap()
         .unwrap();

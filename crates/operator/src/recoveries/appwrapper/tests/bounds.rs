@@ -100,7 +100,7 @@ async fn a_creation_that_was_not_answered_is_looked_for_before_it_is_sent_again(
         _ => Answer::Json(200, json!({"metadata": {"resourceVersion": "20"}, "items": []})),
     });
     let later = now() + SignedDuration::from_secs(1);
-    let found = recheck.ask(&api.client, KnownAlready::Nothing, later, &mut Sight::default()).await;
+    let found = recheck.ask(&api.client, KnownAlready::Nothing, later, &mut ReadAge::default()).await;
     let verdict = found.unwrap().unwrap().verdict;
     assert!(!names(verdict.actions()).contains(&"CreateComponent"), "{verdict:?}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::looks::LOOK_HOLDS;
+use crate::recent_reads::READ_VALID_FOR;
 
 const SERVICES: usize = 127;
 /// Duration of every request, as on an overloaded machine.
@@ -83,7 +83,7 @@ async fn a_look_at_hundreds_of_components_is_over_within_its_second_also_on_a_sl
     let began = tokio::time::Instant::now();
     let (code, steps) = look(&recovery, &subject, &api).await.unwrap();
     assert_eq!((code.as_str(), names(&steps)), ("Deleted", vec!["PatchAppWrapperStatus"]));
-    assert!(began.elapsed() < LOOK_HOLDS, "{:?}", began.elapsed());
+    assert!(began.elapsed() < READ_VALID_FOR, "{:?}", began.elapsed());
     // The AppWrapper, three lists, and the Job by its name.
     assert_eq!(api.asked().len(), 5);
 }
@@ -111,6 +111,6 @@ async fn one_that_nobody_can_read_is_not_taken_for_absent() {
     broken["metadata"]["ownerReferences"] = json!("garbage");
     let api = slow_api(suspending(), vec![broken]);
     let recheck = recovery.recheck(&subject, now());
-    let asked = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut Sight::default()).await;
+    let asked = recheck.ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default()).await;
     assert!(asked.is_err(), "{asked:?}");
 }

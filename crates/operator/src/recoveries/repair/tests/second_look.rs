@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     fake_api::{Answer, FakeApi},
-    looks::Sight,
+    recent_reads::ReadAge,
     recovery::{Known, LiveRecheck as _},
 };
 
@@ -92,7 +92,7 @@ impl Stage {
             None => Answer::Refused(404, "not found"),
         });
         let recheck = self.bench.repairs.recheck(subject, at(400));
-        let found = recheck.ask(&api.client, Known::Nothing, at(400), &mut Sight::default()).await.unwrap();
+        let found = recheck.ask(&api.client, Known::Nothing, at(400), &mut ReadAge::default()).await.unwrap();
         found.map(|decision| {
             let first = decision.verdict.actions().first().map(salvor_recovery::Step::name);
             let touched = first.filter(|name| *name != "ReportRepair");

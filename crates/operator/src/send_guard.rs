@@ -41,9 +41,9 @@ impl NotSent {
 
 /// The conditions that must hold when a request is sent. They travel with the request as an extension.
 #[derive(Clone)]
-pub(crate) struct Condition(Arc<dyn Fn() -> Result<(), NotSent> + Send + Sync>);
+pub(crate) struct SendGuard(Arc<dyn Fn() -> Result<(), NotSent> + Send + Sync>);
 
-impl Condition {
+impl SendGuard {
     pub(crate) fn new(holds: impl Fn() -> Result<(), NotSent> + Send + Sync + 'static) -> Self {
         Self(Arc::new(holds))
     }
@@ -53,28 +53,28 @@ impl Condition {
     }
 }
 
-impl fmt::Debug for Condition {
+impl fmt::Debug for SendGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Condition")
+        f.write_str("SendGuard")
     }
 }
 
 /// A body that is polled only once the connection is open, and then checks whether the request may still be sent. The
 /// server does not process a request without its body.
-pub(crate) struct Departing {
+pub(crate) struct GuardedBody {
     body: Body,
-    condition: Option<Condition>,
+    condition: Option<SendGuard>,
 }
 
-impl Departing {
+impl GuardedBody {
     /// A request that is sent only if its condition then holds.
     pub(crate) fn request(request: Request<Body>) -> Request<Self> {
-        let condition = request.extensions().get::<Condition>().cloned();
+        let condition = request.extensions().get::<SendGuard>().cloned();
         request.map(|body| Self { body, condition })
     }
 }
 
-impl http_body::Body for Departing {
+impl http_body::Body for GuardedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -114,7 +114,7 @@ mod tests {
     use crate::{client::connect, time::Time};
 
     /// Sends one DELETE over a real connection. Returns what the server read, and the result of the request.
-    async fn delete(condition: Condition) -> (String, kube::Result<u16>) {
+    async fn delete(condition: SendGuard) -> (String, kube::Result<u16>) {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(async move {
@@ -143,11 +143,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_request_whose_condition_does_not_hold_any_more_is_not_carried_out() {
-        let (heard, answer) = delete(Condition::new(|| Ok(()))).await;
+        let (heard, answer) = delete(SendGuard::new(|| Ok(()))).await;
         assert_eq!(answer.unwrap(), 200);
         assert!(heard.starts_with("DELETE /pods/a ") && heard.ends_with("{}"), "{heard}");
         for why in [NotSent::LookTooOld, NotSent::NotLeading] {
-            let (heard, answer) = delete(Condition::new(move || Err(why))).await;
+            let (heard, answer) = delete(SendGuard::new(move || Err(why))).await;
             assert_eq!(NotSent::is_why(&answer.unwrap_err()), Some(why));
             assert!(!heard.contains("{}"), "a whole request arrived: {heard}");
         }
@@ -157,7 +157,7 @@ mod tests {
     async fn it_is_asked_when_the_request_leaves_and_not_when_it_is_made() {
         let asked = Arc::new(AtomicBool::new(false));
         let tell = asked.clone();
-        let condition = Condition::new(move || {
+        let condition = SendGuard::new(move || {
             tell.store(true, Ordering::SeqCst);
             Ok(())
         });

@@ -12,32 +12,32 @@ use salvor_recovery::ids::NodeName;
 use tokio::time::Instant;
 
 /// A live read is valid for this long from when it was sent: later the node may be Ready again.
-pub(crate) const LOOK_HOLDS: Duration = Duration::from_secs(1);
+pub(crate) const READ_VALID_FOR: Duration = Duration::from_secs(1);
 /// From this age on, one caller reads again while the others use the known result: under load a read takes a tenth of a
 /// second, and all would wait for it.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(800);
+pub(crate) const READ_AGAIN_AFTER: Duration = Duration::from_millis(800);
 
 /// One second look: how old its reads are, and how old they may be.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct ReadAge {
     /// Reads that were sent before this instant are not used.
     from: Instant,
     /// When the oldest read was sent.
     taken: Instant,
 }
 
-impl Default for Sight {
+impl Default for ReadAge {
     /// A look that begins now, and may share every valid read.
     fn default() -> Self {
         Self::with_time_for(Duration::ZERO)
     }
 }
 
-impl Sight {
+impl ReadAge {
     /// A look that begins now. It may share reads that stay valid for at least the duration `write`.
     pub(crate) fn with_time_for(write: Duration) -> Self {
         let taken = Instant::now();
-        let from = taken.checked_sub(LOOK_HOLDS.saturating_sub(write)).unwrap_or(taken);
+        let from = taken.checked_sub(READ_VALID_FOR.saturating_sub(write)).unwrap_or(taken);
         Self { from, taken }
     }
 
@@ -54,7 +54,7 @@ impl Sight {
 
 /// The last live read of each node by name, or of each object of another kind. Clones share it.
 #[derive(Debug)]
-pub(crate) struct Looks<T, K = NodeName>(Arc<Mutex<BTreeMap<K, Arc<Look<T>>>>>);
+pub(crate) struct RecentReads<T, K = NodeName>(Arc<Mutex<BTreeMap<K, Arc<Look<T>>>>>);
 
 /// A live read, and the right to read again.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl<T> Default for Look<T> {
 
 impl<T: Clone> Look<T> {
     /// The last live read, if it is recent enough for this look, which then depends on it.
-    fn within(&self, age: Duration, sight: &mut Sight) -> Option<Option<T>> {
+    fn within(&self, age: Duration, sight: &mut ReadAge) -> Option<Option<T>> {
         let seen = self.seen();
         let (taken, seen) =
             seen.as_ref().filter(|(taken, _)| taken.elapsed() < age && *taken >= sight.from)?;
@@ -80,7 +80,7 @@ impl<T: Clone> Look<T> {
     }
 
     fn counts(&self) -> bool {
-        self.seen().as_ref().is_some_and(|(taken, _)| taken.elapsed() < LOOK_HOLDS)
+        self.seen().as_ref().is_some_and(|(taken, _)| taken.elapsed() < READ_VALID_FOR)
     }
 
     fn seen(&self) -> MutexGuard<'_, Option<(Instant, Option<T>)>> {
@@ -88,45 +88,45 @@ impl<T: Clone> Look<T> {
     }
 }
 
-impl<T, K> Default for Looks<T, K> {
+impl<T, K> Default for RecentReads<T, K> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<T, K> Clone for Looks<T, K> {
+impl<T, K> Clone for RecentReads<T, K> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Clone, K: Clone + Ord> Looks<T, K> {
+impl<T: Clone, K: Clone + Ord> RecentReads<T, K> {
     /// The live object, read now or within the last moment.
     pub(crate) async fn at(
         &self,
         name: &K,
-        sight: &mut Sight,
+        sight: &mut ReadAge,
         read: impl Future<Output = kube::Result<Option<T>>>,
     ) -> kube::Result<Option<T>> {
         let look = self.looks().entry(name.clone()).or_default().clone();
-        if let Some(seen) = look.within(LOOK_AGAIN, sight) {
+        if let Some(seen) = look.within(READ_AGAIN_AFTER, sight) {
             return Ok(seen);
         }
         let turn = match look.turn.try_lock() {
             Ok(turn) => turn,
-            Err(_) => match look.within(LOOK_HOLDS, sight) {
+            Err(_) => match look.within(READ_VALID_FOR, sight) {
                 Some(seen) => return Ok(seen),
                 // Too old for all: a second caller waits for the first one's answer, however long that took.
                 None => {
                     let turn = look.turn.lock().await;
-                    if let Some(seen) = look.within(LOOK_HOLDS, sight) {
+                    if let Some(seen) = look.within(READ_VALID_FOR, sight) {
                         return Ok(seen);
                     }
                     turn
                 }
             },
         };
-        if let Some(seen) = look.within(LOOK_AGAIN, sight) {
+        if let Some(seen) = look.within(READ_AGAIN_AFTER, sight) {
             return Ok(seen);
         }
         let taken = Instant::now();
@@ -164,14 +164,14 @@ mod tests {
     const READ_TAKES: Duration = Duration::from_millis(100);
 
     /// Many callers: how long each of them waited, and the result.
-    async fn ask(looks: &Looks<u32>, reads: &AtomicU32, askers: usize) -> Vec<(Duration, Option<u32>)> {
+    async fn ask(looks: &RecentReads<u32>, reads: &AtomicU32, askers: usize) -> Vec<(Duration, Option<u32>)> {
         let asked = join_all((0..askers).map(|_| one(looks, reads, Duration::ZERO, READ_TAKES))).await;
         asked.into_iter().map(|(waited, _, seen)| (waited, seen)).collect()
     }
 
     /// One caller: how long it waited, how old the result is, and the result.
     async fn one(
-        looks: &Looks<u32>,
+        looks: &RecentReads<u32>,
         reads: &AtomicU32,
         write: Duration,
         takes: Duration,
@@ -181,17 +181,17 @@ mod tests {
             sleep(takes).await;
             Ok(Some(reads.fetch_add(1, Ordering::SeqCst) + 1))
         };
-        let mut sight = Sight::with_time_for(write);
+        let mut sight = ReadAge::with_time_for(write);
         let seen = looks.at(&"node".into(), &mut sight, read).await.unwrap();
         (began.elapsed(), sight.taken().elapsed(), seen)
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_storm_waits_for_the_first_look_and_for_no_other() {
-        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        let (looks, reads) = (RecentReads::default(), AtomicU32::new(0));
         assert!(ask(&looks, &reads, 32).await.iter().all(|asked| *asked == (READ_TAKES, Some(1))));
         for look in 2..10 {
-            sleep(LOOK_AGAIN).await;
+            sleep(READ_AGAIN_AFTER).await;
             let mut asked = ask(&looks, &reads, 32).await;
             asked.sort();
             assert_eq!(asked.pop(), Some((READ_TAKES, Some(look))), "one looks again");
@@ -201,17 +201,17 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_older_than_a_second_is_told_to_nobody() {
-        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        let (looks, reads) = (RecentReads::default(), AtomicU32::new(0));
         ask(&looks, &reads, 1).await;
         // The age counts from when the read was sent, not from its answer.
-        sleep(LOOK_HOLDS - READ_TAKES).await;
+        sleep(READ_VALID_FOR - READ_TAKES).await;
         let asked = ask(&looks, &reads, 3).await;
         assert_eq!(asked, [(READ_TAKES, Some(2)); 3]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn everybody_knows_how_old_a_look_is_from_when_it_was_sent() {
-        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        let (looks, reads) = (RecentReads::default(), AtomicU32::new(0));
         ask(&looks, &reads, 1).await;
         sleep(Duration::from_millis(500)).await;
         let (_, age, seen) = one(&looks, &reads, Duration::ZERO, READ_TAKES).await;
@@ -223,7 +223,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_servers_answer_serves_all_who_waited_for_it() {
-        let (looks, reads) = (Looks::default(), AtomicU32::new(0));
+        let (looks, reads) = (RecentReads::default(), AtomicU32::new(0));
         let takes = Duration::from_millis(900);
         let asked = join_all((0..5).map(|_| one(&looks, &reads, Duration::ZERO, takes))).await;
         assert_eq!(asked, [(takes, takes, Some(1)); 5]);
