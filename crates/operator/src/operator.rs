@@ -85,13 +85,14 @@ pub fn run(
             Some(BoundWebhooks::new(config.clone(), &configuration).await?)
         };
         let surroundings = Surroundings::of(config, aside.handle.clone()).map_err(RunError::Client)?;
-        let keyring = webhooks.as_ref().map(|bound| bound.office.keyring.clone()).unwrap_or_default();
+        let keyring =
+            webhooks.as_ref().map(|bound| bound.handler_context.keyring.clone()).unwrap_or_default();
         let surroundings = surroundings.telling(notices).believing(keyring);
         let mut operator = Operator::start(surroundings, &configuration);
         let metrics = &operator.endpoints.metrics;
         metrics.show_check(checked);
         let webhooks = webhooks.map(|bound| {
-            let registrations = webhooks::registrations(&configuration, &bound.office);
+            let registrations = webhooks::registrations(&configuration, &bound.handler_context);
             bound.serve(registrations, &configuration, metrics.clone())
         });
         operator.endpoints.webhooks = webhooks.as_ref().map(WebhookServer::readiness);

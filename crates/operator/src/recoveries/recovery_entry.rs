@@ -12,7 +12,7 @@ use crate::{
     metrics::{Description, Metrics},
     rights::Right,
     running::Running,
-    webhooks::{Office, Registration, Webhook},
+    webhooks::{HandlerContext, Registration, Webhook},
 };
 
 /// One recovery, as the rest of Salvor sees it.
@@ -43,7 +43,7 @@ pub struct RecoveryEntry {
 
 pub(crate) struct Webhooks {
     pub(crate) declared: fn(&Configuration) -> Vec<Webhook>,
-    pub(crate) handlers: fn(&Configuration, &Office) -> Vec<Registration>,
+    pub(crate) handlers: fn(&Configuration, &HandlerContext) -> Vec<Registration>,
 }
 
 pub(crate) type Start = Box<dyn FnOnce(&mut Running, &Configuration)>;

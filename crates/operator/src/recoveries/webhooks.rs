@@ -3,7 +3,7 @@
 use salvor_api::config::Configuration;
 
 use super::{Webhooks, recoveries};
-use crate::webhooks::{Office, Registration, Webhook};
+use crate::webhooks::{HandlerContext, Registration, Webhook};
 
 fn declared(configuration: &Configuration) -> Vec<Webhook> {
     of_recoveries(configuration).flat_map(|webhooks| (webhooks.declared)(configuration)).collect()
@@ -15,8 +15,13 @@ fn of_recoveries(configuration: &Configuration) -> impl Iterator<Item = &'static
         .filter_map(|entry| entry.webhooks.as_ref())
 }
 
-pub(crate) fn registrations(configuration: &Configuration, office: &Office) -> Vec<Registration> {
-    of_recoveries(configuration).flat_map(|webhooks| (webhooks.handlers)(configuration, office)).collect()
+pub(crate) fn registrations(
+    configuration: &Configuration,
+    handler_context: &HandlerContext,
+) -> Vec<Registration> {
+    of_recoveries(configuration)
+        .flat_map(|webhooks| (webhooks.handlers)(configuration, handler_context))
+        .collect()
 }
 
 /// The webhooks that are served and configured: none where webhooks are disabled, and none in a dry run, which must not
@@ -45,8 +50,8 @@ mod tests {
             }),
             "default",
         );
-        let office = Office { client, time: Time::system(), keyring: Keyring::default() };
-        let registered: Vec<_> = registrations(&configuration, &office)
+        let handler_context = HandlerContext { client, time: Time::system(), keyring: Keyring::default() };
+        let registered: Vec<_> = registrations(&configuration, &handler_context)
             .into_iter()
             .map(|registration| registration.webhook)
             .collect();

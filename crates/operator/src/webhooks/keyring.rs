@@ -122,9 +122,9 @@ pub struct Keyring(Arc<Ring>);
 #[derive(Debug, Default)]
 struct Ring {
     held: RwLock<Option<Held>>,
-    /// Asks the keeper to read the Secret again.
+    /// Asks the reconciler to read the Secret again.
     wanted: Notify,
-    /// Notifies waiters that the keeper has read it.
+    /// Notifies waiters that the reconciler has read it.
     read: Notify,
 }
 
@@ -195,7 +195,7 @@ impl Keyring {
         was_read
     }
 
-    /// Waits until the keeper has read the Secret again, up to a timeout.
+    /// Waits until the reconciler has read the Secret again, up to a timeout.
     pub(crate) async fn read_again(&self) {
         let asked = Instant::now();
         let read = async {
@@ -217,7 +217,7 @@ impl Keyring {
         self.0.wanted.notified().await;
     }
 
-    /// True if this is the token. An unknown token makes the keeper read the Secret first: another replica may have
+    /// True if this is the token. An unknown token makes the reconciler read the Secret first: another replica may have
     /// replaced it.
     pub(super) async fn lets_in(&self, given: &str) -> bool {
         if !self.admits(given) && is_token(given) {
@@ -251,7 +251,7 @@ impl Keyring {
         keyring
     }
 
-    /// Takes over the secrets of another keyring, as a keeper does.
+    /// Takes over the secrets of another keyring, as a reconciler does.
     #[cfg(test)]
     pub(crate) fn read_from(&self, other: &Self) {
         let secrets = other.0.held.read().unwrap().as_ref().unwrap().secrets.clone();

@@ -1,12 +1,12 @@
 //! Admission webhooks: a TLS server that every replica runs, and what the API server needs in order to call it.
 //!
 //! ```text
-//! API server ──TLS──► serve.rs ──► door.rs ──► a recovery's handler
+//! API server ──TLS──► serve.rs ──► endpoint.rs ──► a recovery's handler
 //!     ▲ trusts              ▲ shows
-//! webhook configurations ◄── keeper.rs ──► certificate ◄── authority, shared in a Secret
+//! webhook configurations ◄── reconciler.rs ──► certificate ◄── authority, shared in a Secret
 //! ```
 //!
-//! Only the API server gets an answer: it alone knows the token at the end of the path, which the keeper writes into
+//! Only the API server gets an answer: it alone knows the token at the end of the path, which the reconciler writes into
 //! the webhook configurations.
 //!
 //! No code here depends on a recovery. A recovery declares its webhooks in its registry entry: as plain data for the
@@ -15,9 +15,9 @@
 mod authority;
 mod configurations;
 mod declaration;
-mod door;
-mod keeper;
+mod endpoint;
 mod keyring;
+mod reconciler;
 mod registration;
 mod review;
 mod serving;
@@ -33,8 +33,8 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::keeper::Readiness;
 pub use self::keyring::Keyring;
+pub(crate) use self::reconciler::Readiness;
 pub use self::{
     declaration::{
         CONFIGURATION, FailurePolicy, Operation, Rule, SERVICE, SERVICE_PORT, Target, Webhook, WebhookKind,
@@ -45,8 +45,8 @@ pub use self::{
     serving::ServingError,
 };
 use self::{
-    door::router,
-    keeper::{Keeper, Origin},
+    endpoint::router,
+    reconciler::{Origin, Reconciler},
     serving::{Files, Shown},
 };
 use crate::{
@@ -90,7 +90,7 @@ pub enum WebhookError {
 
 /// What handlers may use.
 #[derive(Clone)]
-pub(crate) struct Office {
+pub(crate) struct HandlerContext {
     pub(crate) client: Client,
     pub(crate) time: Time,
     pub(crate) keyring: Keyring,
@@ -101,7 +101,7 @@ pub(crate) struct BoundWebhooks {
     thread: OwnThread,
     listener: TcpListener,
     address: SocketAddr,
-    pub(crate) office: Office,
+    pub(crate) handler_context: HandlerContext,
     shown: Shown,
     acceptor: TlsAcceptor,
 }
@@ -134,8 +134,8 @@ impl BoundWebhooks {
         let shown = Shown::default();
         let tls = shown.tls().map_err(|error| WebhookError::Certificates(ServingError::Pair(error)))?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
-        let office = Office { client, time, keyring: Keyring::default() };
-        Ok(Self { thread, listener, address, office, shown, acceptor })
+        let handler_context = HandlerContext { client, time, keyring: Keyring::default() };
+        Ok(Self { thread, listener, address, handler_context, shown, acceptor })
     }
 
     pub(crate) fn serve(
@@ -144,35 +144,42 @@ impl BoundWebhooks {
         configuration: &Configuration,
         metrics: Metrics,
     ) -> WebhookServer {
-        let Self { thread, listener, address, office, shown, acceptor } = self;
+        let Self { thread, listener, address, handler_context, shown, acceptor } = self;
         let readiness = Readiness::new();
-        let keyring = office.keyring.clone();
-        let keeper = keeper(&registrations, configuration, office, metrics.clone(), shown, readiness.clone());
+        let keyring = handler_context.keyring.clone();
+        let reconciler = reconciler(
+            &registrations,
+            configuration,
+            handler_context,
+            metrics.clone(),
+            shown,
+            readiness.clone(),
+        );
         let stop = CancellationToken::new();
         let router = router(registrations, keyring, metrics);
         let serve = serve_tls(acceptor, listener, router, LIMITS, stop.clone().cancelled_owned());
         let serving = thread.handle.spawn(serve);
-        thread.handle.spawn(keeper.run());
+        thread.handle.spawn(reconciler.run());
         tracing::info!(bind = %address, "webhooks served");
         WebhookServer { address, readiness, serving, stop, _thread: thread }
     }
 }
 
-fn keeper(
+fn reconciler(
     registrations: &[Registration],
     configuration: &Configuration,
-    office: Office,
+    handler_context: HandlerContext,
     metrics: Metrics,
     shown: Shown,
     readiness: Readiness,
-) -> Keeper {
+) -> Reconciler {
     let settings = &configuration.webhooks;
     let namespace = configuration.leader_election.lease_namespace.clone();
     let mut names =
         vec![format!("{SERVICE}.{namespace}.svc"), format!("{SERVICE}.{namespace}.svc.cluster.local")];
     names.extend(settings.url_host().map(str::to_owned));
-    let Office { client, time, keyring } = office;
-    Keeper {
+    let HandlerContext { client, time, keyring } = handler_context;
+    Reconciler {
         client,
         time,
         keyring,
@@ -211,8 +218,8 @@ impl WebhookServer {
     ) -> BoxFuture<'static, Result<Self, WebhookError>> {
         async move {
             let bound = BoundWebhooks::new(config, &configuration).await?;
-            let registrations = registrations(&bound.office.client);
-            let metrics = Metrics::new(&bound.office.time);
+            let registrations = registrations(&bound.handler_context.client);
+            let metrics = Metrics::new(&bound.handler_context.time);
             Ok(bound.serve(registrations, &configuration, metrics))
         }
         .boxed()

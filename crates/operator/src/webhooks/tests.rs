@@ -1,4 +1,4 @@
-//! The server with real sockets and hostile clients, and the keeper in paused time.
+//! The server with real sockets and hostile clients, and the reconciler in paused time.
 
 mod keeping;
 mod serving;

@@ -19,7 +19,7 @@ use serde_json::{Value, json, value::RawValue};
 
 use super::authors::ask;
 use crate::webhooks::{
-    AdmissionRequest, Answer, Change, FailurePolicy, Office, Operation, Registration, Rule, Webhook,
+    AdmissionRequest, Answer, Change, FailurePolicy, HandlerContext, Operation, Registration, Rule, Webhook,
     WebhookKind,
 };
 
@@ -42,17 +42,17 @@ pub(super) fn declared(_: &Configuration) -> Vec<Webhook> {
     ]
 }
 
-pub(super) fn handlers(configuration: &Configuration, office: &Office) -> Vec<Registration> {
+pub(super) fn handlers(configuration: &Configuration, handler_context: &HandlerContext) -> Vec<Registration> {
     let policy = Arc::new(AdmissionPolicy::new(&configuration.appwrapper));
     let register = |webhook: Webhook| {
-        let (policy, office) = (policy.clone(), office.clone());
+        let (policy, handler_context) = (policy.clone(), handler_context.clone());
         match webhook.kind {
             WebhookKind::Mutating => Registration::new(webhook, move |request| {
-                let (policy, office) = (policy.clone(), office.clone());
-                async move { mutate(&office, &request, &policy).await.unwrap_or_else(|refused| refused) }
+                let (policy, handler_context) = (policy.clone(), handler_context.clone());
+                async move { mutate(&handler_context, &request, &policy).await.unwrap_or_else(|refused| refused) }
             }),
             WebhookKind::Validating => Registration::new(webhook, move |request| {
-                let (policy, client) = (policy.clone(), office.client.clone());
+                let (policy, client) = (policy.clone(), handler_context.client.clone());
                 async move { validate(&client, &request, &policy).await.unwrap_or_else(|refused| refused) }
             }),
         }
@@ -70,7 +70,7 @@ fn of_bounded_size(request: &AdmissionRequest) -> Result<(), Answer> {
 }
 
 async fn mutate(
-    office: &Office,
+    handler_context: &HandlerContext,
     request: &AdmissionRequest,
     policy: &AdmissionPolicy,
 ) -> Result<Answer, Answer> {
@@ -92,16 +92,16 @@ async fn mutate(
     let changes = changes.map(|it| Change::Add { path: it.path, value: it.value });
     // The caller knew the token, and the token is loaded together with the keys.
     let known = || {
-        let keys = office.keyring.keys();
+        let keys = handler_context.keyring.keys();
         keys.ok_or_else(|| Answer::denied(503, "the keys of stamps are not known yet: try again"))
     };
     let mut keys = known()?;
     // Another replica may have signed it with a key that is newer than the keys that this one has read.
     if stamp::loses_its_stamp(&asked, &keys) {
-        office.keyring.read_again().await;
+        handler_context.keyring.read_again().await;
         keys = known()?;
     }
-    let stamping = stamp::stamp(&asked, &keys, office.time.roughly());
+    let stamping = stamp::stamp(&asked, &keys, handler_context.time.roughly());
     Ok(Answer::patched(changes.chain(annotated(&object, stamping)).collect()))
 }
 
@@ -224,12 +224,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_too_large_or_cannot_be_stamped_is_refused() {
-        let office = |keyring| {
+        let handler_context = |keyring| {
             let api = FakeApi::new(|asked| panic!("{asked:?}"));
-            Office { client: api.client, time: Time::system(), keyring }
+            HandlerContext { client: api.client, time: Time::system(), keyring }
         };
         let mutated = async |keyring, components| {
-            refused(mutate(&office(keyring), &creation(components), &policy()).await)
+            refused(mutate(&handler_context(keyring), &creation(components), &policy()).await)
         };
         assert_eq!(mutated(Keyring::random(), 128).await, None);
         assert_eq!(mutated(Keyring::random(), 129).await, Some(403));

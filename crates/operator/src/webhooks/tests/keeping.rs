@@ -100,19 +100,20 @@ fn start() -> Timestamp {
     "2026-11-16T00:00:00Z".parse().unwrap()
 }
 
-fn replica(api: &FakeApi, time: &Time, configuration: &Configuration) -> Keeper {
+fn replica(api: &FakeApi, time: &Time, configuration: &Configuration) -> Reconciler {
     let (metrics, shown) = (Metrics::new(time), Shown::default());
-    let office = Office { client: api.client.clone(), time: time.clone(), keyring: Keyring::default() };
-    keeper(&registrations(), configuration, office, metrics, shown, Readiness::new())
+    let handler_context =
+        HandlerContext { client: api.client.clone(), time: time.clone(), keyring: Keyring::default() };
+    reconciler(&registrations(), configuration, handler_context, metrics, shown, Readiness::new())
 }
 
 fn outside() -> Configuration {
     configuration(Some("https://127.0.0.1:9443"))
 }
 
-/// The validity and the authority of the certificate that a keeper serves.
-fn shown(keeper: &Keeper) -> (Validity, String) {
-    keeper.shown.now().unwrap()
+/// The validity and the authority of the certificate that a reconciler serves.
+fn shown(reconciler: &Reconciler) -> (Validity, String) {
+    reconciler.shown.now().unwrap()
 }
 
 fn writes(api: &FakeApi) -> usize {
@@ -123,18 +124,18 @@ fn writes(api: &FakeApi) -> usize {
 async fn outside_a_cluster_everything_is_made_and_then_left_alone() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.readiness.problem().is_some());
-    assert!(keeper.look().await);
-    assert_eq!(keeper.readiness.problem(), None);
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.readiness.problem().is_some());
+    assert!(reconciler.look().await);
+    assert_eq!(reconciler.readiness.problem(), None);
     assert_eq!(writes(&api), 3);
-    assert_eq!(store.trusted(), shown(&keeper).1);
+    assert_eq!(store.trusted(), shown(&reconciler).1);
     let url = &store.get(VALIDATING)["webhooks"][0]["clientConfig"]["url"];
-    assert_eq!(url, &format!("https://127.0.0.1:9443/validate/{}", keeper.keyring.token()));
-    assert!(keeper.look().await);
+    assert_eq!(url, &format!("https://127.0.0.1:9443/validate/{}", reconciler.keyring.token()));
+    assert!(reconciler.look().await);
     assert_eq!(writes(&api), 3);
-    let metrics = keeper.metrics.render();
-    let until = shown(&keeper).0.until.as_second();
+    let metrics = reconciler.metrics.render();
+    let until = shown(&reconciler).0.until.as_second();
     for line in [
         "salvor_writes_total{action=\"ConfigureWebhooks\",result=\"ok\"} 2".to_owned(),
         "salvor_writes_total{action=\"KeepWebhookAuthority\",result=\"ok\"} 1".to_owned(),
@@ -148,8 +149,8 @@ async fn outside_a_cluster_everything_is_made_and_then_left_alone() {
 async fn somebodys_change_of_a_configuration_is_undone() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
-    let keeper = replica(&api, &time, &outside());
-    let (readiness, running) = (keeper.readiness.clone(), tokio::spawn(keeper.run()));
+    let reconciler = replica(&api, &time, &outside());
+    let (readiness, running) = (reconciler.readiness.clone(), tokio::spawn(reconciler.run()));
     let until = async |condition: &dyn Fn() -> bool| {
         soon(async {
             while !condition() {
@@ -185,31 +186,31 @@ async fn in_a_cluster_the_manifests_bring_the_objects_and_the_bundle_is_filled_i
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
     let configuration = configuration(None);
-    let mut keeper = replica(&api, &time, &configuration);
+    let mut reconciler = replica(&api, &time, &configuration);
     store.edit(SECRET, |_| {});
-    assert!(!keeper.look().await);
-    let problem = keeper.readiness.problem().unwrap();
+    assert!(!reconciler.look().await);
+    let problem = reconciler.readiness.problem().unwrap();
     assert_eq!(
         problem,
         "MutatingWebhookConfiguration salvor: there is no webhook m.salvor.dev: apply the manifests again"
     );
-    assert!(keeper.shown.now().is_some(), "it serves what it has");
+    assert!(reconciler.shown.now().is_some(), "it serves what it has");
     let webhooks: Vec<_> = registrations().into_iter().map(|registration| registration.webhook).collect();
     let target = Target::Service { namespace: "salvor-system".to_owned() };
     for (kind, path) in [(WebhookKind::Mutating, MUTATING), (WebhookKind::Validating, VALIDATING)] {
         let object = super::configuration(kind, &webhooks, &target).unwrap();
         store.edit(path, |kept| *kept = object);
     }
-    assert!(keeper.look().await);
-    assert_eq!(keeper.readiness.problem(), None);
-    assert_eq!(store.trusted(), shown(&keeper).1);
-    let path = format!("/mutate/{}", keeper.keyring.token());
+    assert!(reconciler.look().await);
+    assert_eq!(reconciler.readiness.problem(), None);
+    assert_eq!(store.trusted(), shown(&reconciler).1);
+    let path = format!("/mutate/{}", reconciler.keyring.token());
     let service = json!({"name": "salvor-webhooks", "namespace": "salvor-system", "path": path, "port": 443});
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["service"], service);
     // Once ready, it stays ready: another replica would be no better.
     store.remove(MUTATING);
-    assert!(!keeper.look().await);
-    assert_eq!(keeper.readiness.problem(), None);
+    assert!(!reconciler.look().await);
+    assert_eq!(reconciler.readiness.problem(), None);
 }
 
 /// Two replicas for three years, where the second runs an hour after the first: the API server always trusts what
@@ -223,8 +224,8 @@ async fn authorities_are_replaced_without_a_moment_in_which_something_is_not_tru
     for day in 0..3 * 365 {
         for turn in 0..2 {
             assert!(replicas[turn].look().await, "day {day}");
-            for keeper in replicas.iter().filter(|keeper| keeper.shown.now().is_some()) {
-                let (validity, mark) = shown(keeper);
+            for reconciler in replicas.iter().filter(|reconciler| reconciler.shown.now().is_some()) {
+                let (validity, mark) = shown(reconciler);
                 assert!(store.trusted().contains(&mark), "day {day}: it is not trusted");
                 assert!(
                     validity.from <= time.local() && time.local() < validity.until,
@@ -255,9 +256,10 @@ async fn of_replicas_that_start_together_one_makes_the_authority() {
         FakeApi::behind(|| Duration::from_secs(1), move |asked| store.answer(asked))
     };
     let mut replicas: Vec<_> = (0..4).map(|_| replica(&slow, &time, &outside())).collect();
-    let looks = replicas.iter_mut().map(Keeper::look);
+    let looks = replicas.iter_mut().map(Reconciler::look);
     assert_eq!(futures::future::join_all(looks).await, [true; 4]);
-    let marks: std::collections::BTreeSet<_> = replicas.iter().map(|keeper| shown(keeper).1).collect();
+    let marks: std::collections::BTreeSet<_> =
+        replicas.iter().map(|reconciler| shown(reconciler).1).collect();
     assert_eq!(marks.len(), 1);
     assert_eq!(Some(store.trusted()), marks.into_iter().next());
 }
@@ -266,21 +268,21 @@ async fn of_replicas_that_start_together_one_makes_the_authority() {
 async fn a_secret_that_is_removed_or_garbled_is_made_anew_and_what_is_served_stays_trusted() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.look().await);
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.look().await);
     for harm in [
         (|store: &Store| store.remove(SECRET)) as fn(&Store),
         |store| store.edit(SECRET, |secret| secret["data"] = Value::Null),
         |store| store.edit(SECRET, |secret| secret["data"]["current.key"] = json!("Z2FyYmFnZQ==")),
     ] {
-        let before = shown(&keeper).1;
+        let before = shown(&reconciler).1;
         harm(&store);
-        assert!(keeper.look().await);
-        let after = shown(&keeper).1;
+        assert!(reconciler.look().await);
+        let after = shown(&reconciler).1;
         assert_ne!(before, after);
         assert!(store.trusted().contains(&before) && store.trusted().contains(&after));
-        assert!(keeper.look().await);
-        assert_eq!(shown(&keeper).1, after);
+        assert!(reconciler.look().await);
+        assert_eq!(shown(&reconciler).1, after);
     }
 }
 
@@ -290,18 +292,18 @@ async fn tokens_and_keys_are_replaced_in_one_round_and_all_replicas_have_the_sam
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
     let mut replicas = [replica(&api, &time, &outside()), replica(&api, &time, &outside())];
-    for keeper in &mut replicas {
-        assert!(keeper.look().await);
+    for reconciler in &mut replicas {
+        assert!(reconciler.look().await);
     }
-    let keys = |keeper: &Keeper| keeper.keyring.keys().unwrap();
+    let keys = |reconciler: &Reconciler| reconciler.keyring.keys().unwrap();
     assert_eq!(keys(&replicas[0]), keys(&replicas[1]));
     assert_eq!(replicas[0].keyring.token(), replicas[1].keyring.token());
     let (before, token) = (keys(&replicas[0]), replicas[0].keyring.token());
     store.edit(SECRET, |secret| {
         secret["data"].as_object_mut().unwrap().retain(|name, _| name.starts_with("current."));
     });
-    for keeper in &mut replicas {
-        assert!(keeper.look().await);
+    for reconciler in &mut replicas {
+        assert!(reconciler.look().await);
     }
     let after = keys(&replicas[0]);
     assert_eq!(after, keys(&replicas[1]));
@@ -332,17 +334,17 @@ async fn nothing_new_is_served_before_it_can_be_trusted() {
             store.answer(asked)
         })
     };
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.look().await);
-    let before = shown(&keeper).1;
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.look().await);
+    let before = shown(&reconciler).1;
     refusing.store(true, std::sync::atomic::Ordering::SeqCst);
     store.remove(SECRET);
-    assert!(!keeper.look().await);
-    assert_eq!(shown(&keeper).1, before);
-    assert!(keeper.metrics.render().contains("action=\"ConfigureWebhooks\",result=\"forbidden\"} 1"));
+    assert!(!reconciler.look().await);
+    assert_eq!(shown(&reconciler).1, before);
+    assert!(reconciler.metrics.render().contains("action=\"ConfigureWebhooks\",result=\"forbidden\"} 1"));
     refusing.store(false, std::sync::atomic::Ordering::SeqCst);
-    assert!(keeper.look().await);
-    assert_ne!(shown(&keeper).1, before);
+    assert!(reconciler.look().await);
+    assert_ne!(shown(&reconciler).1, before);
 }
 
 #[tokio::test(start_paused = true)]
@@ -387,12 +389,12 @@ async fn an_authority_in_memory_gives_way_to_a_shared_one_as_soon_as_there_can_b
             if missing { ApiAnswer::Refused(404, "no namespace") } else { store.answer(asked) }
         })
     };
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.look().await);
-    let alone = shown(&keeper).1;
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.look().await);
+    let alone = shown(&reconciler).1;
     there.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert!(keeper.look().await);
-    let shared = shown(&keeper).1;
+    assert!(reconciler.look().await);
+    let shared = shown(&reconciler).1;
     assert_ne!(alone, shared);
     assert!(store.trusted().contains(&alone) && store.trusted().contains(&shared));
     let mut other = replica(&api, &time, &outside());
@@ -412,8 +414,8 @@ async fn a_server_that_does_not_answer_is_given_up_and_asked_again() {
             _ => store.answer(request),
         })
     };
-    let keeper = replica(&api, &time, &outside());
-    let (readiness, running) = (keeper.readiness.clone(), tokio::spawn(keeper.run()));
+    let reconciler = replica(&api, &time, &outside());
+    let (readiness, running) = (reconciler.readiness.clone(), tokio::spawn(reconciler.run()));
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(readiness.problem().unwrap().ends_with("no answer within 5 s"));
     soon(async {
@@ -468,9 +470,9 @@ async fn given_certificates_are_served_and_read_again_when_they_change() {
     folder.write("tls.crt", &first.0);
     folder.write("tls.key", &first.1);
     folder.write("ca.crt", &first.0);
-    let keeper = replica(&api, &time, &folder.settings());
-    let (readiness, shown) = (keeper.readiness.clone(), keeper.shown.clone());
-    let running = tokio::spawn(keeper.run());
+    let reconciler = replica(&api, &time, &folder.settings());
+    let (readiness, shown) = (reconciler.readiness.clone(), reconciler.shown.clone());
+    let running = tokio::spawn(reconciler.run());
     let serves = async |pair: &(String, String)| {
         soon(async {
             while readiness.problem().is_some()
@@ -545,21 +547,21 @@ fn files_that_cannot_be_used_are_named_with_what_would_be_right() {
 async fn a_token_is_replaced_every_ten_minutes_and_let_in_for_another_one() {
     let (store, time) = (Store::default(), Time::starting_at(start()));
     let api = store.api();
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.look().await);
-    let first = keeper.keyring.token();
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.look().await);
+    let first = reconciler.keyring.token();
     tokio::time::advance(Duration::from_secs(599)).await;
-    assert!(keeper.look().await);
-    assert_eq!(keeper.keyring.token(), first);
+    assert!(reconciler.look().await);
+    assert_eq!(reconciler.keyring.token(), first);
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(keeper.look().await);
-    let second = keeper.keyring.token();
+    assert!(reconciler.look().await);
+    let second = reconciler.keyring.token();
     assert_ne!(second, first);
     let url = format!("https://127.0.0.1:9443/mutate/{second}");
     assert_eq!(store.get(MUTATING)["webhooks"][0]["clientConfig"]["url"], url);
-    assert!(keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
+    assert!(reconciler.keyring.lets_in(&first).await && reconciler.keyring.lets_in(&second).await);
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert!(!keeper.keyring.lets_in(&first).await && keeper.keyring.lets_in(&second).await);
+    assert!(!reconciler.keyring.lets_in(&first).await && reconciler.keyring.lets_in(&second).await);
     // While no replica runs, every request about an AppWrapper shows the token to its user.
     let mut started = replica(&api, &time, &outside());
     assert!(started.look().await);
@@ -588,19 +590,19 @@ async fn a_token_that_the_configurations_still_have_is_let_in() {
             store.answer(asked)
         })
     };
-    let mut keeper = replica(&api, &time, &outside());
-    assert!(keeper.look().await);
-    let first = keeper.keyring.token();
+    let mut reconciler = replica(&api, &time, &outside());
+    assert!(reconciler.look().await);
+    let first = reconciler.keyring.token();
     refusing.store(true, std::sync::atomic::Ordering::SeqCst);
     for _ in 0..6 {
         tokio::time::advance(Duration::from_secs(600)).await;
-        assert!(!keeper.look().await);
-        assert!(keeper.keyring.lets_in(&first).await);
+        assert!(!reconciler.look().await);
+        assert!(reconciler.keyring.lets_in(&first).await);
     }
     refusing.store(false, std::sync::atomic::Ordering::SeqCst);
-    assert!(keeper.look().await);
+    assert!(reconciler.look().await);
     tokio::time::advance(Duration::from_secs(60)).await;
-    assert!(!keeper.keyring.lets_in(&first).await);
+    assert!(!reconciler.keyring.lets_in(&first).await);
 }
 
 /// One replica replaces the token and the key. The other reads both on its first request, and a flood of requests

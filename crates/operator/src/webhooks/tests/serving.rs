@@ -18,7 +18,7 @@ use tokio_rustls::{
 };
 
 use super::*;
-use crate::webhooks::{authority::Authorities, door::LARGEST_BODY};
+use crate::webhooks::{authority::Authorities, endpoint::LARGEST_BODY};
 
 const NAME: &str = "salvor-webhooks.salvor-system.svc";
 

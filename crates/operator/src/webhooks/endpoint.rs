@@ -37,7 +37,7 @@ const UNIT: usize = 1024;
 /// Timeout for reading a body. The API server is near and sends it in one go.
 const BODY_WITHIN: Duration = Duration::from_secs(5);
 
-struct Door {
+struct Endpoint {
     registrations: BTreeMap<&'static str, Registration>,
     keyring: Keyring,
     metrics: Metrics,
@@ -48,7 +48,7 @@ struct Door {
 pub(super) fn router(registrations: Vec<Registration>, keyring: Keyring, metrics: Metrics) -> Router {
     let registrations = registrations.into_iter().map(|it| (it.webhook.path, it)).collect();
     let budget = Arc::new(Semaphore::new(ALL_BODIES / UNIT));
-    Router::new().fallback(answer).with_state(Arc::new(Door {
+    Router::new().fallback(answer).with_state(Arc::new(Endpoint {
         registrations,
         keyring,
         metrics,
@@ -71,19 +71,19 @@ impl Refusal {
     }
 }
 
-async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
+async fn answer(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
     let path = request.uri().path().to_owned();
-    let Some(registration) = door.registration(&path).await else {
+    let Some(registration) = endpoint.registration(&path).await else {
         return (StatusCode::NOT_FOUND, "there is no webhook at this path\n").into_response();
     };
     let name = registration.webhook.name;
-    match door.attend(registration, request).await {
+    match endpoint.attend(registration, request).await {
         Ok((outcome, review)) => {
-            door.metrics.admitted(name, outcome);
+            endpoint.metrics.admitted(name, outcome);
             ([(CONTENT_TYPE, "application/json")], review).into_response()
         }
         Err(Refusal { status, outcome, text }) => {
-            door.metrics.admitted(name, outcome);
+            endpoint.metrics.admitted(name, outcome);
             // Any client may send a bad request, so that is not worth a log line.
             if status.is_server_error() {
                 tracing::warn!(
@@ -102,7 +102,7 @@ async fn answer(State(door): State<Arc<Door>>, request: Request) -> Response {
     }
 }
 
-impl Door {
+impl Endpoint {
     /// The webhook at a path, if the path ends with the token that only the API server knows. Other clients cannot even
     /// find out which paths exist.
     async fn registration(&self, path: &str) -> Option<&Registration> {

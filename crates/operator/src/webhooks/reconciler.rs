@@ -178,7 +178,7 @@ impl Token {
 }
 
 /// Reconciles the Secret, the certificate and the configurations.
-pub(super) struct Keeper {
+pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) time: Time,
     pub(super) keyring: Keyring,
@@ -198,7 +198,7 @@ pub(super) struct Keeper {
     pub(super) trouble: Option<String>,
 }
 
-impl Keeper {
+impl Reconciler {
     /// Runs rounds until it is dropped.
     pub(super) async fn run(mut self) {
         let mut retry = FIRST_RETRY;
