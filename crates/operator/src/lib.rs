@@ -68,7 +68,9 @@ pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
 pub use pause_client::{PauseClient, PauseError, Paused};
 pub use published::{InCluster, Published};
-pub use recoveries::zombie::glance::{Glance, Next, PodInSight, glance, heartbeat_of_kubelet, why_off};
+pub use recoveries::zombie::pod_verdict::{
+    Next, PodObjects, PodVerdict, heartbeat_of_kubelet, pod_verdict, why_off,
+};
 pub use recoveries::{Off, RecoveryEntry, recoveries, webhooks::in_effect as webhooks_in_effect};
 pub use rights::{Resource, Right, Scope, Verb};
 pub use surroundings::Surroundings;

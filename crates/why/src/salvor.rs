@@ -11,7 +11,7 @@ use salvor_api::{
         reasons::{JOB_UNREADABLE, JOB_WOULD_FAIL},
     },
 };
-use salvor_operator::{Next, PodInSight, glance, why_off};
+use salvor_operator::{Next, PodObjects, pod_verdict, why_off};
 use serde_json::Value;
 
 use crate::{
@@ -54,22 +54,22 @@ impl Rules<'_> {
         };
         let lease = self.world.get(&LEASE, NODE_LEASES, on).here().map(Value::to_string);
         let (pod_text, node_text) = (pod.to_string(), node.to_string());
-        let seen = PodInSight {
+        let seen = PodObjects {
             pod: &pod_text,
             node: Some(&node_text),
             node_lease: lease.as_deref(),
             election: installed.lease.as_ref(),
         };
-        let glance = match glance(seen, &installed.configuration, self.world.now) {
-            Ok(glance) => glance,
+        let pod_verdict = match pod_verdict(seen, &installed.configuration, self.world.now) {
+            Ok(pod_verdict) => pod_verdict,
             Err(error) => {
                 self.world.miss("the verdict of zombie recovery", error.to_string());
                 return found(Code::NodeLost, silent);
             }
         };
         let me = named("Pod", pod);
-        if let Some(why) = glance.without_consent {
-            let and = match (&glance.off, installed.nobody_leads) {
+        if let Some(why) = pod_verdict.without_consent {
+            let and = match (&pod_verdict.off, installed.nobody_leads) {
                 (Some(off), _) => {
                     format!(" Consent alone recovers nothing here: zombie recovery is off ({off}).")
                 }
@@ -85,13 +85,13 @@ impl Rules<'_> {
             return found(Code::NobodyLeads, format!("{silent}; no replica of Salvor leads"))
                 .remedy(self.start_a_replica(&installed.configuration));
         }
-        if let Some(off) = glance.off {
+        if let Some(off) = pod_verdict.off {
             let remedy = self.switch_on(&installed.configuration, Controller::Zombie);
             return found(Code::RecoveryOff, format!("{silent}; zombie recovery is off: {off}"))
                 .remedy(remedy);
         }
-        match glance.next {
-            Next::Waits(until) => found(Code::GraceRunning, format!("{silent}; {}", glance.message))
+        match pod_verdict.next {
+            Next::Waits(until) => found(Code::GraceRunning, format!("{silent}; {}", pod_verdict.message))
                 .until(Some(until))
                 .advice(format!("Nothing needs to be done: Salvor looks at it again at {until}")),
             Next::Acts => match self.waits_for_job(pod) {
@@ -104,7 +104,7 @@ impl Rules<'_> {
                     .advice("Nothing needs to be done: Salvor acts now"),
             },
             Next::Held { until, paused, outage } => {
-                let held = found(Code::BrakeHolds, format!("{silent}; {}", glance.message)).until(until);
+                let held = found(Code::BrakeHolds, format!("{silent}; {}", pod_verdict.message)).until(until);
                 if paused {
                     return held.remedy(Remedy::command("Let Salvor go on", "salvor resume"));
                 }
@@ -125,9 +125,9 @@ impl Rules<'_> {
                 ))
             }
             Next::Done => {
-                found(Code::NotOptedIn, format!("{silent}; {}", glance.message)).lacking(me, Consent::Delete)
+                found(Code::NotOptedIn, format!("{silent}; {}", pod_verdict.message)).lacking(me, Consent::Delete)
             }
-            Next::Nothing => found(Code::NodeLost, format!("{silent}; {}", glance.message)),
+            Next::Nothing => found(Code::NodeLost, format!("{silent}; {}", pod_verdict.message)),
         }
     }
 

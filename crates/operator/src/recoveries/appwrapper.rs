@@ -24,13 +24,13 @@ use salvor_recovery::{
 };
 
 use self::{
-    around::{Around, view},
     authors::{Reviews, authorship},
     kinds::{COMPONENTS, Kinds, Turn},
     metrics::AppWrapperMetrics,
     news::{News, WorkKey},
     pods::Pods,
     recheck::{Places, Recheck, Unlabelled, WORKS_AT_ONCE},
+    snapshot::{Snapshot, view},
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
 };
 use crate::{
@@ -44,7 +44,6 @@ use crate::{
     work::WorkReads,
 };
 
-mod around;
 mod authors;
 mod entry;
 mod explain;
@@ -54,6 +53,7 @@ mod news;
 mod nodes;
 mod pods;
 mod recheck;
+mod snapshot;
 mod webhooks;
 mod wire;
 
@@ -262,7 +262,7 @@ impl AppWrappers {
     }
 
     /// The objects around an AppWrapper, as the watches show them.
-    fn around(&self, known: &Known) -> Around {
+    fn snapshot(&self, known: &Known) -> Snapshot {
         let app = &known.app;
         let AppWrapperRef { uid, namespace, name } = &app.appwrapper;
         let epoch = self.apps_listed.unwrap_or_default();
@@ -303,7 +303,7 @@ impl AppWrappers {
                 Some((name.clone(), NodeView { heartbeat, ..seen.view.clone() }))
             })
             .collect();
-        Around { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
+        Snapshot { components, owned, pods, pods_known: true, nodes, nodes_known: self.nodes_listed }
     }
 
     /// The stored memory of an AppWrapper, completed with what is known of its components' kinds.
@@ -490,7 +490,7 @@ impl Recovery for AppWrappers {
         }
         let known = self.apps.get(&subject.uid)?;
         let authorship = authorship(&known.app, &self.rules, &known.reviews);
-        let view = view(&known.app, self.around(known), self.memory(known), authorship);
+        let view = view(&known.app, self.snapshot(known), self.memory(known), authorship);
         let decision = decide(&view, &self.policy, now);
         let mut works = works_to_read(&view, &self.policy, now);
         works.truncate(WORKS_AT_ONCE);
@@ -522,7 +522,7 @@ impl Recovery for AppWrappers {
             | Step::AtOnce { .. } => false,
         });
         let known = self.apps.get(&subject.uid);
-        let around = known.map(|known| self.around(known)).unwrap_or_default();
+        let snapshot = known.map(|known| self.snapshot(known)).unwrap_or_default();
         let deletes = steps.clone().flat_map(Step::steps).any(|step| match step {
             Step::DeleteComponent { .. } => true,
             Step::PatchStatus { .. }
@@ -534,7 +534,7 @@ impl Recovery for AppWrappers {
             | Step::AtOnce { .. }
             | Step::RecordEvent(_) => false,
         });
-        let freed = around.pods.iter().filter(|pod| deletes && pod.view.goes_at_once());
+        let freed = snapshot.pods.iter().filter(|pod| deletes && pod.view.goes_at_once());
         let freed = freed.map(|pod| pod.view.pod.uid.clone());
         let forced = steps.flat_map(Step::steps).filter_map(|step| match step {
             Step::DeletePod { pod, .. } | Step::FailPod { pod, .. } => Some(pod.uid.clone()),
@@ -558,7 +558,7 @@ impl Recovery for AppWrappers {
             memory: known.map(|known| self.memory(known)).unwrap_or_default(),
             last: known.map(|known| known.last.clone()).unwrap_or_default(),
             places: known.map(|known| self.places(&known.app)).unwrap_or_default(),
-            around,
+            snapshot,
             only_creates,
             forced,
             unlabelled: known.map(|known| known.unlabelled.clone()).unwrap_or_default(),

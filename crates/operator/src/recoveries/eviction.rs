@@ -21,8 +21,8 @@ use salvor_recovery::{
 };
 
 use self::{
-    close_up::Wanted,
     kubelet::{beat, seen},
+    lease_reads::Wanted,
     metrics::EvictionMetrics,
     news::{News, WorkKey},
     recheck::Recheck,
@@ -41,10 +41,10 @@ use crate::{
     work::WorkReads,
 };
 
-mod close_up;
 mod entry;
 mod explain;
 mod kubelet;
+mod lease_reads;
 mod metrics;
 mod news;
 mod recheck;
@@ -114,7 +114,7 @@ pub(crate) struct Evictions {
     nodes: BTreeMap<NodeName, Subjected>,
     attachments: BTreeMap<Uid, AttachmentView>,
     attachments_listed: bool,
-    close_ups: Wanted,
+    wanted_leases: Wanted,
     works: WorkReads<WorkKey>,
     /// Nodes whose pods are watched, with the number that distinguishes this watch from an earlier one.
     watched: BTreeMap<NodeName, u64>,
@@ -136,7 +136,7 @@ impl Evictions {
             nodes: BTreeMap::new(),
             attachments: BTreeMap::new(),
             attachments_listed: false,
-            close_ups: Wanted::default(),
+            wanted_leases: Wanted::default(),
             works: WorkReads::default(),
             watched: BTreeMap::new(),
             declared: false,
@@ -231,7 +231,8 @@ impl Evictions {
             let asked_again = || asked_in_person(&n.view).is_some() && n.view.no_execute().is_none();
             !finished || n.view.ready == Ready::True || n.view.lease == Lease::Unread || asked_again()
         };
-        self.close_ups.set(self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect());
+        self.wanted_leases
+            .set(self.nodes.values().filter(matters).map(|n| n.view.node.name.clone()).collect());
         self.works.set(self.nodes.iter().flat_map(|(name, n)| self.works_to_read(name, n)).collect());
     }
 
@@ -435,7 +436,7 @@ impl Recovery for Evictions {
         if std::mem::replace(&mut self.declared, true) {
             return None;
         }
-        let (close_ups, works) = (self.close_ups.clone(), self.works.clone());
+        let (wanted_leases, works) = (self.wanted_leases.clone(), self.works.clone());
         let (policy, needing) = (self.policy.clone(), self.policy.clone());
         let needs: NeedsVolumes = Arc::new(move |wire| wire.may_be_evicted(&needing));
         let mut feeds = vec![
@@ -445,7 +446,7 @@ impl Recovery for Evictions {
                 News::Node,
             ),
             Feed::group(PODS),
-            Feed::reads("close-ups", |client, news| close_up::look(client, close_ups, news)),
+            Feed::reads("close-ups", |client, news| lease_reads::look(client, wanted_leases, news)),
             Feed::reads("works", |client, news| {
                 works.run(client, news, |pod, copies| News::Work { pod, copies })
             }),

@@ -28,12 +28,12 @@ use salvor_recovery::{
 
 use self::{
     absence::{Gone, Heard},
+    by_owner::ByOwner,
     feeds::{OurJobs, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
     lookup::{Lookups, look_up},
     metrics::{JobMetrics, SyncAction},
     news::{News, Part, SeenJob},
-    rows::Rows,
     selectors::is_generated,
     strays::Strays,
     wire::{PodWire, SeenPod, read_job, read_pod},
@@ -49,6 +49,7 @@ use crate::{
 };
 
 mod absence;
+mod by_owner;
 mod entry;
 mod explain;
 mod feeds;
@@ -57,7 +58,6 @@ mod lookup;
 mod metrics;
 mod news;
 mod pods;
-mod rows;
 mod selectors;
 mod strays;
 mod wire;
@@ -133,7 +133,7 @@ pub(crate) struct Jobs {
     /// UIDs in the list that is being received.
     jobs_in_list: Option<BTreeSet<Uid>>,
     pods_in_list: Option<BTreeSet<Uid>>,
-    pods: Rows<Arc<JobRef>, PodView>,
+    pods: ByOwner<Arc<JobRef>, PodView>,
     strays: Strays,
     gone: Gone,
     interest: Interest,
@@ -159,7 +159,7 @@ impl Jobs {
             asked: 0,
             jobs_in_list: None,
             pods_in_list: None,
-            pods: Rows::default(),
+            pods: ByOwner::default(),
             strays: Strays::default(),
             gone: Gone::default(),
             interest: Interest::default(),

@@ -26,8 +26,8 @@ use self::{
     news::{News, WorkKey},
     owners::{Claims, MACHINE_VERSIONS, Machines, Owners},
     pods::Counted,
+    pods_on_nodes::PodsOnNodes,
     recheck::{PodQuestion, Recheck},
-    residents::Residents,
     store::Store,
     subjects::{Key, Subject, Why},
     wire::{Policies, Pools, Reader, SeenPool},
@@ -53,8 +53,8 @@ mod metrics;
 mod news;
 mod owners;
 mod pods;
+mod pods_on_nodes;
 mod recheck;
-mod residents;
 mod selection;
 mod store;
 mod subjects;
@@ -101,7 +101,7 @@ pub(crate) struct Repairs {
     silent: BTreeMap<Uid, u32>,
     written: BTreeMap<Key, Timestamp>,
     pods: Counted,
-    residents: Residents,
+    pods_on_nodes: PodsOnNodes,
     works: WorkReads<WorkKey>,
     /// True if pods of nodes that are gone with their machine are force deleted: the eviction recovery is enabled.
     frees: bool,
@@ -137,7 +137,7 @@ impl Repairs {
             silent: BTreeMap::new(),
             written: BTreeMap::new(),
             pods: Counted::default(),
-            residents: Residents::default(),
+            pods_on_nodes: PodsOnNodes::default(),
             works: WorkReads::default(),
             frees: configuration.controllers.enabled(Controller::Eviction),
             braked: BTreeMap::new(),
@@ -171,7 +171,7 @@ impl Recovery for Repairs {
         // The old version of Machines is watched only where the new one is not served.
         let old_machines = self.machines[0].is_not_served();
         let drained = self.drained();
-        let pods_change = self.residents.watch(drained);
+        let pods_change = self.pods_on_nodes.watch(drained);
         if self.declared.replace(old_machines) == Some(old_machines) && !pods_change {
             return None;
         }
@@ -206,7 +206,7 @@ impl Recovery for Repairs {
                 works.run(client, news, |pod, copies| News::Work { pod, copies })
             }),
         ];
-        feeds.extend(self.residents.feeds(&self.reader));
+        feeds.extend(self.pods_on_nodes.feeds(&self.reader));
         let versions = MACHINE_VERSIONS.into_iter().enumerate().take(if old_machines { 2 } else { 1 });
         feeds.extend(versions.map(|(number, version)| {
             Feed::kind(
@@ -221,7 +221,7 @@ impl Recovery for Repairs {
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
-        self.residents.expire(now);
+        self.pods_on_nodes.expire(now);
         let woken = match news {
             News::Node(Change::Applied(node)) => self.see_node(node, Told::Alone, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
@@ -236,19 +236,19 @@ impl Recovery for Repairs {
             News::Work { pod, copies } => {
                 let node = pod.0.clone();
                 let mut woken = BTreeSet::new();
-                if self.residents.learn(&pod, copies) {
-                    self.works.set(self.residents.works(&self.reader.gate));
+                if self.pods_on_nodes.learn(&pod, copies) {
+                    self.works.set(self.pods_on_nodes.works(&self.reader.gate));
                     self.generation += 1;
                     woken.insert(Subject::Node(node));
                 }
                 woken
             }
             News::Pod { node, number, change } => {
-                let left = self.residents.left(&node);
+                let left = self.pods_on_nodes.left(&node);
                 let mut woken: BTreeSet<Subject> =
-                    self.residents.hear(&node, number, change).into_iter().collect();
-                self.works.set(self.residents.works(&self.reader.gate));
-                let left_now = self.residents.left(&node);
+                    self.pods_on_nodes.hear(&node, number, change).into_iter().collect();
+                self.works.set(self.pods_on_nodes.works(&self.reader.gate));
+                let left_now = self.pods_on_nodes.left(&node);
                 if left_now != left && self.nodes.contains_key(&node) {
                     self.generation += 1;
                     let is_empty = |left: Option<Left>| left.is_some_and(|left| left.pods.is_empty());
@@ -286,7 +286,7 @@ impl Recovery for Repairs {
         let ours = self.nodes.values().filter(|node| is_ours(node));
         let nodes = ours.map(|node| Subject::Node(node.node.name.clone()));
         let policies = self.keys().into_iter().map(Subject::Policy);
-        nodes.chain(policies).chain(self.residents.subjects()).collect()
+        nodes.chain(policies).chain(self.pods_on_nodes.subjects()).collect()
     }
 
     fn held(&mut self, subject: &Subject, by: &Held, _: Timestamp) -> bool {
@@ -306,8 +306,8 @@ impl Recovery for Repairs {
             Subject::Node(name) => (name, None),
             Subject::Policy(_) => return Recheck::default(),
             Subject::Pod(subject) => {
-                let pod = self.residents.pod(subject).cloned();
-                let grave = self.residents.grave(&subject.node).cloned();
+                let pod = self.pods_on_nodes.pod(subject).cloned();
+                let grave = self.pods_on_nodes.grave(&subject.node).cloned();
                 (&subject.node, pod.map(|pod| PodQuestion { pod, grave }))
             }
         };
@@ -326,7 +326,7 @@ impl Recovery for Repairs {
                 .map(|pool| pool.view.clone()),
             settings: Some(self.settings.clone()),
             reader: self.reader.clone(),
-            copies: self.residents.copies(name),
+            copies: self.pods_on_nodes.copies(name),
             pod,
         }
     }
@@ -348,7 +348,7 @@ impl Recovery for Repairs {
             Subject::Policy(_) => return after,
             Subject::Pod(subject) => {
                 let words = refusal.words[..refusal.words.floor_char_boundary(LONGEST_WORDS)].to_owned();
-                self.residents.refuse(&subject.pod.uid, words, now);
+                self.pods_on_nodes.refuse(&subject.pod.uid, words, now);
                 return after.and(Refused::Judged(None));
             }
         };

@@ -2,11 +2,11 @@
 
 mod entry;
 mod explain;
-pub(crate) mod glance;
 mod jobs;
-mod strangers;
+pub(crate) mod pod_verdict;
 #[cfg(test)]
 mod tests;
+mod unconsented_pods;
 mod wire;
 
 pub(super) use entry::ENTRY;
@@ -34,7 +34,7 @@ use salvor_recovery::{
 
 use self::{
     jobs::Jobs,
-    strangers::Strangers,
+    unconsented_pods::UnconsentedPods,
     wire::{DeletedPods, PodWire, SeenNode, SeenPod},
 };
 use crate::{
@@ -98,7 +98,7 @@ pub(crate) struct Zombies {
     /// Pods for which an event about the wait for their Job is recorded.
     job_told: BTreeSet<Uid>,
     /// Pods without consent.
-    strangers: Strangers,
+    unconsented_pods: UnconsentedPods,
     nodes: BTreeMap<NodeName, NodeView>,
     looks: RecentReads<NodeView>,
     /// The heartbeats of unreachable nodes' kubelets.
@@ -124,7 +124,7 @@ impl Zombies {
             pods_of_job: BTreeMap::new(),
             jobs: Jobs::default(),
             job_told: BTreeSet::new(),
-            strangers: Strangers::default(),
+            unconsented_pods: UnconsentedPods::default(),
             nodes: BTreeMap::new(),
             looks: RecentReads::default(),
             heartbeats: Heartbeats::default(),
@@ -141,13 +141,13 @@ impl Zombies {
     fn take_in(&mut self, pod: SeenPod, now: Timestamp) -> Option<Subject> {
         match pod {
             SeenPod::Consenting(pod) => {
-                self.strangers.remove(&pod.pod.uid);
+                self.unconsented_pods.remove(&pod.pod.uid);
                 Some(self.insert_pod(*pod, now))
             }
-            SeenPod::Stranger(stranger) => {
+            SeenPod::UnconsentedPod(unconsented_pod) => {
                 // Its owner may have withdrawn the consent.
-                let before = self.remove_pod(&stranger.uid);
-                self.strangers.insert(stranger);
+                let before = self.remove_pod(&unconsented_pod.uid);
+                self.unconsented_pods.insert(unconsented_pod);
                 before
             }
         }
@@ -247,7 +247,7 @@ impl Zombies {
         if view.unreachable.is_none() && view.out_of_service_mark.is_none() {
             self.heartbeats.forget(&name);
         }
-        self.strangers.see_node(&name, view.unreachable.is_some());
+        self.unconsented_pods.see_node(&name, view.unreachable.is_some());
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), view);
         self.see_to_lease(&name, now);
@@ -353,7 +353,7 @@ impl Recovery for Zombies {
         match news {
             News::Pod(Change::Applied(pod)) => self.take_in(pod, now).into_iter().collect(),
             News::Pod(Change::Gone(uid)) => {
-                self.strangers.remove(&uid);
+                self.unconsented_pods.remove(&uid);
                 self.remove_pod(&uid).into_iter().collect()
             }
             News::Pod(Change::Reset { all: pods, .. }) => {
@@ -361,7 +361,7 @@ impl Recovery for Zombies {
                 // Revisions may have gone backwards.
                 self.jobs.forget_all();
                 let present: BTreeSet<Uid> = pods.iter().map(|p| p.uid().clone()).collect();
-                self.strangers.retain(&present);
+                self.unconsented_pods.retain(&present);
                 let gone: Vec<Uid> =
                     self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
                 for uid in gone {
@@ -379,7 +379,7 @@ impl Recovery for Zombies {
                 if self.nodes.get(&name).is_some_and(|n| n.node.uid == uid) {
                     self.nodes.remove(&name);
                     self.heartbeats.forget(&name);
-                    self.strangers.see_node(&name, false);
+                    self.unconsented_pods.see_node(&name, false);
                 }
                 self.see_to_lease(&name, now);
                 let mut woken = self.pods_on(&name);
@@ -394,7 +394,7 @@ impl Recovery for Zombies {
                 let gone = self.nodes.values().filter(|n| !present.contains(&n.node.uid));
                 for node in gone {
                     self.heartbeats.forget(&node.node.name);
-                    self.strangers.see_node(&node.node.name, false);
+                    self.unconsented_pods.see_node(&node.node.name, false);
                     self.leases.set(&node.node.name, false);
                 }
                 self.nodes.retain(|_, n| present.contains(&n.node.uid));
@@ -440,7 +440,7 @@ impl Recovery for Zombies {
     }
 
     fn without_consent(&self) -> usize {
-        self.strangers.stuck()
+        self.unconsented_pods.stuck()
     }
 
     fn subjects(&self) -> Vec<Subject> {

@@ -16,9 +16,9 @@ use salvor_recovery::{
 use serde_json::json;
 
 use super::{
-    around::{Around, view},
     authors::{Reviews, authorship},
-    recheck::{Places, read_around, read_node, read_works},
+    recheck::{Places, read_node, read_snapshot, read_works},
+    snapshot::{Snapshot, view},
     wire::{App, Rules, SeenNode},
 };
 use crate::{
@@ -45,9 +45,10 @@ pub(super) fn appwrapper<'a>(
         let (app, _) = App::parse(question.object, &rules)
             .map_err(|error| question.cannot_read_it(kube::Error::SerdeError(error)))?;
         let what = format!("the components and pods of {}", question.subject);
-        let around = look_around(question, &app, &rules, &policy).await.map_err(|e| cannot_read(&what, e))?;
+        let snapshot =
+            take_snapshot(question, &app, &rules, &policy).await.map_err(|e| cannot_read(&what, e))?;
         let authorship = authorship(&app, &rules, &Reviews::default());
-        let mut view = view(&app, around, Memory::default(), authorship);
+        let mut view = view(&app, snapshot, Memory::default(), authorship);
         // The history shows which events are recorded; only a running operator knows which failed.
         view.memory.told = notes_told(&view);
         let now = question.time.server();
@@ -60,12 +61,12 @@ pub(super) fn appwrapper<'a>(
     .boxed()
 }
 
-async fn look_around(
+async fn take_snapshot(
     question: &Question<'_>,
     app: &App,
     rules: &Rules,
     policy: &AppWrapperPolicy,
-) -> kube::Result<Around> {
+) -> kube::Result<Snapshot> {
     let client = question.client;
     let discovery = Discovery::new(client.clone());
     let mut places = Places::new();
@@ -82,8 +83,9 @@ async fn look_around(
         };
         places.insert(part.kind.clone(), place);
     }
-    let mut around = read_around(client, app, &places, &BTreeMap::new(), policy).await?;
-    let names: BTreeSet<NodeName> = around.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
+    let mut snapshot = read_snapshot(client, app, &places, &BTreeMap::new(), policy).await?;
+    let names: BTreeSet<NodeName> =
+        snapshot.pods.iter().filter_map(|pod| pod.view.node_name.clone()).collect();
     for name in names {
         let Some(SeenNode { mut view, ready_heartbeat, .. }) = read_node(client, &name, policy).await? else {
             continue;
@@ -92,10 +94,10 @@ async fn look_around(
             let lease = live::node_lease(client, &name).await?;
             view.heartbeat = Heartbeat::at_a_glance(lease.or(ready_heartbeat), question.time.server());
         }
-        around.nodes.insert(name, view);
+        snapshot.nodes.insert(name, view);
     }
-    around.nodes_known = true;
-    Ok(around)
+    snapshot.nodes_known = true;
+    Ok(snapshot)
 }
 
 /// Details beside the verdict: phase and retries, components, and pods, each with what blocks it.

@@ -25,8 +25,8 @@ use salvor_recovery::{
 use serde_json::Value;
 
 use super::{
-    around::{Around, view},
     authors::{Reviews, Standing, standing},
+    snapshot::{Snapshot, view},
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
@@ -62,9 +62,9 @@ impl Unlabelled {
     }
 
     /// Records what the latest look has found.
-    fn note(&self, app: &App, around: &Around) {
-        let found = around.components.iter().enumerate().filter_map(|(index, (_, seen))| match seen {
-            Seen::Found(found) if !around.owned.iter().any(|it| it.object.uid == found.object.uid) => {
+    fn note(&self, app: &App, snapshot: &Snapshot) {
+        let found = snapshot.components.iter().enumerate().filter_map(|(index, (_, seen))| match seen {
+            Seen::Found(found) if !snapshot.owned.iter().any(|it| it.object.uid == found.object.uid) => {
                 Some(((app.parts[index].kind.clone(), app.name_of(index).to_owned()), (**found).clone()))
             }
             Seen::Found(_) | Seen::Absent { .. } | Seen::NoSuchKind | Seen::Unknown(_) => None,
@@ -87,7 +87,7 @@ pub(crate) struct Recheck {
     pub(super) places: Places,
     /// Everything around it as last seen. For a creation only the AppWrapper is read live: an existing object has the
     /// name, and the server refuses another one.
-    pub(super) around: Around,
+    pub(super) snapshot: Snapshot,
     pub(super) only_creates: bool,
     /// The pods to force delete, and those that the garbage collector may remove with their component.
     pub(super) forced: BTreeSet<Uid>,
@@ -116,17 +116,17 @@ impl LiveRecheck for Recheck {
         if app.appwrapper != self.appwrapper {
             return Ok(None);
         }
-        let around = if self.only_creates {
-            self.around.clone()
+        let snapshot = if self.only_creates {
+            self.snapshot.clone()
         } else {
-            let nodes = &self.around.nodes;
-            let mut around = read_around(client, &app, &self.places, &self.last, &self.policy).await?;
-            self.unlabelled.note(&app, &around);
-            around.nodes = self.read_nodes(client, &around.pods, nodes, now).await?;
-            around.nodes_known = self.around.nodes_known;
-            around
+            let nodes = &self.snapshot.nodes;
+            let mut snapshot = read_snapshot(client, &app, &self.places, &self.last, &self.policy).await?;
+            self.unlabelled.note(&app, &snapshot);
+            snapshot.nodes = self.read_nodes(client, &snapshot.pods, nodes, now).await?;
+            snapshot.nodes_known = self.snapshot.nodes_known;
+            snapshot
         };
-        let mut view = view(&app, around, self.memory.clone(), Authorship::Fine);
+        let mut view = view(&app, snapshot, self.memory.clone(), Authorship::Fine);
         read_works(client, &mut view, &self.policy, &self.forced, now).await;
         let mut judge = |authorship| {
             view.authorship = authorship;
@@ -182,13 +182,13 @@ fn path(AppWrapperRef { namespace, name, .. }: &AppWrapperRef) -> String {
     format!("/apis/{API_VERSION}/namespaces/{namespace}/{PLURAL}/{name}")
 }
 
-pub(super) async fn read_around(
+pub(super) async fn read_snapshot(
     client: &Client,
     app: &App,
     places: &Places,
     last: &BTreeMap<(GroupKind, String), Last>,
     policy: &AppWrapperPolicy,
-) -> kube::Result<Around> {
+) -> kube::Result<Snapshot> {
     let AppWrapperRef { namespace, name, uid } = &app.appwrapper;
     let labelled = format!("&labelSelector={}", percent_encode(&format!("{MEMBER_LABEL}={name}")));
     let mut kinds: BTreeMap<&Kind, BTreeSet<&str>> = BTreeMap::new();
@@ -222,7 +222,7 @@ pub(super) async fn read_around(
     let labelled = lists.into_values().flat_map(|list| list.objects).filter(|it| it.is_labelled);
     let owned =
         labelled.map(|it| it.object).filter(|object| object.owner_uid.as_ref() == Some(uid)).collect();
-    Ok(Around { components, owned, pods, pods_known: true, ..Around::default() })
+    Ok(Snapshot { components, owned, pods, pods_known: true, ..Snapshot::default() })
 }
 
 type Lists<'k> = BTreeMap<&'k Kind, List>;

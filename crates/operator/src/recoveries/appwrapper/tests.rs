@@ -187,8 +187,8 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
     recovery.done(&subject, &step, &answer, now());
     let known = &recovery.apps[&subject.uid];
-    let around = recovery.around(known);
-    assert!(matches!(&around.components[0].1, Seen::Absent { last: Some(_) }), "{:?}", around.components);
+    let snapshot = recovery.snapshot(known);
+    assert!(matches!(&snapshot.components[0].1, Seen::Absent { last: Some(_) }), "{:?}", snapshot.components);
 }
 
 /// The API server restarts, and the next list lacks the Job. It may have succeeded and been removed by its TTL: only a

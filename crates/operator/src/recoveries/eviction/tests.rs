@@ -144,7 +144,7 @@ fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_w
     let over = news(&evictions, node("7", &[], None));
     assert_eq!(names(&evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
     assert!(evictions.judge(&Subject::node(&"a".into()), at(1)).is_none());
-    assert!(evictions.close_ups.now().is_empty() && evictions.works.now().is_empty());
+    assert!(evictions.wanted_leases.now().is_empty() && evictions.works.now().is_empty());
     assert!(evictions.watched.is_empty());
     let again = news(&evictions, node("8", &["NoSchedule"], None));
     evictions.hear(again, at(2));
@@ -218,7 +218,7 @@ fn a_request_that_comes_after_a_stop_is_woken_by_its_zone_too() {
 fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_somebody_asks() {
     let finished = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","finished":"2026-01-02T03:05:05Z"}"#;
     let mut evictions = evictions();
-    let wanted = |evictions: &Evictions| !evictions.close_ups.now().is_empty();
+    let wanted = |evictions: &Evictions| !evictions.wanted_leases.now().is_empty();
     let found = news(&evictions, node("1", &["NoSchedule", "NoExecute"], Some(finished)));
     evictions.hear(found, at(0));
     assert!(wanted(&evictions), "a pod that comes late must not wait for it");

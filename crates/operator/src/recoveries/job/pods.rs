@@ -11,8 +11,8 @@ use salvor_recovery::{
 use super::{
     Jobs, Subject,
     absence::{Absence, Gone, Heard},
+    by_owner::Kept,
     interest::may_matter,
-    rows::Kept,
     strays::Strays,
     wire::{SeenPod, read_pod},
 };

@@ -7,12 +7,12 @@ use std::{
 
 use salvor_recovery::{ids::Uid, job::Stray, objects::JobRef};
 
-use super::{rows::Rows, selectors::made_for};
+use super::{by_owner::ByOwner, selectors::made_for};
 
 /// Pods that no Job controls, grouped by the Job that may adopt them, or `None`.
 #[derive(Debug, Default)]
 pub(super) struct Strays {
-    rows: Rows<Option<Arc<JobRef>>, Stray>,
+    rows: ByOwner<Option<Arc<JobRef>>, Stray>,
     /// UIDs of pods whose labels name the Job that they were created for, by the UID of that Job.
     made_for: BTreeMap<Uid, BTreeSet<Uid>>,
 }

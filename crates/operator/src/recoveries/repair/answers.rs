@@ -82,7 +82,7 @@ impl Repairs {
                     if let Some(owner) =
                         repair.owner.as_ref().filter(|_| !self.nodes.contains_key(&node.name))
                     {
-                        self.residents.bury(node, owner, now);
+                        self.pods_on_nodes.bury(node, owner, now);
                     }
                 }
                 // The watch delivers it, and thereby requeues the nodes that have their turn now.
@@ -93,7 +93,7 @@ impl Repairs {
                 else {
                     return View::Lags;
                 };
-                self.residents.saw(&subject.node, pod);
+                self.pods_on_nodes.saw(&subject.node, pod);
                 View::Shows
             }
             Step::DeleteOwner { .. }

@@ -79,7 +79,7 @@ async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName
     for pod in pods.iter_mut().filter(|pod| pod.holds_a_drain() && reader.gate.must_read(&pod.work)) {
         pod.work.copies = read_copies_or_why_not(client, &pod.work).await;
     }
-    world.residents.list(name, pods);
+    world.pods_on_nodes.list(name, pods);
     world.generation += 1;
     Ok(())
 }

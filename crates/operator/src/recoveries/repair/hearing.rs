@@ -31,7 +31,7 @@ impl Repairs {
         now: Timestamp,
     ) -> BTreeSet<Subject> {
         let name = node.node.name.clone();
-        self.residents.node_is_there(&name);
+        self.pods_on_nodes.node_is_there(&name);
         let mut woken = BTreeSet::new();
         let mut relabelled = true;
         if let Some(before) = self.nodes.get_mut(&name) {
@@ -120,7 +120,7 @@ impl Repairs {
         }
         for node in change {
             let name = node.node.name.clone();
-            self.residents.node_is_there(&name);
+            self.pods_on_nodes.node_is_there(&name);
             let known = self.nodes.get(&name).filter(|known| known.node.uid == node.node.uid);
             let is_later = known.is_none_or(|known| {
                 Told::ByListAt(revision)
@@ -295,7 +295,7 @@ impl Repairs {
         let frees = self.frees;
         for gone in turn.before.iter().filter(|it| frees && turn.gone.contains(&it.uid)) {
             if !self.keys_of_owners(&BTreeSet::from([gone.uid.clone()])).is_empty() {
-                self.residents.owner_is_gone(&gone.object(), now);
+                self.pods_on_nodes.owner_is_gone(&gone.object(), now);
             }
         }
         let lost = turn.before.iter().filter(|it| turn.gone.contains(&it.uid) && !it.is_up);

@@ -72,7 +72,7 @@ impl Repairs {
             refused: self.refused.get(&node.node.uid),
             pods: self.pods.of(&node.node.name),
             pool: node.pool().and_then(|name| self.pool(name)).map(|pool| &pool.view),
-            left: self.residents.left(&node.node.name),
+            left: self.pods_on_nodes.left(&node.node.name),
         }
     }
 
@@ -120,8 +120,8 @@ impl Repairs {
     }
 
     pub(super) fn judge_pod(&self, subject: &PodSubject, now: Timestamp) -> Option<Decision<PodWhy, Step>> {
-        let pod = self.residents.pod(subject)?;
-        let place = match (self.residents.grave(&subject.node), self.node(&subject.node)) {
+        let pod = self.pods_on_nodes.pod(subject)?;
+        let place = match (self.pods_on_nodes.grave(&subject.node), self.node(&subject.node)) {
             (Some(grave), node) => {
                 let store = if grave.owner.kind == NODE_CLAIM { &self.claims } else { self.machines() };
                 let is_there = store.get(&grave.owner.uid).is_some();
@@ -141,7 +141,7 @@ impl Repairs {
             }
             (None, None) => return None,
         };
-        Some(decide_pod(pod, &place, self.residents.refusal(&subject.pod.uid), &self.reader.gate, now))
+        Some(decide_pod(pod, &place, self.pods_on_nodes.refusal(&subject.pod.uid), &self.reader.gate, now))
     }
 
     /// The nodes whose pods are evicted one by one, or will be.

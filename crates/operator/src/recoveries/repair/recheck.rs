@@ -18,7 +18,7 @@ use salvor_recovery::{
 
 use super::{
     owners::{MACHINE_VERSIONS, SeenOwner},
-    residents::left_of,
+    pods_on_nodes::left_of,
     subjects::Why,
     wire::{self, Reader},
 };

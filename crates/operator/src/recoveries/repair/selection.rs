@@ -129,7 +129,7 @@ impl Repairs {
         let asleep = self.cache().wake(key);
         let due = asleep.iter().flat_map(|survey| &survey.due);
         woken.extend(due.map(|name| Subject::Node(name.clone())));
-        woken.extend(self.residents.subjects());
+        woken.extend(self.pods_on_nodes.subjects());
         woken
     }
 }

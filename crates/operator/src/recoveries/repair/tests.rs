@@ -405,8 +405,8 @@ fn a_refused_eviction_is_asked_for_less_and_less_often() {
     let uid = Uid::from("uid-work");
     let waits: Vec<i64> = (0..6)
         .map(|_| {
-            bench.repairs.residents.refuse(&uid, "a budget".to_owned(), at(0));
-            bench.repairs.residents.refusal(&uid).unwrap().until.duration_since(at(0)).as_secs()
+            bench.repairs.pods_on_nodes.refuse(&uid, "a budget".to_owned(), at(0));
+            bench.repairs.pods_on_nodes.refusal(&uid).unwrap().until.duration_since(at(0)).as_secs()
         })
         .collect();
     assert_eq!(waits, [5, 10, 20, 40, 60, 60]);

@@ -24,7 +24,7 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use super::strangers::Stranger;
+use super::unconsented_pods::UnconsentedPod;
 use crate::{
     nodes::NodeWire,
     watch::Project,
@@ -39,14 +39,14 @@ pub(crate) enum SeenPod {
     /// It may be recovered.
     Consenting(Box<PodView>),
     /// It has no consent.
-    Stranger(Stranger),
+    UnconsentedPod(UnconsentedPod),
 }
 
 impl SeenPod {
     pub(super) fn uid(&self) -> &Uid {
         match self {
             Self::Consenting(pod) => &pod.pod.uid,
-            Self::Stranger(stranger) => &stranger.uid,
+            Self::UnconsentedPod(unconsented_pod) => &unconsented_pod.uid,
         }
     }
 }
@@ -63,7 +63,7 @@ impl Project for DeletedPods {
         }
         // A terminated pod waits for a finalizer, and not for its node.
         let node = pod.node_name.filter(|_| !pod.phase.is_terminal())?;
-        Some(SeenPod::Stranger(Stranger { uid: pod.pod.uid, node }))
+        Some(SeenPod::UnconsentedPod(UnconsentedPod { uid: pod.pod.uid, node }))
     }
 }
 

@@ -67,7 +67,7 @@ fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
     let lost = |recovery: &mut AppWrappers, how| {
         recovery.hear(kind_news(OfKind::Lost(how)), now());
         let known = &recovery.apps[&subject.uid];
-        let seen = recovery.around(known).components.remove(0).1;
+        let seen = recovery.snapshot(known).components.remove(0).1;
         (
             matches!(seen, Seen::Unknown(_)),
             seen == Seen::NoSuchKind,
@@ -112,6 +112,6 @@ fn a_component_is_found_whatever_version_it_names() {
     object["spec"]["components"][0]["template"]["apiVersion"] = "batch/v7".into();
     let (mut recovery, subject) = with(&admit(object));
     recovery.hear(listed(&[job("j1", 9, "w-uid")], "9"), now());
-    let around = recovery.around(&recovery.apps[&subject.uid]);
-    assert!(matches!(around.components[0].1, Seen::Found(_)), "{:?}", around.components);
+    let snapshot = recovery.snapshot(&recovery.apps[&subject.uid]);
+    assert!(matches!(snapshot.components[0].1, Seen::Found(_)), "{:?}", snapshot.components);
 }

@@ -39,7 +39,7 @@ const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(5);
 const LAST_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 #[derive(Debug)]
-struct Resident {
+struct NodePods {
     /// The number of the watch.
     number: u64,
     listed: bool,
@@ -54,8 +54,8 @@ struct Buried {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Residents {
-    nodes: BTreeMap<NodeName, Resident>,
+pub(super) struct PodsOnNodes {
+    nodes: BTreeMap<NodeName, NodePods>,
     graves: BTreeMap<NodeName, Buried>,
     /// Deleted NodeClaims and Machines of repairs, and since when, until their repair is over.
     owners: BTreeMap<Uid, (ObjectRef, Timestamp)>,
@@ -64,7 +64,7 @@ pub(super) struct Residents {
     watches: u64,
 }
 
-impl Residents {
+impl PodsOnNodes {
     /// The owner of a repair's machine is gone.
     pub(super) fn owner_is_gone(&mut self, owner: &ObjectRef, now: Timestamp) {
         self.owners.retain(|_, (_, since)| now < lasts(*since));
@@ -108,8 +108,8 @@ impl Residents {
         for name in wanted {
             if !self.nodes.contains_key(&name) {
                 self.watches += 1;
-                let resident = Resident { number: self.watches, listed: false, pods: BTreeMap::new() };
-                self.nodes.insert(name, resident);
+                let node_pods = NodePods { number: self.watches, listed: false, pods: BTreeMap::new() };
+                self.nodes.insert(name, node_pods);
                 changed = true;
             }
         }
@@ -120,8 +120,8 @@ impl Residents {
     }
 
     pub(super) fn feeds(&self, reader: &Arc<Reader>) -> impl Iterator<Item = Feed<News>> {
-        let watches = self.nodes.iter().map(|(node, resident)| {
-            let (of, number) = (node.clone(), resident.number);
+        let watches = self.nodes.iter().map(|(node, node_pods)| {
+            let (of, number) = (node.clone(), node_pods.number);
             let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
             Feed::passing_watch(target, number, Pods(reader.clone()), move |change| News::Pod {
                 node: of.clone(),
@@ -134,31 +134,31 @@ impl Residents {
 
     /// Applies a change and returns the pods to requeue.
     pub(super) fn hear(&mut self, node: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
-        let Some(resident) = self.nodes.get_mut(node).filter(|it| it.number == number) else {
+        let Some(node_pods) = self.nodes.get_mut(node).filter(|it| it.number == number) else {
             return Vec::new();
         };
         match change {
             Change::Applied(mut pod) => {
                 let subject = pod_subject(node, &pod);
-                remember(&mut pod, &resident.pods);
-                resident.pods.insert(pod.pod.uid.clone(), pod);
+                remember(&mut pod, &node_pods.pods);
+                node_pods.pods.insert(pod.pod.uid.clone(), pod);
                 vec![subject]
             }
             Change::Gone(uid) => {
                 self.refused.remove(&uid);
-                resident.pods.remove(&uid).map(|pod| pod_subject(node, &pod)).into_iter().collect()
+                node_pods.pods.remove(&uid).map(|pod| pod_subject(node, &pod)).into_iter().collect()
             }
             Change::Reset { all, .. } => {
                 let mut woken: Vec<Subject> =
-                    resident.pods.values().map(|pod| pod_subject(node, pod)).collect();
-                resident.listed = true;
-                let known = std::mem::take(&mut resident.pods);
+                    node_pods.pods.values().map(|pod| pod_subject(node, pod)).collect();
+                node_pods.listed = true;
+                let known = std::mem::take(&mut node_pods.pods);
                 let keep = |mut pod: PodView| {
                     remember(&mut pod, &known);
                     (pod.pod.uid.clone(), pod)
                 };
-                resident.pods = all.into_iter().map(keep).collect();
-                woken.extend(resident.pods.values().map(|pod| pod_subject(node, pod)));
+                node_pods.pods = all.into_iter().map(keep).collect();
+                woken.extend(node_pods.pods.values().map(|pod| pod_subject(node, pod)));
                 woken
             }
         }
@@ -167,10 +167,10 @@ impl Residents {
     /// The pods left by a drain whose claims and Job decide whether two copies may run.
     pub(super) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
         let mut wanted = BTreeMap::new();
-        for (node, resident) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
-            let pods = resident.pods.values();
+        for (node, node_pods) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
+            let pods = node_pods.pods.values();
             for pod in pods.filter(|pod| pod.holds_a_drain() && gate.must_read(&pod.work)) {
-                let key = (node.clone(), resident.number, pod.pod.uid.clone());
+                let key = (node.clone(), node_pods.number, pod.pod.uid.clone());
                 wanted.insert(key, pod.work.clone());
             }
         }
@@ -179,8 +179,8 @@ impl Residents {
 
     /// Applies the result for the claims and the Job of a pod. Returns true if it changed.
     pub(super) fn learn(&mut self, (node, number, uid): &WorkKey, copies: Copies) -> bool {
-        let resident = self.nodes.get_mut(node).filter(|it| it.number == *number);
-        let Some(pod) = resident.and_then(|it| it.pods.get_mut(uid)) else { return false };
+        let node_pods = self.nodes.get_mut(node).filter(|it| it.number == *number);
+        let Some(pod) = node_pods.and_then(|it| it.pods.get_mut(uid)) else { return false };
         let is_news = pod.work.copies != copies;
         pod.work.copies = copies;
         is_news
@@ -195,9 +195,9 @@ impl Residents {
     /// Sets all pods of a node that is not watched.
     pub(super) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
         self.watch(BTreeSet::from([node.clone()]));
-        if let Some(resident) = self.nodes.get_mut(node) {
-            resident.listed = true;
-            resident.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
+        if let Some(node_pods) = self.nodes.get_mut(node) {
+            node_pods.listed = true;
+            node_pods.pods = all.into_iter().map(|pod| (pod.pod.uid.clone(), pod)).collect();
         }
     }
 
@@ -220,8 +220,8 @@ impl Residents {
 
     /// The pods left by the drain of a node, if they are known.
     pub(super) fn left(&self, node: &NodeName) -> Option<Left> {
-        let resident = self.nodes.get(node).filter(|it| it.listed)?;
-        Some(left_of(resident.pods.values()))
+        let node_pods = self.nodes.get(node).filter(|it| it.listed)?;
+        Some(left_of(node_pods.pods.values()))
     }
 
     pub(super) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {

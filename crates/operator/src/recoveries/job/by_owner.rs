@@ -43,19 +43,19 @@ impl Kept for Stray {
 
 /// All objects of a group share its key.
 #[derive(Debug)]
-pub(super) struct Rows<Home, T> {
+pub(super) struct ByOwner<Home, T> {
     of: BTreeMap<Home, Vec<T>>,
     /// The position of each object, by UID.
     places: BTreeMap<Uid, (Home, usize)>,
 }
 
-impl<Home, T> Default for Rows<Home, T> {
+impl<Home, T> Default for ByOwner<Home, T> {
     fn default() -> Self {
         Self { of: BTreeMap::new(), places: BTreeMap::new() }
     }
 }
 
-impl<Home: Ord + Clone, T: Kept> Rows<Home, T> {
+impl<Home: Ord + Clone, T: Kept> ByOwner<Home, T> {
     pub(super) fn at(&self, home: &Home) -> &[T] {
         self.of.get(home).map_or(&[], Vec::as_slice)
     }

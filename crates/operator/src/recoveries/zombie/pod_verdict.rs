@@ -17,7 +17,7 @@ use crate::{leader::brake_of, live, pause::paused};
 
 /// The objects that a verdict on a pod depends on, as JSON.
 #[derive(Clone, Copy, Debug)]
-pub struct PodInSight<'a> {
+pub struct PodObjects<'a> {
     pub pod: &'a str,
     pub node: Option<&'a str>,
     /// The Lease of that node's kubelet, if there is one.
@@ -28,7 +28,7 @@ pub struct PodInSight<'a> {
 
 /// The results of zombie recovery for a pod. Each field is valid whatever the preceding ones say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Glance {
+pub struct PodVerdict {
     /// Why its owner has not consented, in the words of `explain`; `None` if they have.
     pub without_consent: Option<String>,
     /// Why the recovery writes nothing at all; `None` if it would.
@@ -98,11 +98,11 @@ pub fn heartbeat_of_kubelet(
 ///
 /// # Errors
 /// If one of the objects cannot be decoded.
-pub fn glance(
-    seen: PodInSight<'_>,
+pub fn pod_verdict(
+    seen: PodObjects<'_>,
     configuration: &Configuration,
     now: Timestamp,
-) -> Result<Glance, serde_json::Error> {
+) -> Result<PodVerdict, serde_json::Error> {
     let unread = |error: kube::Error| serde::de::Error::custom(error);
     let mut pod = parse_pod(seen.pod).map_err(unread)?;
     (pod.announced, pod.wait_told) = (true, true);
@@ -159,7 +159,7 @@ pub fn glance(
         Verdict::Blocked { by, .. } => by.to_string(),
         Verdict::Ignore(_) | Verdict::Wait { .. } | Verdict::Act { .. } => why.to_string(),
     };
-    Ok(Glance { without_consent, off, next, message })
+    Ok(PodVerdict { without_consent, off, next, message })
 }
 
 #[cfg(test)]
@@ -193,11 +193,14 @@ mod tests {
             );
             let configuration = salvor_api::config::parse(&text).unwrap();
             let pod = pod(annotations);
-            let seen = PodInSight { pod: &pod, node: Some(&node), node_lease: Some(&lease), election: None };
-            glance(seen, &configuration, now).unwrap()
+            let seen = PodObjects { pod: &pod, node: Some(&node), node_lease: Some(&lease), election: None };
+            pod_verdict(seen, &configuration, now).unwrap()
         };
-        let stranger = look(json!({}), false);
-        assert!(stranger.without_consent.is_some() && stranger.off.is_some(), "{stranger:?}");
+        let unconsented_pod = look(json!({}), false);
+        assert!(
+            unconsented_pod.without_consent.is_some() && unconsented_pod.off.is_some(),
+            "{unconsented_pod:?}"
+        );
         let consents = json!({"kueue.x-k8s.io/safe-to-forcefully-delete": "true"});
         let off = look(consents.clone(), false);
         assert!(off.without_consent.is_none() && off.off.is_some(), "{off:?}");

@@ -6,27 +6,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use salvor_recovery::ids::{NodeName, Uid};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stranger {
+pub(crate) struct UnconsentedPod {
     pub(super) uid: Uid,
     pub(super) node: NodeName,
 }
 
 /// All of them, and how many are stuck.
 #[derive(Debug, Default)]
-pub(super) struct Strangers {
+pub(super) struct UnconsentedPods {
     node_of: BTreeMap<Uid, NodeName>,
     on_node: BTreeMap<NodeName, usize>,
     lost: BTreeSet<NodeName>,
     stuck: usize,
 }
 
-impl Strangers {
+impl UnconsentedPods {
     /// The number on nodes that are lost.
     pub(super) fn stuck(&self) -> usize {
         self.stuck
     }
 
-    pub(super) fn insert(&mut self, Stranger { uid, node }: Stranger) {
+    pub(super) fn insert(&mut self, UnconsentedPod { uid, node }: UnconsentedPod) {
         if self.node_of.get(&uid) == Some(&node) {
             return;
         }
@@ -73,17 +73,17 @@ mod tests {
 
     #[test]
     fn pods_are_stuck_while_their_node_is_lost() {
-        let mut all = Strangers::default();
-        let stranger = |uid: &str, node: &str| Stranger { uid: uid.into(), node: node.into() };
+        let mut all = UnconsentedPods::default();
+        let unconsented_pod = |uid: &str, node: &str| UnconsentedPod { uid: uid.into(), node: node.into() };
         let (a, b): (NodeName, NodeName) = ("a".into(), "b".into());
-        all.insert(stranger("1", "a"));
-        all.insert(stranger("1", "a"));
-        all.insert(stranger("2", "b"));
+        all.insert(unconsented_pod("1", "a"));
+        all.insert(unconsented_pod("1", "a"));
+        all.insert(unconsented_pod("2", "b"));
         assert_eq!(all.stuck(), 0);
         all.see_node(&a, true);
         all.see_node(&a, true);
         assert_eq!(all.stuck(), 1);
-        all.insert(stranger("3", "a"));
+        all.insert(unconsented_pod("3", "a"));
         all.see_node(&b, true);
         assert_eq!(all.stuck(), 3);
         all.remove(&"1".into());
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(all.stuck(), 1);
         all.retain(&BTreeSet::new());
         assert_eq!((all.stuck(), all.node_of.len(), all.on_node.len()), (0, 0, 0));
-        all.insert(stranger("4", "a"));
+        all.insert(unconsented_pod("4", "a"));
         assert_eq!(all.stuck(), 1);
     }
 }

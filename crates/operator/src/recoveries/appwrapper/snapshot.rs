@@ -15,7 +15,7 @@ use salvor_recovery::{
 use super::wire::{App, SeenPod};
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Around {
+pub(super) struct Snapshot {
     /// Each component, in order, with the resource of its kind.
     pub(super) components: Vec<(String, Seen)>,
     /// Objects that it owns; its components among them are skipped.
@@ -26,8 +26,13 @@ pub(super) struct Around {
     pub(super) nodes_known: bool,
 }
 
-pub(super) fn view(app: &App, around: Around, mut memory: Memory, authorship: Authorship) -> AppWrapperView {
-    let Around { components, owned, pods, pods_known, nodes, nodes_known } = around;
+pub(super) fn view(
+    app: &App,
+    snapshot: Snapshot,
+    mut memory: Memory,
+    authorship: Authorship,
+) -> AppWrapperView {
+    let Snapshot { components, owned, pods, pods_known, nodes, nodes_known } = snapshot;
     let components: Vec<ComponentView> = app
         .parts
         .iter()
