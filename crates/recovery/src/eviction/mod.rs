@@ -4,8 +4,8 @@
 //! Their input is [`Scene`], [`NodeView`], [`PodView`] and the administrator's [`EvictionPolicy`], and their reasons
 //! are [`NodeWhy`] and [`PodWhy`].
 
-mod fate;
 mod memory;
+mod pod_ending;
 mod policy;
 mod reasons;
 mod rules;

@@ -12,8 +12,8 @@
 use jiff::Timestamp;
 use salvor_api::config::RemoveTaint;
 
-use super::fate::{Fate, count};
 use super::memory::Progress;
+use super::pod_ending::{PodEnding, count};
 use super::policy::{EvictionPolicy, Request, asked_in_person};
 use super::reasons::{NodeWhy, PodWhy};
 use super::seen::{
@@ -178,12 +178,12 @@ fn go_on(
     })?;
 
     let machine = policy.machine(node);
-    let all: Vec<(&PodView, Fate)> =
-        pods.iter().map(|pod| (*pod, fate(pod, node, progress, policy, &machine, now))).collect();
+    let all: Vec<(&PodView, PodEnding)> =
+        pods.iter().map(|pod| (*pod, ending(pod, node, progress, policy, &machine, now))).collect();
     // Pods may still be bound to the node. They are evicted, but nothing waits for them.
-    let fates: Vec<(&PodView, Fate)> =
+    let endings: Vec<(&PodView, PodEnding)> =
         all.iter().copied().filter(|(pod, _)| !is_straggler(pod, progress)).collect();
-    let leaving = count(&fates, |fate| matches!(fate, Fate::Leaves));
+    let leaving = count(&endings, |ending| matches!(ending, PodEnding::Leaves));
     ask.that("Are all pods that must go failed and deleted?", format_args!("{leaving} left"), leaving == 0)
         .ok_or_else(|| {
         let why = NodeWhy::EvictingPods { left: leaving };
@@ -199,9 +199,9 @@ fn go_on(
     ask.that("Were its volumes released?", see_volumes(node, progress), released.is_some() || !holds)
         .ok_or_else(|| writes::release(node, progress, attachments, keep, to_the_second(now)))?;
 
-    ask.none("Is no other pod waited for?", see_waiting(&fates), first_to_wait_for(&fates)).map_err(
+    ask.none("Is no other pod waited for?", see_waiting(&endings), first_to_wait_for(&endings)).map_err(
         |until| {
-            let why = NodeWhy::WaitingForPods { left: count(&fates, Fate::is_waited_for) };
+            let why = NodeWhy::WaitingForPods { left: count(&endings, PodEnding::is_waited_for) };
             let then = match until {
                 Some(until) => Verdict::Wait { until, why: why.clone() },
                 None => Ignore(why.clone()),
@@ -275,7 +275,7 @@ fn come_back(
     let must_go = |pod: &&&PodView| {
         !pod.phase.is_terminal()
             && !came_late(pod, progress)
-            && matches!(fate(pod, node, progress, policy, &off, now), Fate::Leaves)
+            && matches!(ending(pod, node, progress, policy, &off, now), PodEnding::Leaves)
     };
     let left = pods.iter().filter(must_go).count();
     let is_back = left == 0 && node.heartbeat().is_fresh(now);
@@ -370,24 +370,24 @@ fn leave_to_the_kubelet(pod: &PodView, node: &NodeView, progress: &Progress) -> 
     }
 }
 
-fn fate(
+fn ending(
     pod: &PodView,
     node: &NodeView,
     progress: &Progress,
     policy: &EvictionPolicy,
     machine: &Machine,
     now: Timestamp,
-) -> Fate {
+) -> PodEnding {
     if pod.is_mirror || is_left_alone(pod, progress) {
-        return Fate::Stays;
+        return PodEnding::Stays;
     }
     match tolerance(pod, node, progress) {
-        Tolerance::Forever => Fate::Stays,
-        Tolerance::Until(until) if now < until => Fate::LeavesAt(until),
-        Tolerance::None | Tolerance::Until(_) if is_gone(pod) => Fate::Gone,
+        Tolerance::Forever => PodEnding::Stays,
+        Tolerance::Until(until) if now < until => PodEnding::LeavesAt(until),
+        Tolerance::None | Tolerance::Until(_) if is_gone(pod) => PodEnding::Gone,
         Tolerance::None | Tolerance::Until(_) => match policy.may_be_forced(pod, machine) {
-            Gate::Yes(_) => Fate::Leaves,
-            Gate::No(_) => Fate::NeedsProof,
+            Gate::Yes(_) => PodEnding::Leaves,
+            Gate::No(_) => PodEnding::NeedsProof,
         },
     }
 }
@@ -462,8 +462,8 @@ fn zone_down(scene: &Scene<'_>, policy: &EvictionPolicy, now: Timestamp) -> Opti
 }
 
 /// The claims of pods that stay, or go later, and have not ended.
-fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
-    let rest = fates.iter().filter(|(pod, fate)| !pod.phase.is_terminal() && *fate != Fate::Gone);
+fn claims_of_the_rest(endings: &[(&PodView, PodEnding)]) -> Vec<Claim> {
+    let rest = endings.iter().filter(|(pod, ending)| !pod.phase.is_terminal() && *ending != PodEnding::Gone);
     let mut claims: Vec<Claim> = rest.flat_map(|(pod, _)| pod.all_claims().cloned()).collect();
     claims.sort();
     claims.dedup();
@@ -471,11 +471,11 @@ fn claims_of_the_rest(fates: &[(&PodView, Fate)]) -> Vec<Claim> {
 }
 
 /// The outer option: whether there is a pod to wait for. The inner: until when, if only time has to pass.
-fn first_to_wait_for(fates: &[(&PodView, Fate)]) -> Option<Option<Timestamp>> {
-    let waited_for = fates.iter().any(|(_, fate)| fate.is_waited_for());
-    let times = fates.iter().filter_map(|(_, fate)| match fate {
-        Fate::LeavesAt(at) => Some(*at),
-        Fate::Gone | Fate::Leaves | Fate::NeedsProof | Fate::Stays => None,
+fn first_to_wait_for(endings: &[(&PodView, PodEnding)]) -> Option<Option<Timestamp>> {
+    let waited_for = endings.iter().any(|(_, ending)| ending.is_waited_for());
+    let times = endings.iter().filter_map(|(_, ending)| match ending {
+        PodEnding::LeavesAt(at) => Some(*at),
+        PodEnding::Gone | PodEnding::Leaves | PodEnding::NeedsProof | PodEnding::Stays => None,
     });
     waited_for.then(|| times.min())
 }

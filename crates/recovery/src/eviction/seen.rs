@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::fate::{Fate, count};
 use super::memory::{Damage, Progress};
+use super::pod_ending::{PodEnding, count};
 use super::policy::Request;
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Lease, NodeView, PodView, Scene};
@@ -92,9 +92,9 @@ pub(super) fn see_boot(node: &NodeView, progress: &Progress) -> String {
     }
 }
 
-pub(super) fn see_waiting(fates: &[(&PodView, Fate)]) -> String {
-    let later = count(fates, |fate| matches!(fate, Fate::LeavesAt(_)));
-    let unproven = count(fates, |fate| fate == Fate::NeedsProof);
+pub(super) fn see_waiting(endings: &[(&PodView, PodEnding)]) -> String {
+    let later = count(endings, |ending| matches!(ending, PodEnding::LeavesAt(_)));
+    let unproven = count(endings, |ending| ending == PodEnding::NeedsProof);
     format!("{later} tolerate it for a while, {unproven} need proof that the machine is off")
 }
 

@@ -2,9 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::fate::{Fate, deadline};
-use super::lack::{Lack, wanted};
+use super::job_end::{JobEnd, deadline};
 use super::memory::Memory;
+use super::missing_pods::{MissingPods, wanted};
 use super::names::Chooser;
 use super::new_pod::Mould;
 use super::notes::{deleted_note, news, unknown_mode_note, unreadable_note};
@@ -65,14 +65,18 @@ pub fn decide(
         ask.none("Are its pods those that its selector matches?", see_verdict(&claims), claims)?;
 
         let tally = Tally::of(job, &read, pods, memory, policy);
-        let fate = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally));
-        let next = status::next(&tally, fate.as_ref(), policy.max_uncounted_pods, policy, now);
+        let job_end = JobEnd::of(&tally, now).or_else(|| JobEnd::by_completions(&tally));
+        let next = status::next(&tally, job_end.as_ref(), policy.max_uncounted_pods, policy, now);
 
         // Written before any action: after a crash the same pods, half of them ended by us, could look different.
-        let unwritten = fate.as_ref().filter(|fate| !fate.written);
-        ask.none("Is its end still open, or written in its status?", see_fate(fate.as_ref()), unwritten)
-            .map_err(|fate| write(job, &next, &record, JobWhy::Decided { reason: fate.reason.clone() }))?;
-        let too_many = pods_too_many(&tally, fate.as_ref(), &record, policy);
+        let unwritten = job_end.as_ref().filter(|job_end| !job_end.written);
+        ask.none(
+            "Is its end still open, or written in its status?",
+            see_job_end(job_end.as_ref()),
+            unwritten,
+        )
+        .map_err(|job_end| write(job, &next, &record, JobWhy::Decided { reason: job_end.reason.clone() }))?;
+        let too_many = pods_too_many(&tally, job_end.as_ref(), &record, policy);
         // A pod that cannot be deleted now delays nothing else.
         let undeletable =
             memory.deletion_paused_until.filter(|until| now < *until).filter(|_| too_many.is_some());
@@ -81,20 +85,21 @@ pub fn decide(
         ask.none("Has it no pod too many?", seen, too_many)?;
 
         let batched =
-            batched_until(&tally, &next, fate.as_ref(), memory, policy).filter(|until| now < *until);
-        let counted = counted(&tally, &read, fate.as_ref(), batched.is_some());
-        let names_due = fate.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
+            batched_until(&tally, &next, job_end.as_ref(), memory, policy).filter(|until| now < *until);
+        let counted = counted(&tally, &read, job_end.as_ref(), batched.is_some());
+        let names_due =
+            job_end.is_none() && !job.deleting && counted.iter().any(|pod| !record.is_written(pod));
         let due = match batched {
             None => (next != job.status || names_due).then_some(next),
             // A count that has begun is finished: released pods are counted, and no others are added.
             Some(_) => (tally.all_listed_are_free() || names_due)
-                .then(|| status::next(&tally, fate.as_ref(), 0, policy, now)),
+                .then(|| status::next(&tally, job_end.as_ref(), 0, policy, now)),
         };
         let counted = let_go(counted.into_iter().filter_map(PodView::tracked), false);
         // Users wait for pods, so these come first. But where pods end as fast as they are created, some are always
         // missing, so the rest gets its turn between two rounds of them.
         let rest_has_its_turn = memory.made_pods && (due.is_some() || counted.is_some());
-        let need = if fate.is_some() || job.deleting || rest_has_its_turn {
+        let need = if job_end.is_some() || job.deleting || rest_has_its_turn {
             Need::Nothing
         } else {
             need(&tally, &record, memory, policy, now)
@@ -112,11 +117,11 @@ pub fn decide(
         ask.none("Is the finalizer of every counted pod removed?", see_some(&counted), counted)
             .map_err(|actions| Act { actions, why: JobWhy::Counted })?;
 
-        let deadline = deadline(&tally).filter(|_| fate.is_none());
+        let deadline = deadline(&tally).filter(|_| job_end.is_none());
         let put_off = batched.map(|until| (None, JobWhy::Batching { until }));
         let refused = undeletable.map(|until| (None, JobWhy::DeletionRefused { until }));
         let waits = waits.or(refused).or(put_off);
-        let (until, why) = waits.unwrap_or_else(|| (None, at_rest(&tally, fate.as_ref())));
+        let (until, why) = waits.unwrap_or_else(|| (None, at_rest(&tally, job_end.as_ref())));
         let until = [until, deadline, batched, undeletable].into_iter().flatten().min();
         Ok(match until {
             Some(until) => Wait { until, why },
@@ -260,13 +265,13 @@ fn write(job: &JobView, next: &JobStatus, record: &Record<'_>, why: JobWhy) -> V
 /// Deletes pods that the Job no longer needs.
 fn pods_too_many(
     tally: &Tally<'_>,
-    fate: Option<&Fate>,
+    job_end: Option<&JobEnd>,
     record: &Record<'_>,
     policy: &JobPolicy,
 ) -> Option<Verdict<JobWhy, Step>> {
     let job = tally.job;
-    let (mut victims, why) = match fate {
-        Some(fate) => (tally.active.clone(), JobWhy::Decided { reason: fate.reason.clone() }),
+    let (mut victims, why) = match job_end {
+        Some(job_end) => (tally.active.clone(), JobWhy::Decided { reason: job_end.reason.clone() }),
         None if job.deleting => return None,
         None if job.spec.suspend => (tally.active.clone(), JobWhy::Suspending),
         None => (tally.surplus(wanted(tally)), JobWhy::TooManyPods { wanted: wanted(tally) }),
@@ -275,9 +280,9 @@ fn pods_too_many(
     let deletes = at_once(victims.iter().map(|pod| Step::DeletePod { pod: pod.pod.clone() }).collect())?;
     // A pod that is not needed has not failed, so it loses its finalizer before it is deleted. A pod that ends because
     // the Job has failed is counted with it.
-    let counts = fate.is_some_and(|fate| fate.ending == Ending::Failure);
+    let counts = job_end.is_some_and(|job_end| job_end.ending == Ending::Failure);
     // A Job whose end is settled creates no more pods.
-    if fate.is_none()
+    if job_end.is_none()
         && let Some(first) = names_first(job, record, victims.iter().copied())
     {
         return Some(first);
@@ -299,7 +304,7 @@ enum Need {
 }
 
 fn need(tally: &Tally<'_>, record: &Record<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Need {
-    let Some(Lack { room, pause, turns }) = Lack::of(tally, memory, policy, now) else {
+    let Some(MissingPods { room, pause, turns }) = MissingPods::of(tally, memory, policy, now) else {
         return Need::Nothing;
     };
     if room == 0 {
@@ -374,7 +379,7 @@ fn make_pods(
 fn counted<'a>(
     tally: &Tally<'a>,
     read: &ReadBack,
-    fate: Option<&Fate>,
+    job_end: Option<&JobEnd>,
     status_is_behind: bool,
 ) -> Vec<&'a PodView> {
     let uncounted = tally.job.status.uncounted_terminated_pods.as_ref();
@@ -382,7 +387,7 @@ fn counted<'a>(
         if uncounted.is_some_and(|lists| lists.contains(&pod.pod.uid)) {
             return true;
         }
-        match tally.outcome(pod, fate.map(|fate| fate.ending)) {
+        match tally.outcome(pod, job_end.map(|job_end| job_end.ending)) {
             Outcome::Succeeded => {
                 tally.job.spec.is_indexed() && pod.index.is_some_and(|index| read.completed.contains(index))
             }
@@ -417,14 +422,14 @@ fn at_once(mut steps: Vec<Step>) -> Option<Vec<Step>> {
 fn batched_until(
     tally: &Tally<'_>,
     next: &JobStatus,
-    fate: Option<&Fate>,
+    job_end: Option<&JobEnd>,
     memory: &Memory,
     policy: &JobPolicy,
 ) -> Option<Timestamp> {
     let now = &tally.job.status;
     // The end of a Job waits until every pod has lost its finalizer, and so for the write before that. After that, the
     // status only counts how the pods disappear.
-    let hastens_the_end = fate.is_some() && tally.pods.iter().any(PodView::is_tracked);
+    let hastens_the_end = job_end.is_some() && tally.pods.iter().any(PodView::is_tracked);
     let urgent = hastens_the_end
         || *now == *next
         || now.conditions != next.conditions
@@ -433,9 +438,11 @@ fn batched_until(
     memory.status_written.filter(|_| !urgent).map(|written| after(written, policy.batch_period))
 }
 
-fn at_rest(tally: &Tally<'_>, fate: Option<&Fate>) -> JobWhy {
-    match fate {
-        Some(fate) => JobWhy::Ending { reason: fate.reason.clone(), pods: waiting_pods(&tally.terminating) },
+fn at_rest(tally: &Tally<'_>, job_end: Option<&JobEnd>) -> JobWhy {
+    match job_end {
+        Some(job_end) => {
+            JobWhy::Ending { reason: job_end.reason.clone(), pods: waiting_pods(&tally.terminating) }
+        }
         None if tally.job.deleting => JobWhy::BeingDeleted,
         None if tally.job.spec.suspend => JobWhy::Suspended,
         None => JobWhy::Running { active: tally.active.len(), succeeded: tally.succeeded },
@@ -474,12 +481,12 @@ fn see_steps<'a>(actions: impl Iterator<Item = &'a Step>) -> String {
     if steps == 0 { "yes".into() } else { format!("not {steps} of them") }
 }
 
-fn see_fate(fate: Option<&Fate>) -> String {
-    match fate {
+fn see_job_end(job_end: Option<&JobEnd>) -> String {
+    match job_end {
         None => "open".into(),
-        Some(fate) => {
-            let written = if fate.written { "written down" } else { "not written down yet" };
-            format!("{:?} by {}, {written}", fate.ending, fate.reason)
+        Some(job_end) => {
+            let written = if job_end.written { "written down" } else { "not written down yet" };
+            format!("{:?} by {}, {written}", job_end.ending, job_end.reason)
         }
     }
 }

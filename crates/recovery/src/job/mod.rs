@@ -10,10 +10,10 @@
 mod backoff;
 mod decide;
 mod failure_policy;
-mod fate;
 mod indexes;
-mod lack;
+mod job_end;
 mod memory;
+mod missing_pods;
 mod names;
 mod new_pod;
 mod notes;

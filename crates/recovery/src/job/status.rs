@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use salvor_api::names::job::{conditions, reasons};
 
-use super::fate::Fate;
+use super::job_end::JobEnd;
 use super::policy::JobPolicy;
 use super::tally::{Ending, Outcome, Tally};
 use super::views::{JobCondition, JobStatus, Uncounted};
@@ -15,7 +15,7 @@ use crate::moments::to_the_second;
 /// The status to write; unchanged if there is nothing new. Its lists of uncounted pods have at most `listed` entries.
 pub(super) fn next(
     tally: &Tally<'_>,
-    fate: Option<&Fate>,
+    job_end: Option<&JobEnd>,
     listed: usize,
     policy: &JobPolicy,
     now: Timestamp,
@@ -23,8 +23,8 @@ pub(super) fn next(
     let job = tally.job;
     let now = to_the_second(now);
     let mut status = job.status.clone();
-    let ends = fate.is_some_and(|fate| ends_with_this(tally, fate));
-    count_finished(&mut status, tally, fate, if ends { usize::MAX } else { listed });
+    let ends = job_end.is_some_and(|job_end| ends_with_this(tally, job_end));
+    count_finished(&mut status, tally, job_end, if ends { usize::MAX } else { listed });
 
     let number = |n: usize| i32::try_from(n).unwrap_or(i32::MAX);
     status.active = number(tally.active.len());
@@ -34,19 +34,19 @@ pub(super) fn next(
     if status.start_time.is_none() && !job.spec.suspend {
         status.start_time = Some(now);
     }
-    match fate {
+    match job_end {
         None if job.deleting => {}
         None => suspend_or_resume(&mut status, job.spec.suspend, now),
-        Some(fate) => {
-            if !fate.written {
-                let kind = match fate.ending {
+        Some(job_end) => {
+            if !job_end.written {
+                let kind = match job_end.ending {
                     Ending::Success => conditions::SUCCESS_CRITERIA_MET,
                     Ending::Failure => conditions::FAILURE_TARGET,
                 };
-                set(&mut status, kind, "True", &fate.reason, &fate.message, now);
+                set(&mut status, kind, "True", &job_end.reason, &job_end.message, now);
             }
             if ends {
-                finish(&mut status, tally, fate, now);
+                finish(&mut status, tally, job_end, now);
             }
         }
     }
@@ -56,13 +56,13 @@ pub(super) fn next(
 /// True if this write is the Job's last. Nothing of a finished Job is counted again. So a Job that succeeds may count
 /// its last pods and finish in the same write, and release them afterwards. A failure is announced by a write of its
 /// own, because users wait for it.
-fn ends_with_this(tally: &Tally<'_>, fate: &Fate) -> bool {
-    let at_once = fate.ending == Ending::Success;
+fn ends_with_this(tally: &Tally<'_>, job_end: &JobEnd) -> bool {
+    let at_once = job_end.ending == Ending::Success;
     tally.pods.iter().all(|pod| pod.phase.is_terminal() && (at_once || !pod.is_tracked()))
 }
 
 /// Moves pods without finalizer from the lists to the counters, and newly ended pods into the lists.
-fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>, listed: usize) {
+fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, job_end: Option<&JobEnd>, listed: usize) {
     let spec = &tally.job.spec;
     let tracked: BTreeSet<&Uid> =
         tally.pods.iter().filter(|pod| pod.is_tracked()).map(|pod| &pod.pod.uid).collect();
@@ -81,7 +81,7 @@ fn count_finished(status: &mut JobStatus, tally: &Tally<'_>, fate: Option<&Fate>
         if room == 0 || waiting.contains(uid) {
             continue;
         }
-        let list = match tally.outcome(pod, fate.map(|fate| fate.ending)) {
+        let list = match tally.outcome(pod, job_end.map(|job_end| job_end.ending)) {
             Outcome::Succeeded if !spec.is_indexed() => &mut waiting.succeeded,
             Outcome::Failed => &mut waiting.failed,
             _ => continue,
@@ -112,7 +112,7 @@ fn suspend_or_resume(status: &mut JobStatus, suspend: bool, now: Timestamp) {
 }
 
 /// The Job finishes only now that every pod has really ended.
-fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp) {
+fn finish(status: &mut JobStatus, tally: &Tally<'_>, job_end: &JobEnd, now: Timestamp) {
     let spec = &tally.job.spec;
     let listed = status.uncounted_terminated_pods.take().unwrap_or_default();
     let add = |counter: i32, uids: &BTreeSet<Uid>| {
@@ -129,11 +129,11 @@ fn finish(status: &mut JobStatus, tally: &Tally<'_>, fate: &Fate, now: Timestamp
         let oldest = tally.pods.iter().map(|pod| to_the_second(pod.created)).min();
         status.start_time = Some(oldest.map_or(now, |oldest| oldest.min(now)));
     }
-    match fate.ending {
-        Ending::Failure => set(status, conditions::FAILED, "True", &fate.reason, &fate.message, now),
+    match job_end.ending {
+        Ending::Failure => set(status, conditions::FAILED, "True", &job_end.reason, &job_end.message, now),
         Ending::Success => {
             let end = status.start_time.map_or(now, |start| start.max(now));
-            set(status, conditions::COMPLETE, "True", &fate.reason, &fate.message, end);
+            set(status, conditions::COMPLETE, "True", &job_end.reason, &job_end.message, end);
             status.completion_time = Some(end);
         }
     }

@@ -6,10 +6,10 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::fate::Fate;
 use super::indexes::Indexes;
-use super::lack::{Lack, free_indexes};
+use super::job_end::JobEnd;
 use super::memory::Memory;
+use super::missing_pods::{MissingPods, free_indexes};
 use super::policy::JobPolicy;
 use super::read_back::ReadBack;
 use super::reasons::JobWhy;
@@ -91,7 +91,7 @@ pub fn waiting(
     }
     let Ok(read) = ReadBack::of(job, pods) else { return Vec::new() };
     let tally = Tally::of(job, &read, pods, memory, policy);
-    let ends = Fate::of(&tally, now).or_else(|| Fate::by_completions(&tally)).is_some() || job.deleting;
+    let ends = JobEnd::of(&tally, now).or_else(|| JobEnd::by_completions(&tally)).is_some() || job.deleting;
     let mut all = Places::default();
     for pod in &tally.active {
         let starts = WaitsFor::Start { pod: pod.pod.name.clone(), node: pod.node.clone() };
@@ -128,8 +128,9 @@ impl Places {
     ) {
         let spec = &tally.job.spec;
         let mut rest = if spec.is_indexed() { free_indexes(tally) } else { Indexes::NONE };
-        let lack = Lack::of(tally, memory, policy, now).filter(|lack| lack.room > 0);
-        if let Some(Lack { pause, turns, .. }) = lack {
+        let missing_pods =
+            MissingPods::of(tally, memory, policy, now).filter(|missing_pods| missing_pods.room > 0);
+        if let Some(MissingPods { pause, turns, .. }) = missing_pods {
             let waits_for = |rests_until: Option<Timestamp>| match (&pause, rests_until) {
                 (Some((until, JobWhy::CreationRefused { .. })), _) => WaitsFor::Refusal { until: *until },
                 (Some((until, _)), _) => WaitsFor::Backoff { until: *until },

@@ -9,7 +9,7 @@ use super::views::{FailureAction, count};
 use crate::objects::PodPhase;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Fate {
+pub(super) struct JobEnd {
     pub(super) ending: Ending,
     pub(super) reason: String,
     pub(super) message: String,
@@ -17,7 +17,7 @@ pub(super) struct Fate {
     pub(super) written: bool,
 }
 
-impl Fate {
+impl JobEnd {
     fn new(ending: Ending, reason: &str, message: impl Into<String>) -> Self {
         Self { ending, reason: reason.into(), message: message.into(), written: false }
     }
@@ -61,19 +61,19 @@ impl Fate {
     }
 }
 
-fn by_failure_policy(tally: &Tally<'_>) -> Option<Fate> {
+fn by_failure_policy(tally: &Tally<'_>) -> Option<JobEnd> {
     let failed = tally.pods.iter().filter(|pod| tally.is_failed(pod));
     let mut ends =
         failed.filter_map(|pod| tally.matched(pod)).filter(|rule| rule.action == FailureAction::FailJob);
-    Fate::failure(reasons::POD_FAILURE_POLICY, ends.next()?.message)
+    JobEnd::failure(reasons::POD_FAILURE_POLICY, ends.next()?.message)
 }
 
-fn by_backoff_limit(tally: &Tally<'_>) -> Option<Fate> {
+fn by_backoff_limit(tally: &Tally<'_>) -> Option<JobEnd> {
     let limit = tally.job.spec.backoff_limit();
     let exceeded = tally.failed > limit || restarts_exceed(tally, limit);
     exceeded
         .then(|| {
-            Fate::failure(reasons::BACKOFF_LIMIT_EXCEEDED, "Job has reached the specified backoff limit")
+            JobEnd::failure(reasons::BACKOFF_LIMIT_EXCEEDED, "Job has reached the specified backoff limit")
         })
         .flatten()
 }
@@ -85,9 +85,9 @@ fn restarts_exceed(tally: &Tally<'_>, limit: u32) -> bool {
     restarts > 0 && restarts >= limit && tally.job.spec.template.restarts_on_failure()
 }
 
-fn by_deadline(tally: &Tally<'_>, now: Timestamp) -> Option<Fate> {
+fn by_deadline(tally: &Tally<'_>, now: Timestamp) -> Option<JobEnd> {
     (now >= deadline(tally)?)
-        .then(|| Fate::failure(reasons::DEADLINE_EXCEEDED, "Job was active longer than specified deadline"))
+        .then(|| JobEnd::failure(reasons::DEADLINE_EXCEEDED, "Job was active longer than specified deadline"))
         .flatten()
 }
 
@@ -99,23 +99,23 @@ pub(super) fn deadline(tally: &Tally<'_>) -> Option<Timestamp> {
     Some(start.checked_add(SignedDuration::from_secs(limit.max(0))).unwrap_or(Timestamp::MAX))
 }
 
-fn by_failed_indexes(tally: &Tally<'_>) -> Option<Fate> {
+fn by_failed_indexes(tally: &Tally<'_>) -> Option<JobEnd> {
     let spec = &tally.job.spec;
     spec.backoff_limit_per_index?;
     let failed = tally.failed_indexes.len();
     if spec.max_failed_indexes.is_some_and(|limit| failed > count(limit)) {
-        return Fate::failure(
+        return JobEnd::failure(
             reasons::MAX_FAILED_INDEXES_EXCEEDED,
             "Job has exceeded the specified maximal number of failed indexes",
         );
     }
     let all_ended = failed > 0 && failed.saturating_add(tally.succeeded) >= spec.index_bound();
-    all_ended.then(|| Fate::failure(reasons::FAILED_INDEXES, "Job has failed indexes")).flatten()
+    all_ended.then(|| JobEnd::failure(reasons::FAILED_INDEXES, "Job has failed indexes")).flatten()
 }
 
-fn by_success_policy(tally: &Tally<'_>) -> Option<Fate> {
+fn by_success_policy(tally: &Tally<'_>) -> Option<JobEnd> {
     let spec = &tally.job.spec;
     let rule =
         success_policy::matched(spec.success_policy.as_ref(), &tally.completed_indexes, spec.index_bound())?;
-    Some(Fate::new(Ending::Success, reasons::SUCCESS_POLICY, format!("Matched rules at index {rule}")))
+    Some(JobEnd::new(Ending::Success, reasons::SUCCESS_POLICY, format!("Matched rules at index {rule}")))
 }

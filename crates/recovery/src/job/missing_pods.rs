@@ -9,7 +9,7 @@ use super::policy::JobPolicy;
 use super::reasons::JobWhy;
 use super::tally::Tally;
 
-pub(super) struct Lack {
+pub(super) struct MissingPods {
     /// The number that may be created; zero if pods that are still terminating occupy all places.
     pub(super) room: usize,
     /// The delay that applies to all of them: until when, and why.
@@ -25,7 +25,7 @@ pub(super) struct Turn {
     pub(super) rests_until: Option<Timestamp>,
 }
 
-impl Lack {
+impl MissingPods {
     /// None if the Job has all the pods that it wants.
     pub(super) fn of(tally: &Tally<'_>, memory: &Memory, policy: &JobPolicy, now: Timestamp) -> Option<Self> {
         let spec = &tally.job.spec;

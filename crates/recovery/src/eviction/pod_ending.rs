@@ -6,7 +6,7 @@ use super::views::PodView;
 
 /// What happens to a pod on an unreachable node that is being evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum PodEnding {
     /// The pod has ended and is deleted; at most finalizers keep the object.
     Gone,
     /// The pod must be evicted now.
@@ -19,13 +19,13 @@ pub(super) enum Fate {
     Stays,
 }
 
-impl Fate {
+impl PodEnding {
     /// True if the eviction cannot finish before this pod has gone, and the pod cannot go now.
     pub(super) fn is_waited_for(self) -> bool {
         matches!(self, Self::LeavesAt(_) | Self::NeedsProof)
     }
 }
 
-pub(super) fn count(fates: &[(&PodView, Fate)], is: impl Fn(Fate) -> bool) -> usize {
-    fates.iter().filter(|(_, fate)| is(*fate)).count()
+pub(super) fn count(endings: &[(&PodView, PodEnding)], is: impl Fn(PodEnding) -> bool) -> usize {
+    endings.iter().filter(|(_, ending)| is(*ending)).count()
 }
