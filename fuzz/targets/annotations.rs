@@ -16,8 +16,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         let mut brake = Brake::new(salvor_api::config::BrakeLimits::default(), BrakeState::default());
         brake.restore(now, state);
         let _ = (brake.admit(now, 1), brake.changes_at(now));
-        let kept = serde_json::to_string(&brake.keepsake()).unwrap();
-        assert_eq!(BrakeState::read(&kept).unwrap(), brake.keepsake());
+        let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
+        assert_eq!(BrakeState::read(&kept).unwrap(), brake.state_to_save());
     }
     let _ = Memory::read(Some(text), Some(text));
     let _ = DespiteOutage::from_annotation(text);

@@ -43,13 +43,13 @@ impl BrakeKeeper {
     }
 
     /// Applies changes of nodes, and updates the brake.
-    pub(crate) fn take_in(&self, changes: &[Change<Arc<Node>>]) {
+    pub(crate) fn apply(&self, changes: &[Change<Arc<Node>>]) {
         let mut changed = false;
         for change in changes {
-            changed |= self.state().nodes.take_in(change);
+            changed |= self.state().nodes.apply(change);
         }
         if changed {
-            self.tell_the_brake();
+            self.update_brake();
         }
     }
 
@@ -72,9 +72,9 @@ impl BrakeKeeper {
                 biased;
                 () = leadership.changed(led) => self.lead(leadership.term()),
                 () = self.rescheduled.notified() => {}
-                () = clock_skipped.notified() => drop(self.tell_the_brake()),
+                () = clock_skipped.notified() => drop(self.update_brake()),
                 () = recount => {
-                    self.tell_the_brake();
+                    self.update_brake();
                     // Nodes that are lost for too long no longer count and block nothing.
                     self.shared.released.tell();
                 }
@@ -89,7 +89,7 @@ impl BrakeKeeper {
         if term.is_none() {
             return;
         }
-        if !self.tell_the_brake()
+        if !self.update_brake()
             && let Some(engaged) = self.brake().engaged()
         {
             self.announce(&Transition::Engaged(engaged));
@@ -102,7 +102,7 @@ impl BrakeKeeper {
     }
 
     /// Returns whether the brake engaged or released.
-    fn tell_the_brake(&self) -> bool {
+    fn update_brake(&self) -> bool {
         let now = self.shared.time.server();
         let Some(tally) = self.state().nodes.tally(now, self.ready_within) else { return false };
         let tallied_until = tally.changes_at;
@@ -115,7 +115,7 @@ impl BrakeKeeper {
         };
         if zone_let_go {
             // The cluster as a whole does not change, but subjects that the zone blocked must be decided again.
-            self.shared.remember_the_brake();
+            self.shared.save_brake_state_soon();
             self.shared.released.tell();
         }
         let next = [tallied_until, changes_at].into_iter().flatten().min();
@@ -123,7 +123,7 @@ impl BrakeKeeper {
         self.rescheduled.notify_one();
         self.shared.metrics.brake_engaged(holds_all);
         let Some(transition) = transition else { return false };
-        self.shared.remember_the_brake();
+        self.shared.save_brake_state_soon();
         match transition {
             Transition::Engaged(_) => {}
             // Decide blocked subjects again: now it is known how long they wait.
@@ -165,6 +165,6 @@ impl BrakeKeeper {
     #[cfg(test)]
     pub(crate) fn see(&self, zones: &[(&str, u32, u32)]) {
         self.state().nodes = Table::of(zones);
-        self.tell_the_brake();
+        self.update_brake();
     }
 }

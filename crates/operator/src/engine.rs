@@ -178,7 +178,7 @@ impl<R: Recovery> Engine<R> {
                     }
                 }
                 () = clock_skipped.notified() => self.set_alarms_anew(),
-                version = leadership.pause().changed(self.pause_heeded) => self.heed_the_pause(version),
+                version = leadership.pause().changed(self.pause_heeded) => self.apply_pause(version),
                 Some(end) = self.ends.1.recv() => {
                     self.ended(end);
                     self.see_to_feeds();
@@ -266,7 +266,7 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// A user has paused all writes, or resumed them.
-    fn heed_the_pause(&mut self, version: u64) {
+    fn apply_pause(&mut self, version: u64) {
         let held = self.shared.leadership.pause().held();
         self.pause_heeded = version;
         if held.is_none() {
@@ -310,7 +310,7 @@ impl<R: Recovery> Engine<R> {
             looks += 1;
         }
         let more = looks == LOOKS_IN_A_ROUND && self.agenda.has_next(self.has_room());
-        self.agenda.give_back(later);
+        self.agenda.requeue(later);
         more
     }
 
@@ -485,7 +485,7 @@ impl<R: Recovery> Engine<R> {
                 self.held.remove(subject);
                 if disruptive {
                     self.pending(subject).admitted = Some(now);
-                    self.shared.remember_the_brake();
+                    self.shared.save_brake_state_soon();
                 }
             }
             Verdict::Ignore(_) | Verdict::Wait { .. } => {}
@@ -564,7 +564,7 @@ impl<R: Recovery> Engine<R> {
         if let Some(admitted) = self.known(&subject).and_then(|pending| pending.admitted) {
             let steps: Vec<R::Step> = done.iter().map(|(step, _)| step.clone()).collect();
             if self.brake().carried_out(admitted, server, &steps) {
-                self.shared.remember_the_brake();
+                self.shared.save_brake_state_soon();
             }
         }
         let worked = !matches!(outcome, Outcome::Failed(..));

@@ -266,7 +266,7 @@ impl Elector {
         let mut said = String::new();
         loop {
             if self.watchdog.is_stuck() {
-                self.step_back(&stop).await;
+                self.release_until_unstuck(&stop).await;
                 if stop.is_cancelled() {
                     break;
                 }
@@ -284,7 +284,7 @@ impl Elector {
                 Ok(Ok(claim)) => {
                     if !self.is_leading() || claim == Claim::Acquired {
                         // Before any decision is made in the new term.
-                        self.take_over_the_brake();
+                        self.restore_brake();
                     }
                     if self.leadership.lead_until(sent + deadline, claim) {
                         tracing::info!(identity = self.identity, lease = self.lease_name(), "leading");
@@ -338,7 +338,7 @@ impl Elector {
 
     /// Releases the Lease and waits until the working thread makes progress again. Until then another replica serves
     /// better.
-    async fn step_back(&mut self, stop: &CancellationToken) {
+    async fn release_until_unstuck(&mut self, stop: &CancellationToken) {
         tracing::error!(
             identity = self.identity,
             lease = self.lease_name(),
@@ -404,14 +404,14 @@ impl Elector {
             };
         };
         // Before the claim, so that a new leader respects a pause from the start.
-        self.heed_the_pause(paused(&lease));
+        self.apply_pause(paused(&lease));
         // Other clients may change fields that do not belong to the election; that ends no term. A replica that led in
         // between changed the fields compared here.
         let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))
             && holder(&lease) == Some(&self.identity);
         let claim = if renewed { Claim::Renewed } else { Claim::Acquired };
         if renewed && self.is_leading() {
-            self.watch_over_the_memory(&lease);
+            self.check_brake_state(&lease);
         } else {
             self.inherited = inherited(&lease);
         }
@@ -536,7 +536,7 @@ impl Elector {
     }
 
     /// Admissions of the previous leader count for us too.
-    fn take_over_the_brake(&mut self) {
+    fn restore_brake(&mut self) {
         let now = self.time.roughly();
         let mut brake = self.brake.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut self.inherited, Inherited::Nothing) {
@@ -548,20 +548,20 @@ impl Elector {
                     why,
                     "brake state unreadable, the whole budget counts as spent"
                 );
-                brake.distrust(now, why);
+                brake.assume_spent(now, why);
                 self.leadership.renew_soon();
                 self.unreadable = self.seen.as_ref().and_then(|(lease, _)| unreadable(lease));
             }
         }
     }
 
-    fn heed_the_pause(&self, annotation: Option<&str>) {
+    fn apply_pause(&self, annotation: Option<&str>) {
         self.leadership.pause().set(annotation);
         self.metrics.paused(annotation.is_some());
     }
 
     /// The Lease changed while we lead. Our own brake state counts, and the next renewal writes it again.
-    fn watch_over_the_memory(&mut self, lease: &Lease) {
+    fn check_brake_state(&mut self, lease: &Lease) {
         match inherited(lease) {
             Inherited::Memory(_) => {}
             Inherited::Nothing => {
@@ -582,7 +582,7 @@ impl Elector {
     }
 
     fn memory(&self) -> String {
-        let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).keepsake();
+        let state = self.brake.lock().unwrap_or_else(PoisonError::into_inner).state_to_save();
         // Numbers, times and strings always serialize to JSON.
         serde_json::to_string(&state).unwrap_or_default()
     }
@@ -595,7 +595,7 @@ impl Elector {
         if !led {
             return;
         }
-        let release = self.give_back(lease);
+        let release = self.release_lease(lease);
         match tokio::time::timeout(Duration::from_secs(5), release).await {
             Ok(Ok(())) => tracing::info!(lease = self.lease_name(), "lease released"),
             Ok(Err(error)) => tracing::warn!(
@@ -609,7 +609,7 @@ impl Elector {
         }
     }
 
-    async fn give_back(&self, mut held: Lease) -> kube::Result<()> {
+    async fn release_lease(&self, mut held: Lease) -> kube::Result<()> {
         let name = &self.settings.lease_name;
         let is_ours = |lease: &Lease| holder(lease) == Some(&self.identity);
         loop {
@@ -701,7 +701,7 @@ pub(crate) fn brake_of(limits: BrakeLimits, lease: Option<&Lease>, now: Timestam
     match lease.map_or(Inherited::Nothing, inherited) {
         Inherited::Nothing => {}
         Inherited::Memory(state) => brake.restore(now, *state),
-        Inherited::Lost(why) => brake.distrust(now, why),
+        Inherited::Lost(why) => brake.assume_spent(now, why),
     }
     brake
 }

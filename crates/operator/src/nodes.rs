@@ -118,7 +118,7 @@ async fn run(
                 batch.push(next);
             }
             // No recovery decides from a node before the brake knows of it.
-            keeper.take_in(&batch);
+            keeper.apply(&batch);
             let to = {
                 let mut listeners = lock(&listeners);
                 listeners.begun = true;

@@ -130,10 +130,10 @@ impl After {
 
 impl<S> Ended<'_, S> {
     /// The view after every step was applied: it lags if it does for any of them.
-    pub(crate) fn view(&self, mut take_in: impl FnMut(&S, &Written) -> View) -> View {
+    pub(crate) fn view(&self, mut apply: impl FnMut(&S, &Written) -> View) -> View {
         let mut view = View::Shows;
         for (step, answer) in self.done {
-            if !self.is_current || take_in(step, answer) == View::Lags {
+            if !self.is_current || apply(step, answer) == View::Lags {
                 view = View::Lags;
             }
         }

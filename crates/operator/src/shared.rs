@@ -43,7 +43,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Requests that the brake's state is saved soon. A dry run saves nothing.
-    pub(crate) fn remember_the_brake(&self) {
+    pub(crate) fn save_brake_state_soon(&self) {
         if !self.dry_run {
             self.leadership.renew_soon();
         }

@@ -84,7 +84,7 @@ impl<S: Subject> Agenda<S> {
     }
 
     /// Returns the busy subjects to the queue.
-    pub(super) fn give_back(&mut self, later: Vec<S>) {
+    pub(super) fn requeue(&mut self, later: Vec<S>) {
         self.ready.extend(later);
     }
 

@@ -44,7 +44,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Applies a change. Returns whether it changes the count.
-    pub(crate) fn take_in(&mut self, change: &Change<Arc<Node>>) -> bool {
+    pub(crate) fn apply(&mut self, change: &Change<Arc<Node>>) -> bool {
         match change {
             Change::Applied(node) => self.insert(&node.counted),
             Change::Gone(uid) => {

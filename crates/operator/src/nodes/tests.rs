@@ -102,14 +102,14 @@ fn what_is_kept_of_a_node_is_small_and_a_node_that_stays_as_it_was_is_not_counte
     assert!(kept.wire.status.volumes_in_use.is_empty());
     assert_eq!(kept.wire.metadata.annotations.out_of_service_since.as_deref(), Some("x"));
     let mut table = Table::default();
-    assert!(table.take_in(&Change::Applied(kept)));
-    assert!(!table.take_in(&Change::Applied(keep(node("a", true)))));
-    assert!(table.take_in(&Change::Applied(keep(node("a", false)))));
-    assert!(!table.take_in(&Change::Gone("b".into())));
+    assert!(table.apply(&Change::Applied(kept)));
+    assert!(!table.apply(&Change::Applied(keep(node("a", true)))));
+    assert!(table.apply(&Change::Applied(keep(node("a", false)))));
+    assert!(!table.apply(&Change::Gone("b".into())));
     // The name belongs to another node by now.
     let mut other = node("a", false);
     other["metadata"]["uid"] = "b".into();
-    table.take_in(&Change::Applied(keep(other)));
-    assert!(!table.take_in(&Change::Gone("a".into())));
-    assert!(table.take_in(&Change::Gone("b".into())));
+    table.apply(&Change::Applied(keep(other)));
+    assert!(!table.apply(&Change::Gone("a".into())));
+    assert!(table.apply(&Change::Gone("b".into())));
 }

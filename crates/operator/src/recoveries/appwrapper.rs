@@ -458,28 +458,28 @@ impl Recovery for AppWrappers {
                 // A pod whose label changed now belongs to another AppWrapper.
                 let node = pod.view.node_name.clone();
                 let before = self.pods.take(pod).and_then(|before| self.app_of(&before));
-                node.iter().for_each(|node| self.see_to_lease(node, now));
+                node.iter().for_each(|node| self.track_lease(node, now));
                 before.into_iter().chain(woken).collect()
             }
             News::Pod(Change::Gone(uid)) => {
                 let gone = self.pods.drop(&uid);
                 self.copies.retain(|(_, pod), _| *pod != uid);
                 let node = gone.as_ref().and_then(|pod| pod.view.node_name.clone());
-                node.iter().for_each(|node| self.see_to_lease(node, now));
+                node.iter().for_each(|node| self.track_lease(node, now));
                 gone.and_then(|pod| self.app_of(&pod)).into_iter().collect()
             }
             News::Pod(Change::Reset { all, revision, .. }) => {
                 self.pods.list(all);
                 self.copies.retain(|(_, pod), _| self.pods.has(pod));
                 self.pods_listed = Some(revision.epoch);
-                self.see_to_leases(now);
+                self.track_leases(now);
                 self.subjects()
             }
             News::Node(Change::Applied(node)) => self.see_node(node, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
             News::Node(Change::Reset { all, .. }) => self.list_nodes(all, now),
             News::Component(kind, news) => self.hear_kind(&kind, news, now),
-            News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
+            News::Lease { node, lease } => self.on_lease(&node, lease, now),
             News::Work { pod, copies } => self.hear_of_work(pod, copies),
         }
     }

@@ -147,7 +147,7 @@ impl Evictions {
         }
     }
 
-    fn take_in(&mut self, seen: SeenNode, told: Told, now: Timestamp) -> BTreeSet<Subject> {
+    fn apply_node(&mut self, seen: SeenNode, told: Told, now: Timestamp) -> BTreeSet<Subject> {
         let SeenNode { counted, view } = seen;
         let name = counted.node.name.clone();
         let mut woken = BTreeSet::from([Subject::Node { name: name.clone() }]);
@@ -158,14 +158,14 @@ impl Evictions {
             woken.extend(zones.into_iter().flat_map(|zone| self.requests_in(zone)));
         }
         match view {
-            Some(view) => self.take_in_at_length(*view, told, now),
+            Some(view) => self.apply_evicted_node(*view, told, now),
             None => woken.extend(self.forget(&name)),
         }
         self.look_closely();
         woken
     }
 
-    fn take_in_at_length(&mut self, mut view: NodeView, told: Told, now: Timestamp) {
+    fn apply_evicted_node(&mut self, mut view: NodeView, told: Told, now: Timestamp) {
         let name = view.node.name.clone();
         match self.nodes.get_mut(&name).filter(|known| known.view.node.uid == view.node.uid) {
             Some(known) => {
@@ -248,7 +248,7 @@ impl Evictions {
         node.pods.values().filter(decide).map(keyed)
     }
 
-    fn take_in_work(&mut self, (name, number, uid): &WorkKey, copies: Copies) -> Vec<Subject> {
+    fn apply_work(&mut self, (name, number, uid): &WorkKey, copies: Copies) -> Vec<Subject> {
         let node = self.nodes.get_mut(name).filter(|node| node.number == *number);
         let Some(pod) = node.and_then(|node| node.pods.get_mut(uid)) else { return Vec::new() };
         if pod.work.copies == copies {
@@ -260,7 +260,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+    fn apply_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name) else { return Vec::new() };
         let before = node.view.lease;
         node.view.lease = seen(before, lease, now);
@@ -278,7 +278,7 @@ impl Evictions {
         woken
     }
 
-    fn take_in_pods(&mut self, name: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
+    fn apply_pods(&mut self, name: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
         let Some(node) = self.nodes.get_mut(name).filter(|n| n.number == number) else { return Vec::new() };
         let mut woken: BTreeSet<Subject> = BTreeSet::from([Subject::node(name)]);
         // Most pods need no further reads.
@@ -314,7 +314,7 @@ impl Evictions {
         woken.into_iter().collect()
     }
 
-    fn take_in_attachment(&mut self, change: Change<(Uid, AttachmentView)>) -> Vec<Subject> {
+    fn apply_attachment(&mut self, change: Change<(Uid, AttachmentView)>) -> Vec<Subject> {
         let changed = match change {
             Change::Applied((uid, attachment)) => {
                 let node = attachment.node.clone();
@@ -338,11 +338,11 @@ impl Evictions {
         }
     }
 
-    fn take_in_news(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+    fn apply_news(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
             News::Node(Change::Applied(node)) => {
                 let name = node.counted.node.name.clone();
-                let mut woken = self.take_in(node, Told::Alone, now);
+                let mut woken = self.apply_node(node, Told::Alone, now);
                 woken.extend(self.wake_pods(&name));
                 woken.into_iter().collect()
             }
@@ -367,15 +367,15 @@ impl Evictions {
                 self.nodes.retain(|_, node| present.contains(&node.view.node.uid));
                 self.node_watch = revision.watch().cloned();
                 for node in all {
-                    woken.extend(self.take_in(node, Told::ByListAt(revision.revision), now));
+                    woken.extend(self.apply_node(node, Told::ByListAt(revision.revision), now));
                 }
                 self.look_closely();
                 woken.into_iter().collect()
             }
-            News::Attachment(change) => self.take_in_attachment(change),
-            News::Pod { node, number, change } => self.take_in_pods(&node, number, *change),
-            News::Lease { node, lease } => self.take_in_lease(&node, lease, now),
-            News::Work { pod, copies } => self.take_in_work(&pod, copies),
+            News::Attachment(change) => self.apply_attachment(change),
+            News::Pod { node, number, change } => self.apply_pods(&node, number, *change),
+            News::Lease { node, lease } => self.apply_lease(&node, lease, now),
+            News::Work { pod, copies } => self.apply_work(&pod, copies),
         }
     }
 
@@ -465,7 +465,7 @@ impl Recovery for Evictions {
     }
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
-        let woken = self.take_in_news(news, now);
+        let woken = self.apply_news(news, now);
         self.show();
         woken
     }
@@ -583,7 +583,7 @@ impl Evictions {
                                 {
                                     watch.saw(view.resource_version.revision());
                                 }
-                                self.take_in(node, Told::Alone, now);
+                                self.apply_node(node, Told::Alone, now);
                                 View::Shows
                             }
                             None => View::Lags,

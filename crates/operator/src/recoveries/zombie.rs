@@ -138,7 +138,7 @@ impl Zombies {
     }
 
     /// Applies a pod. Returns the subject that it is or was, if any.
-    fn take_in(&mut self, pod: SeenPod, now: Timestamp) -> Option<Subject> {
+    fn apply_pod(&mut self, pod: SeenPod, now: Timestamp) -> Option<Subject> {
         match pod {
             SeenPod::Consenting(pod) => {
                 self.unconsented_pods.remove(&pod.pod.uid);
@@ -175,13 +175,13 @@ impl Zombies {
             self.leave_job(&uid, &before.job.uid);
         }
         if let Some(node) = &node {
-            self.see_to_lease(node, now);
+            self.track_lease(node, now);
         }
         subject
     }
 
     /// Requests that a node's Lease is read while its kubelet is in question and a read may reveal something new.
-    fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
+    fn track_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.unreachable.is_some());
         let concerns = |node: &&NodeView| {
             self.pods_of_node.contains_key(name) || self.policy.node_rule(&node.labels).is_some()
@@ -190,11 +190,11 @@ impl Zombies {
         self.leases.set(name, lost.filter(concerns).is_some_and(unsettled));
     }
 
-    fn hear_of_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
+    fn on_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(view) = self.nodes.get(name) else { return Vec::new() };
         let before = self.heartbeats.of(&view.node);
         let heartbeat = self.heartbeats.note(&view.node, lease.or(view.ready_heartbeat), now);
-        self.see_to_lease(name, now);
+        self.track_lease(name, now);
         // A dead node's Lease does not change, and a live one affects its pods only if that was unknown.
         let was_known = before.lease != Lease::Unread;
         if was_known && before.alive_until(now).is_some() == heartbeat.alive_until(now).is_some() {
@@ -250,7 +250,7 @@ impl Zombies {
         self.unconsented_pods.see_node(&name, view.unreachable.is_some());
         self.node_of_uid.insert(view.node.uid.clone(), name.clone());
         self.nodes.insert(name.clone(), view);
-        self.see_to_lease(&name, now);
+        self.track_lease(&name, now);
         let mut woken = if concerns_pods { self.pods_on(&name) } else { Vec::new() };
         woken.push(Subject::Node { name });
         woken
@@ -351,7 +351,7 @@ impl Recovery for Zombies {
 
     fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
-            News::Pod(Change::Applied(pod)) => self.take_in(pod, now).into_iter().collect(),
+            News::Pod(Change::Applied(pod)) => self.apply_pod(pod, now).into_iter().collect(),
             News::Pod(Change::Gone(uid)) => {
                 self.unconsented_pods.remove(&uid);
                 self.remove_pod(&uid).into_iter().collect()
@@ -367,7 +367,7 @@ impl Recovery for Zombies {
                 for uid in gone {
                     self.remove_pod(&uid);
                 }
-                woken.extend(pods.into_iter().filter_map(|pod| self.take_in(pod, now)));
+                woken.extend(pods.into_iter().filter_map(|pod| self.apply_pod(pod, now)));
                 woken.into_iter().collect()
             }
             News::Node(Change::Applied(node)) => self.insert_node(node, now),
@@ -381,7 +381,7 @@ impl Recovery for Zombies {
                     self.heartbeats.forget(&name);
                     self.unconsented_pods.see_node(&name, false);
                 }
-                self.see_to_lease(&name, now);
+                self.track_lease(&name, now);
                 let mut woken = self.pods_on(&name);
                 woken.push(Subject::Node { name });
                 woken
@@ -404,7 +404,7 @@ impl Recovery for Zombies {
                 }
                 woken.into_iter().collect()
             }
-            News::Lease { node, lease } => self.hear_of_lease(&node, lease, now),
+            News::Lease { node, lease } => self.on_lease(&node, lease, now),
             News::Job { job, sight } => {
                 let woken = self.subjects_of(self.pods_of_job.get(&job.uid));
                 if !woken.is_empty() {

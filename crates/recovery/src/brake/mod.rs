@@ -159,7 +159,7 @@ impl Brake {
     }
 
     /// The state of another process is lost: it may have spent the whole budget a moment ago.
-    pub fn distrust(&mut self, now: Timestamp, why: impl Into<String>) {
+    pub fn assume_spent(&mut self, now: Timestamp, why: impl Into<String>) {
         self.state.lost = Some(Lost { since: now, why: why.into() });
     }
 
@@ -176,7 +176,7 @@ impl Brake {
     }
 
     /// The state to save for the next process. If there are too many zones, it keeps those that engaged last.
-    pub fn keepsake(&self) -> BrakeState {
+    pub fn state_to_save(&self) -> BrakeState {
         let mut state = self.state.clone();
         if state.zones.len() > MOST_ZONES {
             let mut zones: Vec<_> = state.zones.into_iter().collect();

@@ -209,14 +209,14 @@ fn what_is_kept_does_not_grow_by_what_somebody_wrote() {
     );
     let mut brake = brake(5, 50);
     brake.restore(at(0), BrakeState::read(&kept).unwrap());
-    let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+    let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
     assert!(kept.len() < 1_000, "{} bytes", kept.len());
 }
 
 #[test]
 fn a_lost_memory_counts_as_a_whole_budget_spent() {
     let mut brake = brake(5, 50);
-    brake.distrust(at(0), "it is garbage");
+    brake.assume_spent(at(0), "it is garbage");
     let held = brake.admit(at(0), 0).unwrap_err();
     assert_eq!((held.code(), held.until()), ("BrakeMemoryLost", Some(at(61_000))));
     assert_eq!(
@@ -225,13 +225,13 @@ fn a_lost_memory_counts_as_a_whole_budget_spent() {
          2027-01-15T08:01:01Z"
     );
     // A crash in the middle does not end it.
-    let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+    let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
     let mut next = self::brake(5, 50);
     next.restore(at(30_000), BrakeState::read(&kept).unwrap());
     assert_eq!(next.check(at(60_999), 0).unwrap_err().until(), Some(at(61_000)));
     assert_eq!(next.admit(at(61_000), 5), Ok(()));
     assert_eq!(next.lost(at(61_000)), None);
-    assert!(!serde_json::to_string(&next.keepsake()).unwrap().contains("garbage"), "and is forgotten");
+    assert!(!serde_json::to_string(&next.state_to_save()).unwrap().contains("garbage"), "and is forgotten");
 }
 
 /// Times in the future and huge counts, from a manual edit: the block ends after a window or a settle period.
@@ -435,7 +435,7 @@ fn a_persons_word_passes_an_outage_but_no_budget() {
     assert!(!begins(brake.pass_again(at(1), start_in("a"), Outage::Holds)));
     let begun = (0..5).filter(|_| begins(brake.pass(at(1), start_in("a"), Outage::Ignored))).count();
     assert_eq!(begun, 2);
-    brake.distrust(at(1), "lost");
+    brake.assume_spent(at(1), "lost");
     assert!(!begins(brake.review(at(1), start_in("a"), Outage::Ignored)));
 }
 
@@ -447,7 +447,7 @@ fn what_is_kept_of_very_many_zones_fits_an_annotation() {
     brake.observe(at(0), zones(&all));
     brake.observe(at(1), zones(&all.iter().map(|(name, ..)| (*name, 0, 3)).collect::<Vec<_>>()));
     assert_eq!(brake.state().zones.len(), 5_000, "while it runs, none is forgotten");
-    let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+    let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
     assert!(kept.len() < 64 * 1024, "{} bytes", kept.len());
 }
 
@@ -504,7 +504,7 @@ proptest! {
             let released = held.is_some() && brake.check(at(now), u32::MAX).is_ok();
             brake.observe(at(now), counts(lost, 10));
             if restart {
-                let kept = serde_json::to_string(&brake.keepsake()).unwrap();
+                let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
                 brake = self::brake(0, 50);
                 brake.restore(at(now), serde_json::from_str(&kept).unwrap());
             }

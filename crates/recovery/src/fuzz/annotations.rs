@@ -129,8 +129,8 @@ proptest! {
             let mut brake = Brake::new(salvor_api::config::BrakeLimits::default(), BrakeState::default());
             brake.restore(now, state);
             let _ = (brake.check(now, 1), brake.changes_at(now), brake.admit(now, 1), brake.holds_all(now));
-            let kept = serde_json::to_string(&brake.keepsake()).unwrap();
-            prop_assert_eq!(BrakeState::read(&kept).unwrap(), brake.keepsake());
+            let kept = serde_json::to_string(&brake.state_to_save()).unwrap();
+            prop_assert_eq!(BrakeState::read(&kept).unwrap(), brake.state_to_save());
         }
         let memory = Memory::read(Some(&text), Some(&text));
         prop_assert!(memory.damage.is_none_or(|damage| damage.problem.len() <= LONGEST));

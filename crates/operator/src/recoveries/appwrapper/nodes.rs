@@ -20,13 +20,13 @@ impl AppWrappers {
             self.heartbeats.forget(&name);
         }
         self.nodes.insert(name.clone(), node);
-        self.see_to_lease(&name, now);
+        self.track_lease(&name, now);
         if is_known { Vec::new() } else { self.on_node(&name) }
     }
 
     /// Requests that a node's Lease is read while pods are on it, its kubelet is in question, and a read may reveal
     /// something new.
-    pub(super) fn see_to_lease(&self, name: &NodeName, now: Timestamp) {
+    pub(super) fn track_lease(&self, name: &NodeName, now: Timestamp) {
         let lost = self.nodes.get(name).filter(|node| node.view.unreachable);
         let wanted = lost.is_some_and(|node| {
             !self.heartbeats.of(&node.node).is_settled(now) && self.pods.on(name).next().is_some()
@@ -34,11 +34,11 @@ impl AppWrappers {
         self.leases.set(name, wanted);
     }
 
-    pub(super) fn see_to_leases(&self, now: Timestamp) {
-        self.nodes.keys().for_each(|name| self.see_to_lease(name, now));
+    pub(super) fn track_leases(&self, now: Timestamp) {
+        self.nodes.keys().for_each(|name| self.track_lease(name, now));
     }
 
-    pub(super) fn hear_of_lease(
+    pub(super) fn on_lease(
         &mut self,
         name: &NodeName,
         lease: Option<NodeLease>,
@@ -47,7 +47,7 @@ impl AppWrappers {
         let Some(node) = self.nodes.get(name) else { return Vec::new() };
         let before = self.heartbeats.of(&node.node);
         let heartbeat = self.heartbeats.note(&node.node, lease.or(node.ready_heartbeat), now);
-        self.see_to_lease(name, now);
+        self.track_lease(name, now);
         // The Lease of a dead node does not change, and a live one matters only if that was unknown.
         let was_known = before.lease != Lease::Unread;
         if was_known && before.alive_until(now).is_some() == heartbeat.alive_until(now).is_some() {
@@ -78,7 +78,7 @@ impl AppWrappers {
             self.leases.set(name, false);
         }
         self.nodes_listed = true;
-        self.see_to_leases(now);
+        self.track_leases(now);
         self.apps.values().map(|known| known.app.appwrapper.clone()).collect()
     }
 }
