@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use salvor_recovery::{
     Step, eviction, job,
     objects::Object,
-    step::{Changed, Effect, Tells, Write},
+    step::{Changed, Effect, StepEvent, Write},
     zombie,
 };
 use serde::Serialize;
@@ -64,7 +64,7 @@ impl Step for AnyStep {
         each!(self, step => step.detail())
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         each!(self, step => step.tells())
     }
 

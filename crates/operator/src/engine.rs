@@ -48,7 +48,7 @@ use salvor_recovery::{
     event::{EventNote, EventType},
     objects::ObjectRef,
     pause::{Pause, pause_token},
-    step::Tells,
+    step::StepEvent,
 };
 use tokio::{
     sync::mpsc,
@@ -108,7 +108,7 @@ pub(crate) struct Engine<R: Recovery> {
     ends: (mpsc::UnboundedSender<End<R>>, mpsc::UnboundedReceiver<End<R>>),
     /// The term in which all subjects were queued; `None` while we follow.
     led: Option<Term>,
-    complained_of_age: Option<Instant>,
+    warned_of_stale_watch: Option<Instant>,
     /// Number of tracked subjects at which the next sweep runs.
     sweep_at: usize,
     /// Version of the pause switch that was applied last.
@@ -120,7 +120,7 @@ pub(crate) struct Engine<R: Recovery> {
 struct End<R: Recovery> {
     subject: R::Subject,
     done: Vec<(R::Step, Written)>,
-    untold: Option<EventNote>,
+    unrecorded: Option<EventNote>,
     outcome: Outcome<R::Step>,
     began: Instant,
     term: Term,
@@ -141,17 +141,17 @@ impl<R: Recovery> Engine<R> {
             standings: Standings::new(),
             ends: mpsc::unbounded_channel(),
             led: None,
-            complained_of_age: None,
+            warned_of_stale_watch: None,
             sweep_at: SWEEP,
             pause_heeded: 0,
             paused: None,
         };
-        engine.see_to_feeds();
+        engine.update_watches();
         engine
     }
 
     /// Runs the feeds that the recovery wants.
-    fn see_to_feeds(&mut self) {
+    fn update_watches(&mut self) {
         if let Some(wanted) = self.recovery.watches() {
             self.feeds.declare(wanted);
         }
@@ -181,7 +181,7 @@ impl<R: Recovery> Engine<R> {
                 version = leadership.pause().changed(self.pause_heeded) => self.apply_pause(version),
                 Some(end) = self.ends.1.recv() => {
                     self.ended(end);
-                    self.see_to_feeds();
+                    self.update_watches();
                 }
                 Some(first) = news.recv() => {
                     self.hear_item(first);
@@ -240,7 +240,7 @@ impl<R: Recovery> Engine<R> {
     fn hear_item(&mut self, item: Item<R::News>) {
         if let Some(news) = self.feeds.open(item) {
             self.hear(news);
-            self.see_to_feeds();
+            self.update_watches();
         }
     }
 
@@ -248,7 +248,7 @@ impl<R: Recovery> Engine<R> {
         let now = self.shared.time.server();
         for subject in self.recovery.hear(news, now) {
             if let Some(pending) = self.tracked.get_mut(&subject).and_then(|it| it.pending.as_mut()) {
-                pending.echo_by = None;
+                pending.synced_by = None;
                 pending.heard = true;
             }
             self.agenda.enqueue(subject);
@@ -260,7 +260,7 @@ impl<R: Recovery> Engine<R> {
     fn set_alarms_anew(&mut self) {
         let soon = Instant::now() + ECHO_WITHIN;
         for pending in self.tracked.values_mut().filter_map(|it| it.pending.as_mut()) {
-            pending.echo_by = pending.echo_by.map(|at| at.min(soon));
+            pending.synced_by = pending.synced_by.map(|at| at.min(soon));
         }
         self.agenda.wake_all();
     }
@@ -281,7 +281,7 @@ impl<R: Recovery> Engine<R> {
         let before = std::mem::replace(&mut self.paused, said);
         if let Some(term) = self.led.filter(|_| !self.shared.dry_run) {
             for note in pause_events(&self.shared.home, before.as_deref(), self.paused.as_deref()) {
-                self.shared.executor.mention(note, term);
+                self.shared.executor.record_in_background(note, term);
             }
         }
     }
@@ -349,7 +349,7 @@ impl<R: Recovery> Engine<R> {
         self.held.retain(is_there);
         self.standings.retain(is_there);
         for subject in gone {
-            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::untold) {
+            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::unrecorded) {
                 self.tell(*note);
             }
         }
@@ -368,7 +368,7 @@ impl<R: Recovery> Engine<R> {
             let gone = || Notice::Forgotten { recovery: R::NAME, subject: subject.to_string() };
             self.shared.notices.say(gone);
             // No decision will request the event again.
-            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::untold) {
+            if let Some(note) = self.tracked.remove(&subject).and_then(Tracked::unrecorded) {
                 self.tell(*note);
             }
             return;
@@ -419,7 +419,7 @@ impl<R: Recovery> Engine<R> {
                 let verdict = self.tracked.get(&subject).and_then(|t| t.verdict);
                 let before = self.tracked.insert(subject, Tracked { verdict, pending: None });
                 // Nor will this decision request the event again.
-                if let Some(note) = before.and_then(Tracked::untold) {
+                if let Some(note) = before.and_then(Tracked::unrecorded) {
                     self.tell(*note);
                 }
             }
@@ -509,8 +509,8 @@ impl<R: Recovery> Engine<R> {
         if watches.is_outdated() || (actions.iter().any(Step::needs_a_fresh_view) && self.is_stale()) {
             self.shared.metrics.held(R::NAME, STALE_VIEW);
             self.standings.set(&subject, Some(Standing::Blocked(STALE_VIEW)));
-            if self.complained_of_age.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
-                self.complained_of_age = Some(instant);
+            if self.warned_of_stale_watch.is_none_or(|last| last.elapsed() >= COMPLAIN_EVERY) {
+                self.warned_of_stale_watch = Some(instant);
                 tracing::warn!(recovery = R::NAME, %subject, "writes blocked: watch stale");
             }
             return self.agenda.wake_at(subject, instant + STALE_PAUSE);
@@ -533,10 +533,10 @@ impl<R: Recovery> Engine<R> {
         };
         let (ends, epoch) = (self.ends.0.clone(), self.epoch());
         tasks::spawn(async move {
-            let mut untold = None;
-            let (done, outcome) = attempt.run(R::NAME, &subject, &mut untold).await;
+            let mut unrecorded = None;
+            let (done, outcome) = attempt.run(R::NAME, &subject, &mut unrecorded).await;
             // The engine receives every end before it stops.
-            let _ = ends.send(End { subject, done, untold, outcome, began: instant, term, epoch });
+            let _ = ends.send(End { subject, done, unrecorded, outcome, began: instant, term, epoch });
         });
     }
 
@@ -558,7 +558,7 @@ impl<R: Recovery> Engine<R> {
         self.feeds.watches().epoch()
     }
 
-    fn ended(&mut self, End { subject, done, untold, outcome, began, term, epoch }: End<R>) {
+    fn ended(&mut self, End { subject, done, unrecorded, outcome, began, term, epoch }: End<R>) {
         self.in_flight.remove(&subject);
         let (local, server) = (Instant::now(), self.shared.time.server());
         if let Some(admitted) = self.known(&subject).and_then(|pending| pending.admitted) {
@@ -580,9 +580,9 @@ impl<R: Recovery> Engine<R> {
         let unanswered = matches!(&outcome, Outcome::Failed(_, failure) if failure.is_unanswered());
         let is_current = epoch == self.epoch();
         let end = Ended { done: &done, is_current, refused, failed, worked, took: local - began };
-        let After { view, tell, judged_again } = self.recovery.ended(&subject, end, server);
+        let After { view, tell, decide_again } = self.recovery.ended(&subject, end, server);
         for note in tell {
-            self.shared.executor.mention(note, term);
+            self.shared.executor.record_in_background(note, term);
         }
         for (step, _) in &done {
             self.shared.notices.say(|| Notice::Did {
@@ -592,24 +592,24 @@ impl<R: Recovery> Engine<R> {
                 object: step.object().to_ref(),
             });
         }
-        let told = done.iter().any(|(step, _)| matches!(step.tells(), Some(Tells::Recorded(_))));
-        if told || untold.is_some() {
-            self.pending(&subject).untold = untold.map(Box::new);
+        let told = done.iter().any(|(step, _)| matches!(step.tells(), Some(StepEvent::Recorded(_))));
+        if told || unrecorded.is_some() {
+            self.pending(&subject).unrecorded = unrecorded.map(Box::new);
         }
         let pending = self.pending(&subject);
         pending.unanswered = if unanswered { pending.unanswered.saturating_add(1) } else { 0 };
         if let Outcome::Failed(step, failure) = &outcome
-            && judged_again
+            && decide_again
             && self.pending(&subject).may_go_on_at_once(local)
         {
             tracing::warn!(recovery = R::NAME, %subject, %step, %failure, "write rejected");
             return self.agenda.enqueue(subject);
         }
         let time = self.shared.time.clone();
-        let echo_within = self.echo_within(&subject, view, &done, server);
+        let sync_within = self.sync_within(&subject, view, &done, server);
         let pending = self.pending(&subject);
-        if let Some(wait) = echo_within {
-            pending.echo_by = Some(local + wait);
+        if let Some(wait) = sync_within {
+            pending.synced_by = Some(local + wait);
         }
         let retry = match outcome {
             Outcome::Done => {
@@ -625,7 +625,7 @@ impl<R: Recovery> Engine<R> {
                 match until.filter(|until| *until > server && !pending.heard) {
                     // Objects without a watch are read again when they are due. A change ends the wait earlier.
                     Some(until) => {
-                        pending.echo_by = Some(time.instant_when_server_shows(until));
+                        pending.synced_by = Some(time.instant_when_server_shows(until));
                         None
                     }
                     None => Some(pending.next_retry()),
@@ -636,7 +636,7 @@ impl<R: Recovery> Engine<R> {
             Outcome::Failed(_, Failure::Stale | Failure::Gone) => {
                 tracing::debug!(recovery = R::NAME, %subject, "write conflict, deciding again");
                 // Our view is behind, unless a change arrived meanwhile.
-                pending.echo_by = (!pending.heard).then(|| local + CATCH_UP_WITHIN);
+                pending.synced_by = (!pending.heard).then(|| local + CATCH_UP_WITHIN);
                 None
             }
             Outcome::Failed(_, failure) => {
@@ -661,7 +661,7 @@ impl<R: Recovery> Engine<R> {
         if let Some(wait) = retry {
             let pending = self.pending(&subject);
             pending.not_before = Some(local + wait);
-            pending.echo_by = None;
+            pending.synced_by = None;
         }
         self.agenda.enqueue(subject);
     }
@@ -671,14 +671,14 @@ impl<R: Recovery> Engine<R> {
     /// The watch may show a write before its answer arrives, or before the other steps of the attempt end, and it does
     /// not show it twice. So if a change arrived meanwhile, a fresh decision reveals whether it included the write. A
     /// decision that repeats a step that was just done is behind, or wants more of the same, and waits only briefly.
-    fn echo_within(
+    fn sync_within(
         &self,
         subject: &R::Subject,
         view: View,
         done: &[(R::Step, Written)],
         now: Timestamp,
     ) -> Option<Duration> {
-        if view == View::Shows {
+        if view == View::Synced {
             return None;
         }
         if !self.known(subject).is_some_and(|pending| pending.heard) {

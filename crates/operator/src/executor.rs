@@ -1,8 +1,8 @@
 //! The only code that writes to the objects of the recoveries. Every write has preconditions, is bounded in time by the
 //! Lease, is counted, and is never repeated silently. It carries out plain values and knows no recovery.
 
+mod event_queue;
 mod failure;
-mod mentions;
 mod request;
 
 use std::{
@@ -120,16 +120,16 @@ struct Inner {
     appwrappers: Limits,
     events: Limits,
     again: Semaphore,
-    mentions: Mutex<Mentions>,
+    event_queue: Mutex<EventQueue>,
     crash: CrashPoint,
 }
 
 /// Events that wait to be recorded in the background.
 #[derive(Default)]
-struct Mentions {
+struct EventQueue {
     waiting: VecDeque<(EventNote, Term)>,
     /// Running tasks that record events one after the other.
-    tellers: usize,
+    recorders: usize,
 }
 
 struct Limits {
@@ -184,7 +184,7 @@ impl Executor {
             appwrappers: Limits::new(writes),
             events: Limits::new(EVENTS_AT_ONCE),
             again: Semaphore::new(AGAIN_AT_ONCE),
-            mentions: Mutex::default(),
+            event_queue: Mutex::default(),
             crash: CrashPoint::from_environment(),
         }))
     }

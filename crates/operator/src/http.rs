@@ -113,7 +113,7 @@ mod tests {
         };
         let problems = || endpoints.readiness().1.lines().count();
         assert_eq!(problems(), 2);
-        missing.told_not_served();
+        missing.mark_not_served();
         assert_eq!(problems(), 1);
         awaited.is_up_to_date();
         assert_eq!(endpoints.readiness().0, StatusCode::OK);

@@ -109,19 +109,19 @@ pub(crate) struct After {
     pub(crate) tell: Vec<EventNote>,
     /// True if the subject is decided again at once although a step was refused, because the recovery has handled that.
     /// Otherwise the subject backs off.
-    pub(crate) judged_again: bool,
+    pub(crate) decide_again: bool,
 }
 
 impl After {
     /// With no events, and with backoff after a refusal.
     pub(crate) fn with(view: View) -> Self {
-        Self { view, tell: Vec::new(), judged_again: false }
+        Self { view, tell: Vec::new(), decide_again: false }
     }
 
     /// Applies how the recovery handles a refusal.
     pub(crate) fn and(mut self, refused: Refused) -> Self {
         if let Refused::Judged(note) = refused {
-            self.judged_again = true;
+            self.decide_again = true;
             self.tell.extend(note.map(|note| *note));
         }
         self
@@ -131,10 +131,10 @@ impl After {
 impl<S> Ended<'_, S> {
     /// The view after every step was applied: it lags if it does for any of them.
     pub(crate) fn view(&self, mut apply: impl FnMut(&S, &Written) -> View) -> View {
-        let mut view = View::Shows;
+        let mut view = View::Synced;
         for (step, answer) in self.done {
-            if !self.is_current || apply(step, answer) == View::Lags {
-                view = View::Lags;
+            if !self.is_current || apply(step, answer) == View::Lagging {
+                view = View::Lagging;
             }
         }
         view
@@ -145,9 +145,9 @@ impl<S> Ended<'_, S> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
     /// The write was applied from the server's answer, so the subject can be decided again at once.
-    Shows,
+    Synced,
     /// The watch will deliver it.
-    Lags,
+    Lagging,
 }
 
 /// How a refusal is handled.

@@ -319,7 +319,7 @@ pub(crate) async fn follow_with<P: Project>(
         if matches!(&result, Err(WatchEnd::Api(kube::Error::Api(status))) if status.code == 404)
             && follower.is_defined()
         {
-            follower.health.told_not_served();
+            follower.health.mark_not_served();
         }
         match result {
             Ok(()) => continue,

@@ -31,7 +31,7 @@ pub trait Step: Clone + Debug + Display + PartialEq + Serialize + Send + Sync + 
     fn detail(&self) -> Cow<'_, str>;
 
     /// The event that the step records, if any.
-    fn tells(&self) -> Option<Tells<'_>>;
+    fn tells(&self) -> Option<StepEvent<'_>>;
 
     /// The step in the words of a timeline, such as "marked Failed"; `None` for routine work.
     fn headline(&self) -> Option<&'static str>;
@@ -200,11 +200,11 @@ pub enum Errors {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tells<'a> {
+pub enum StepEvent<'a> {
     /// As a step of its own, retried until it is recorded.
     Recorded(&'a EventNote),
     /// Best effort: nothing waits for it.
-    InPassing(&'a EventNote),
+    BestEffort(&'a EventNote),
 }
 
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use salvor_recovery::{
     brake::{Brake, Outage},
     event::EventNote,
     objects::Object,
-    step::{Changed, SecondLook, Tells},
+    step::{Changed, SecondLook, StepEvent},
 };
 use serde_json::Value;
 use tokio::time::Instant;
@@ -43,11 +43,11 @@ pub(super) enum Outcome<S> {
 
 impl<S: Step> Outcome<S> {
     /// The event that could not be recorded, if recording it is what failed.
-    pub(super) fn untold(&self) -> Option<&EventNote> {
+    pub(super) fn unrecorded(&self) -> Option<&EventNote> {
         match self {
             Self::Failed(step, _) => match step.tells() {
-                Some(Tells::Recorded(note)) => Some(note),
-                Some(Tells::InPassing(_)) | None => None,
+                Some(StepEvent::Recorded(note)) => Some(note),
+                Some(StepEvent::BestEffort(_)) | None => None,
             },
             Self::Done | Self::Changed(..) | Self::HeldBack => None,
         }
@@ -157,7 +157,7 @@ impl<I: LiveRecheck> Attempt<I> {
         mut self,
         recovery: &str,
         subject: &(impl Display + Sync),
-        untold: &mut Option<EventNote>,
+        unrecorded: &mut Option<EventNote>,
     ) -> (Vec<(I::Step, Written)>, Outcome<I::Step>) {
         let actions = std::mem::take(&mut self.actions);
         let mut done: Vec<(I::Step, Written)> = Vec::with_capacity(actions.len());
@@ -168,7 +168,8 @@ impl<I: LiveRecheck> Attempt<I> {
                 _ => None,
             });
             let results = join_all(action.steps().iter().map(|step| self.carry_out(step, written))).await;
-            if results.iter().all(Result::is_ok) && !matches!(action.tells(), Some(Tells::InPassing(_))) {
+            if results.iter().all(Result::is_ok) && !matches!(action.tells(), Some(StepEvent::BestEffort(_)))
+            {
                 tracing::info!(recovery, %subject, %action, why = self.why, "write succeeded");
             }
             if action.changes_what_was_judged()
@@ -197,8 +198,8 @@ impl<I: LiveRecheck> Attempt<I> {
             }
             if let Some(stopped) = stopped {
                 // A failed event must not stop the work; it is recorded afterwards.
-                let Some(note) = stopped.untold() else { return (done, stopped) };
-                *untold = Some(note.clone());
+                let Some(note) = stopped.unrecorded() else { return (done, stopped) };
+                *unrecorded = Some(note.clone());
                 not_told = Some(stopped);
             }
         }
@@ -208,8 +209,8 @@ impl<I: LiveRecheck> Attempt<I> {
     /// Carries out one step: first the permit, which may take any time, then the reads for the write, then the second
     /// look, then the write.
     async fn carry_out(&self, step: &I::Step, written: Option<&str>) -> Result<(I::Step, Written), Stop> {
-        if let Some(Tells::InPassing(note)) = step.tells() {
-            self.executor.mention(note.clone(), self.term);
+        if let Some(StepEvent::BestEffort(note)) = step.tells() {
+            self.executor.record_in_background(note.clone(), self.term);
             return Ok((step.clone(), Written::Nothing));
         }
         let _turn = if self.reads_back { Some(self.executor.turn_again().await?) } else { None };

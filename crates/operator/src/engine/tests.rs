@@ -262,9 +262,9 @@ impl Recovery for Told {
         After::with(end.view(|step, _| {
             if step.tells().is_some() {
                 self.told.insert(subject);
-                return View::Shows;
+                return View::Synced;
             }
-            View::Lags
+            View::Lagging
         }))
     }
 }

@@ -32,18 +32,18 @@ pub(super) struct Pending {
     pub(super) admitted: Option<Timestamp>,
     /// Waiting until then for the watch to show our write or another change, or for the time that the live objects
     /// implied.
-    pub(super) echo_by: Option<Instant>,
+    pub(super) synced_by: Option<Instant>,
     /// True if a change arrived since the last attempt began.
     pub(super) heard: bool,
     /// When the current burst of refusals began, and how many there were since.
     pub(super) refused: Option<(Instant, u32)>,
     /// The event that could not be recorded. Boxed, because few subjects have one.
-    pub(super) untold: Option<Box<EventNote>>,
+    pub(super) unrecorded: Option<Box<EventNote>>,
 }
 
 impl Tracked {
-    pub(super) fn untold(self) -> Option<Box<EventNote>> {
-        self.pending?.untold
+    pub(super) fn unrecorded(self) -> Option<Box<EventNote>> {
+        self.pending?.unrecorded
     }
 
     /// The part that stays valid in a new term. The previous leader may have written and counted meanwhile, so our own
@@ -80,7 +80,7 @@ impl Pending {
 
     /// Until when it must not be acted on, whatever its verdict.
     pub(super) fn waits_until(&self, now: Instant) -> Option<Instant> {
-        self.not_before.max(self.echo_by).filter(|until| *until > now)
+        self.not_before.max(self.synced_by).filter(|until| *until > now)
     }
 }
 

@@ -15,7 +15,7 @@ use salvor_recovery::{
 };
 use serde_json::json;
 
-use super::mentions::{MENTIONED_AGAIN_AFTER, MOST_MENTIONS};
+use super::event_queue::{EVENT_RETRIES, MAX_QUEUED_EVENTS};
 use super::*;
 use crate::any_step::AnyStep;
 use crate::fake_api::{Answer, FakeApi};
@@ -631,7 +631,7 @@ fn a_webhook_that_is_not_there_is_a_refusal_of_the_pod_and_of_nothing_else() {
 #[tokio::test(start_paused = true)]
 async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
     let note = note("x".into());
-    let again = 1 + MENTIONED_AGAIN_AFTER.len();
+    let again = 1 + EVENT_RETRIES.len();
     type Case = (&'static str, fn() -> Answer, usize);
     let cases: [Case; 4] = [
         ("done", Answer::ok, 1),
@@ -641,7 +641,7 @@ async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
     ];
     for (case, answer, told) in cases {
         let bench = Bench::new(move |_| answer());
-        bench.executor.mention(note.clone(), bench.term);
+        bench.executor.record_in_background(note.clone(), bench.term);
         tokio::time::sleep(Duration::from_secs(2000)).await;
         assert_eq!(bench.api.count(&Method::POST), told, "{case}");
     }
@@ -651,14 +651,14 @@ async fn what_is_told_in_passing_is_told_again_unless_it_is_refused() {
 async fn what_is_told_in_passing_holds_no_work_up_and_is_left_out_when_it_is_too_much() {
     let bench = Bench::new(|_| Answer::ok().late(Duration::from_secs(1)));
     let note = note("x".into());
-    for _ in 0..MOST_MENTIONS + 50 {
-        bench.executor.mention(note.clone(), bench.term);
+    for _ in 0..MAX_QUEUED_EVENTS + 50 {
+        bench.executor.record_in_background(note.clone(), bench.term);
     }
     let began = Instant::now();
     bench.perform(&delete()).await.unwrap();
     assert!(began.elapsed() <= Duration::from_secs(2), "it waited for {:?}", began.elapsed());
     tokio::time::sleep(Duration::from_secs(2000)).await;
-    assert_eq!(bench.api.count(&Method::POST), MOST_MENTIONS);
+    assert_eq!(bench.api.count(&Method::POST), MAX_QUEUED_EVENTS);
 }
 
 fn create(name: &str) -> AnyStep {
@@ -720,7 +720,7 @@ async fn jobs_and_their_events_never_hold_up_a_recovery() {
             let basis = Basis { term, looked: Some(Instant::now()) };
             let _ = perform(&executor, Lane::Jobs, &create(&format!("j-{number}")), basis).await;
         });
-        bench.executor.mention(note.clone(), term);
+        bench.executor.record_in_background(note.clone(), term);
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
     let began = Instant::now();
@@ -737,7 +737,7 @@ async fn what_was_judged_in_one_term_is_not_written_in_the_next() {
     (bench.lead)(None);
     (bench.lead)(Some(Duration::from_secs(3600)));
     assert!(matches!(bench.perform(&delete()).await, Err(Failure::NotLeading)));
-    bench.executor.mention(note("x".into()), bench.term);
+    bench.executor.record_in_background(note("x".into()), bench.term);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(bench.api.asked().is_empty());
     let term = bench.leadership.term().unwrap();

@@ -363,8 +363,8 @@ impl AppWrappers {
         wrote: Option<&AppWrapperStatus>,
         answer: &Written,
     ) -> View {
-        let Written::Object(text) = answer else { return View::Lags };
-        let Ok((app, _)) = App::parse(text, &self.rules) else { return View::Lags };
+        let Written::Object(text) = answer else { return View::Lagging };
+        let Ok((app, _)) = App::parse(text, &self.rules) else { return View::Lagging };
         // If the watch reported its deletion before the answer arrived, it must not come back.
         if let Some(known) = self.apps.get_mut(&subject.uid)
             && app.appwrapper.uid == subject.uid
@@ -379,7 +379,7 @@ impl AppWrappers {
             self.app_watch.saw(app.revision());
             self.take(app, Told::Alone);
         }
-        View::Shows
+        View::Synced
     }
 
     /// Applies a component from the answer to a write; `None` if the answer is something else.
@@ -398,9 +398,9 @@ impl AppWrappers {
     }
 
     fn created(&mut self, subject: &AppWrapperRef, step: &Step, answer: &Written, now: Timestamp) -> View {
-        let Step::CreateComponent { index, object, .. } = step else { return View::Shows };
-        let Some(found) = self.component_answered(object, answer) else { return View::Lags };
-        let Some(known) = self.apps.get_mut(&subject.uid) else { return View::Shows };
+        let Step::CreateComponent { index, object, .. } = step else { return View::Synced };
+        let Some(found) = self.component_answered(object, answer) else { return View::Lagging };
+        let Some(known) = self.apps.get_mut(&subject.uid) else { return View::Synced };
         if found.owner_uid.as_ref() == Some(&subject.uid) {
             known.memory.creation.remove(index);
         } else {
@@ -409,7 +409,7 @@ impl AppWrappers {
             let failure = CreateFailure { message, fatal: true, unanswered: false, at: now, attempts: 1 };
             known.memory.creation.insert(*index, failure);
         }
-        View::Shows
+        View::Synced
     }
 }
 
@@ -597,17 +597,17 @@ impl AppWrappers {
             }
             Step::CreateComponent { .. } => self.created(subject, step, answer, now),
             Step::DeleteComponent { object, .. } => match self.component_answered(object, answer) {
-                Some(_) => View::Shows,
-                None => View::Lags,
+                Some(_) => View::Synced,
+                None => View::Lagging,
             },
-            Step::DeletePod { .. } | Step::FailPod { .. } => View::Lags,
+            Step::DeletePod { .. } | Step::FailPod { .. } => View::Lagging,
             // Its steps are reported one by one.
-            Step::AtOnce { .. } => View::Shows,
+            Step::AtOnce { .. } => View::Synced,
             Step::RecordEvent(note) => {
                 if let Some(known) = self.apps.get_mut(&subject.uid) {
                     known.memory.told.insert(note.name.clone());
                 }
-                View::Shows
+                View::Synced
             }
         }
     }

@@ -560,13 +560,13 @@ impl Evictions {
                     node.view.told.retain(|told| kind(told) != kind(&note.name));
                     node.view.told.insert(note.name.clone());
                 }
-                View::Shows
+                View::Synced
             }
             (Subject::Pod(pod), Step::EmitEvent(_)) => {
                 if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
                     pod.announced = true;
                 }
-                View::Shows
+                View::Synced
             }
             (Subject::Node { .. }, _) => match answer {
                 Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
@@ -584,16 +584,16 @@ impl Evictions {
                                     watch.saw(view.resource_version.revision());
                                 }
                                 self.apply_node(node, Told::Alone, now);
-                                View::Shows
+                                View::Synced
                             }
-                            None => View::Lags,
+                            None => View::Lagging,
                         }
                     }
-                    Err(_) => View::Lags,
+                    Err(_) => View::Lagging,
                 },
-                Written::Nothing => View::Lags,
+                Written::Nothing => View::Lagging,
             },
-            (Subject::Pod(_), _) => View::Lags,
+            (Subject::Pod(_), _) => View::Lagging,
         }
     }
 

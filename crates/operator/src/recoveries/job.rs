@@ -487,13 +487,13 @@ impl Jobs {
             if let Step::RemoveFinalizer { pod, .. } = step {
                 self.pod_answered(&pod.uid, answer);
             }
-            return View::Shows;
+            return View::Synced;
         };
         match step {
             Step::CreatePod { name, reason, .. } => {
                 self.metrics.pod_created(reason.as_str(), "succeeded");
-                let Written::Object(text) = answer else { return View::Lags };
-                let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lags };
+                let Written::Object(text) = answer else { return View::Lagging };
+                let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lagging };
                 let ours = seen.is_of(job);
                 if let Some(known) = self.jobs.get_mut(&job.uid) {
                     known.refusals = 0;
@@ -531,10 +531,10 @@ impl Jobs {
                 }
             }
             Step::PatchJobStatus { status, .. } => {
-                let Written::Object(text) = answer else { return View::Lags };
-                let Ok(view) = read_job(text) else { return View::Lags };
+                let Written::Object(text) = answer else { return View::Lagging };
+                let Ok(view) = read_job(text) else { return View::Lagging };
                 // If the watch reported its deletion before the answer arrived, the Job must not come back.
-                let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Shows };
+                let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Synced };
                 known.memory.status_written = Some(now);
                 known.memory.made_pods = false;
                 if let Some(counted) = &known.counted {
@@ -549,7 +549,7 @@ impl Jobs {
             // Its steps are reported one by one.
             Step::AtOnce { .. } => {}
         }
-        View::Shows
+        View::Synced
     }
 
     /// The event about a completed step, if it needs the server's answer.

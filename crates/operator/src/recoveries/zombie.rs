@@ -485,7 +485,7 @@ impl Zombies {
     fn done(&mut self, subject: &Subject, action: &Step, answer: &Written, now: Timestamp) -> View {
         if let (Step::RaiseBackoffLimit { job, .. }, Written::Object(answer)) = (action, answer) {
             self.jobs.written(job, answer, now);
-            return View::Shows;
+            return View::Synced;
         }
         if let (Subject::Node { name }, Step::TaintNode { .. } | Step::UntaintNode { .. }) = (subject, action)
         {
@@ -502,17 +502,17 @@ impl Zombies {
                     of.told = true;
                     self.job_told.insert(subject.uid.clone());
                 }
-                return View::Shows;
+                return View::Synced;
             }
             if let Some(pod) = self.pods.get_mut(&subject.uid) {
                 pod.wait_told = true;
                 self.wait_told.insert(subject.uid.clone(), pod.consent.wait.clone());
             }
-            return View::Shows;
+            return View::Synced;
         }
-        let Step::EmitEvent(note) = action else { return View::Lags };
+        let Step::EmitEvent(note) = action else { return View::Lagging };
         if note.reason == reasons::BACKOFF_LIMIT_RAISED {
-            return View::Shows;
+            return View::Synced;
         }
         match subject {
             Subject::Node { name } if note.reason == reasons::NODE_NOT_REBOOTED => {
@@ -535,7 +535,7 @@ impl Zombies {
                 }
             }
         }
-        View::Shows
+        View::Synced
     }
 }
 

@@ -189,7 +189,7 @@ impl WatchHealth {
         self.not_served.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn told_not_served(&self) {
+    pub(crate) fn mark_not_served(&self) {
         self.not_served.store(true, Ordering::Relaxed);
     }
 

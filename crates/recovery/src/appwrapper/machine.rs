@@ -46,9 +46,9 @@ pub fn decide(
         let seen = format_args!("{}; {count} of {limit} retries used", view.status.phase);
         ask.that("Which phase is it in, and which retries has it had?", seen, true);
         let mut machine = Machine { view, policy, timers: &timers, now, next: view.status.clone() };
-        let untold = machine.read_annotations();
+        let unrecorded = machine.read_annotations();
         let (Ok(turn) | Err(turn)) = machine.turn(ask);
-        Ok(machine.conclude(turn, untold))
+        Ok(machine.conclude(turn, unrecorded))
     })
 }
 

@@ -387,7 +387,7 @@ impl Machine<'_> {
     }
 
     /// A changed status is written first: it is true before any step is carried out, and survives a crash.
-    pub(super) fn conclude(self, turn: Turn, untold: Option<EventNote>) -> Verdict<Why, Step> {
+    pub(super) fn conclude(self, turn: Turn, unrecorded: Option<EventNote>) -> Verdict<Why, Step> {
         let changed = self.next != self.view.status;
         let patch = |stakes| Step::PatchStatus {
             appwrapper: self.view.appwrapper.clone(),
@@ -395,17 +395,17 @@ impl Machine<'_> {
             status: Box::new(self.next.clone()),
             stakes,
         };
-        let untold = untold.map(Step::RecordEvent);
+        let unrecorded = unrecorded.map(Step::RecordEvent);
         match turn {
             Turn::Do { stakes, notes, steps, why } => {
-                let notes = notes.into_iter().map(Step::RecordEvent).chain(untold);
+                let notes = notes.into_iter().map(Step::RecordEvent).chain(unrecorded);
                 let actions: Vec<Step> =
                     changed.then(|| patch(stakes)).into_iter().chain(notes).chain(steps).collect();
                 if actions.is_empty() { Ignore(why) } else { Verdict::Act { actions, why } }
             }
             Turn::Only { step, why } => Verdict::Act { actions: vec![*step], why },
             Turn::Wait { why, .. } | Turn::Rest(why) if changed => {
-                let actions = std::iter::once(patch(Stakes::Bookkeeping)).chain(untold).collect();
+                let actions = std::iter::once(patch(Stakes::Bookkeeping)).chain(unrecorded).collect();
                 Verdict::Act { actions, why }
             }
             Turn::Wait { until, why } => Verdict::Wait { until, why },

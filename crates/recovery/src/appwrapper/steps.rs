@@ -16,7 +16,7 @@ use crate::objects::{Object, ObjectRef, PodPhase, PodRef};
 use crate::pod_writes;
 use crate::step::{
     Changed, Delete, Disrupts, EMIT_EVENT, Effect, Errors, Grace, Guard, Merge, Owned, Patch, SecondLook,
-    Tells, Verb, Write,
+    StepEvent, Verb, Write,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -194,9 +194,9 @@ impl crate::step::Step for Step {
         }
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         match self {
-            Self::RecordEvent(note) => Some(Tells::Recorded(note)),
+            Self::RecordEvent(note) => Some(StepEvent::Recorded(note)),
             Self::PatchStatus { .. }
             | Self::AddFinalizer { .. }
             | Self::RemoveFinalizer { .. }

@@ -15,7 +15,7 @@ use crate::ids::ResourceVersion;
 use crate::objects::{NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, Merge, Patch, SecondLook, Tells, Verb, Write,
+    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, Merge, Patch, SecondLook, StepEvent, Verb, Write,
 };
 use crate::taints::Taints;
 
@@ -177,9 +177,9 @@ impl crate::step::Step for Step {
         }
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         match self {
-            Self::EmitEvent(note) => Some(Tells::Recorded(note)),
+            Self::EmitEvent(note) => Some(StepEvent::Recorded(note)),
             Self::PatchPodStatus { .. }
             | Self::ForceDeletePod { .. }
             | Self::EvictPod { .. }

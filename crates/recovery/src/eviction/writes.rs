@@ -108,7 +108,7 @@ pub(super) fn finish(node: &NodeView, progress: &Progress, now: Timestamp) -> Ve
     let why = NodeWhy::Finished { since: now };
     // All pods may be gone before the first decision on the node, by this process or after a crash of the previous
     // leader.
-    let begun = untold_start(node, progress, now);
+    let begun = unrecorded_start(node, progress, now);
     let progress = Progress { finished: Some(now), ..progress.clone() };
     let told = phase_event(node, &progress, &why);
     let report = report(node, &why, now, Some(progress));
@@ -136,7 +136,7 @@ pub(super) fn end(
     progress: &Progress,
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
-    let finished = untold_finish(node, now);
+    let finished = unrecorded_finish(node, now);
     let name = incident(node, progress, "ended");
     let told = note(node, name, EventType::Normal, &why);
     let actions =
@@ -146,7 +146,7 @@ pub(super) fn end(
 
 /// Removes our taint and annotations: there is nothing to remember any more.
 pub(super) fn forget(node: &NodeView, now: Timestamp) -> Verdict<NodeWhy, Step> {
-    let finished = untold_finish(node, now).map(Step::EmitEvent);
+    let finished = unrecorded_finish(node, now).map(Step::EmitEvent);
     let actions = finished.into_iter().chain([take_taint_off(node, None)]);
     Verdict::Act { actions: actions.collect(), why: NodeWhy::Forgotten }
 }
@@ -204,8 +204,8 @@ fn say_phase(
     let this = phase_event(node, progress, &why)
         .filter(|note| !node.told.contains(&note.name))
         .filter(|_| recent || matches!(why, NodeWhy::VolumesHang { .. } | NodeWhy::NotRebooted { .. }));
-    let untold = [untold_start(node, progress, now), this].into_iter().flatten();
-    let actions: Vec<Step> = condition.into_iter().chain(untold.map(Step::EmitEvent)).collect();
+    let unrecorded = [unrecorded_start(node, progress, now), this].into_iter().flatten();
+    let actions: Vec<Step> = condition.into_iter().chain(unrecorded.map(Step::EmitEvent)).collect();
     if actions.is_empty() { then } else { Verdict::Act { actions, why } }
 }
 
@@ -296,7 +296,7 @@ fn of_text(node: &NodeView, text: &str, step: &str) -> String {
 }
 
 /// The event about the start, if it may be missing: until the eviction is finished, and only for `ANNOUNCE_WITHIN`.
-fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
+fn unrecorded_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<EventNote> {
     let recent = now < after(progress.started, ANNOUNCE_WITHIN);
     let note = started(node, progress);
     (recent && progress.finished.is_none() && !node.told.contains(&note.name)).then_some(note)
@@ -304,7 +304,7 @@ fn untold_start(node: &NodeView, progress: &Progress, now: Timestamp) -> Option<
 
 /// The event about the end, if it may be missing, also only for `ANNOUNCE_WITHIN`. The process that finished the
 /// eviction may have crashed right then, and the node may be back, or its taint gone, before the next decision on it.
-fn untold_finish(node: &NodeView, now: Timestamp) -> Option<EventNote> {
+fn unrecorded_finish(node: &NodeView, now: Timestamp) -> Option<EventNote> {
     let progress = node.progress.as_ref()?;
     let since = progress.finished.filter(|finished| now < after(*finished, ANNOUNCE_WITHIN))?;
     phase_event(node, progress, &NodeWhy::Finished { since }).filter(|note| !node.told.contains(&note.name))

@@ -15,8 +15,8 @@ use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{JobRef, Object, POD, PodRef};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Owned, Patch, SecondLook, Tells, Verb,
-    Write,
+    Changed, Delete, Disrupts, Effect, Errors, Guard, MENTION, Merge, Owned, Patch, SecondLook, StepEvent,
+    Verb, Write,
 };
 
 /// Why a Job gets another pod, as the metric of Kubernetes' own controller names it.
@@ -190,9 +190,9 @@ impl crate::step::Step for Step {
         }
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         match self {
-            Self::Mention(note) => Some(Tells::InPassing(note)),
+            Self::Mention(note) => Some(StepEvent::BestEffort(note)),
             Self::AtOnce { .. }
             | Self::CreatePod { .. }
             | Self::PatchJobStatus { .. }

@@ -206,7 +206,7 @@ impl Diagnosis {
     /// The diagnosis without what was already reported on the node, and without the times at which Salvor saw the
     /// sickness.
     #[must_use]
-    pub fn untold(mut self) -> Self {
+    pub fn unrecorded(mut self) -> Self {
         self.memory.told.clear();
         for clock in self.memory.sick.values_mut() {
             clock.seen = None;

@@ -16,8 +16,8 @@ use crate::ids::{ResourceVersion, Uid};
 use crate::objects::{NodeRef, Object, ObjectRef, PodPhase, PodRef};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, Effect, Errors, Grace, Guard, MENTION, Merge, Patch, SecondLook, Tells, Verb,
-    Write,
+    Changed, Delete, Disrupts, Effect, Errors, Grace, Guard, MENTION, Merge, Patch, SecondLook, StepEvent,
+    Verb, Write,
 };
 
 /// A repair that begins, with its metric labels. When the API server answers, the node may be gone and its policy
@@ -312,9 +312,9 @@ impl crate::step::Step for Step {
         }
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         match self {
-            Self::Mention(note) => Some(Tells::InPassing(note)),
+            Self::Mention(note) => Some(StepEvent::BestEffort(note)),
             Self::Report { .. }
             | Self::Tell { .. }
             | Self::WritePolicy { .. }

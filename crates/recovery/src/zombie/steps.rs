@@ -13,7 +13,7 @@ use crate::ids::ResourceVersion;
 use crate::objects::{JobRef, NodeRef, Object, PodPhase, PodRef, Taint};
 use crate::pod_writes;
 use crate::step::{
-    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, MENTION, Patch, SecondLook, Tells, Verb, Write,
+    Changed, Delete, Disrupts, EMIT_EVENT, Effect, Guard, MENTION, Patch, SecondLook, StepEvent, Verb, Write,
 };
 use crate::taints::Taints;
 
@@ -128,10 +128,10 @@ impl crate::step::Step for Step {
         }
     }
 
-    fn tells(&self) -> Option<Tells<'_>> {
+    fn tells(&self) -> Option<StepEvent<'_>> {
         match self {
-            Self::EmitEvent(note) => Some(Tells::Recorded(note)),
-            Self::Mention(note) => Some(Tells::InPassing(note)),
+            Self::EmitEvent(note) => Some(StepEvent::Recorded(note)),
+            Self::Mention(note) => Some(StepEvent::BestEffort(note)),
             Self::PatchPodStatus { .. }
             | Self::RaiseBackoffLimit { .. }
             | Self::ForceDeletePod { .. }

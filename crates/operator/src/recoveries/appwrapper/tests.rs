@@ -173,7 +173,7 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
     let answer = Written::Object(job("j1", 9, "w-uid").to_string());
-    assert_eq!(recovery.done(&subject, &step, &answer, now()), View::Shows);
+    assert_eq!(recovery.done(&subject, &step, &answer, now()), View::Synced);
     assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
     // A list from before the creation does not prove that it is gone; a later one does.
     recovery.hear(listed(&[], "8"), now());
@@ -281,7 +281,7 @@ fn a_creation_without_an_answer_is_remembered() {
             worked: false,
             took: std::time::Duration::ZERO,
         };
-        assert!(recovery.ended(&subject, end, now()).judged_again);
+        assert!(recovery.ended(&subject, end, now()).decide_again);
         let known = &recovery.apps[&subject.uid].memory.creation[&0];
         assert!(!known.fatal, "{known:?}");
         assert_eq!(asked(&recovery, &subject).0, "CreationFailed");

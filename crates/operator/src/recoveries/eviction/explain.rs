@@ -8,7 +8,7 @@ use salvor_recovery::{
     Step as _,
     eviction::{EvictionPolicy, NodeView, Scene, Step, decide_node, decide_pod},
     ids::NodeName,
-    step::Tells,
+    step::StepEvent,
 };
 use serde::Deserialize;
 
@@ -86,7 +86,7 @@ async fn judged_node(question: &Question<'_>) -> kube::Result<Answer> {
 
 fn told_by(steps: &[Step]) -> BTreeSet<String> {
     let name = |step: &Step| match step.tells() {
-        Some(Tells::Recorded(note) | Tells::InPassing(note)) => Some(note.name.clone()),
+        Some(StepEvent::Recorded(note) | StepEvent::BestEffort(note)) => Some(note.name.clone()),
         None => None,
     };
     steps.iter().filter_map(name).collect()

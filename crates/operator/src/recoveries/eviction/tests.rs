@@ -88,10 +88,10 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
         message: String::new(),
     });
     let subject = Subject::node(&"a".into());
-    assert_eq!(evictions.done(&subject, &step, &Written::Nothing, at(1)), View::Shows);
+    assert_eq!(evictions.done(&subject, &step, &Written::Nothing, at(1)), View::Synced);
     let report = Step::EvictPod { pod: pod().pod, resource_version: "1".into() };
     let written = Written::Object(begun.to_string());
-    assert_eq!(evictions.done(&subject, &report, &written, at(1)), View::Shows);
+    assert_eq!(evictions.done(&subject, &report, &written, at(1)), View::Synced);
     assert!(evictions.nodes["a"].view.progress.is_some());
     assert!(evictions.nodes["a"].view.told.contains("told"), "what was told stays told");
     let echo = news(&evictions, begun);

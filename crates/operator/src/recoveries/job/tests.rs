@@ -86,7 +86,7 @@ fn the_answer_to_our_own_write_is_seen_at_once() {
     let step = create(&jobs, &subject);
     assert_eq!(step.name(), "CreatePod");
     let view = jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
-    assert_eq!((view, asked(&jobs, &subject)), (View::Shows, vec!["PatchJobStatus"]));
+    assert_eq!((view, asked(&jobs, &subject)), (View::Synced, vec!["PatchJobStatus"]));
 }
 
 #[test]
@@ -259,8 +259,8 @@ fn each_pod_that_is_made_is_told_of_once() {
     foreign["metadata"]["ownerReferences"] = json!([]);
     assert_eq!(told(&step, &foreign), None);
     let Step::CreatePod { job, name, body, reason, .. } = step else { panic!("{step}") };
-    let untold = Step::CreatePod { job, name, body, reason, told: false };
-    assert_eq!(told(&untold, &second), None, "nobody reads the hundredth");
+    let unrecorded = Step::CreatePod { job, name, body, reason, told: false };
+    assert_eq!(told(&unrecorded, &second), None, "nobody reads the hundredth");
 }
 
 #[test]

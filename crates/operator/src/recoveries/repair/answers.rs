@@ -29,7 +29,7 @@ impl Repairs {
         let text = match answer {
             Written::Object(text) => text.as_str(),
             Written::Nothing => {
-                return if step.tells().is_some() { View::Shows } else { View::Lags };
+                return if step.tells().is_some() { View::Synced } else { View::Lagging };
             }
         };
         match step {
@@ -40,40 +40,40 @@ impl Repairs {
             | Step::Uncordon { .. }
             | Step::PutBack { .. }
             | Step::Forget { .. } => {
-                let Ok(wire) = read::<NodeWire>(text) else { return View::Lags };
+                let Ok(wire) = read::<NodeWire>(text) else { return View::Lagging };
                 let node = Box::new(self.reader.node(&wire));
                 // If the watch reported its deletion before the answer arrived, the node must not come back.
                 if !self.uids.contains_key(&node.node.uid) {
-                    return View::Lags;
+                    return View::Lagging;
                 }
                 if let Some(watch) = &self.node_watch {
                     watch.saw(node.resource_version.revision());
                 }
                 self.see_node(node, Told::Alone, now);
-                View::Shows
+                View::Synced
             }
             Step::TightenTermination { .. } | Step::TakeBackTermination { .. } => {
-                let Ok(claim) = read(text).map(|wire| self.reader.claim(wire)) else { return View::Lags };
+                let Ok(claim) = read(text).map(|wire| self.reader.claim(wire)) else { return View::Lagging };
                 self.claims.take(claim);
                 self.generation += 1;
-                View::Shows
+                View::Synced
             }
             Step::RemediateMachine { machine, .. } => {
                 let version = usize::from(machine.kind.version != MACHINE_VERSIONS[0]);
-                let Ok(wire) = read(text) else { return View::Lags };
+                let Ok(wire) = read(text) else { return View::Lagging };
                 self.machines[version].take(self.reader.machine(wire, MACHINE_VERSIONS[version]));
                 self.generation += 1;
-                View::Shows
+                View::Synced
             }
             Step::KeepNode { .. } | Step::ForgetNode { .. } => {
                 let policy = read::<serde_json::Value>(text).ok().and_then(|object| wire::policy(&object));
-                let Some(policy) = policy else { return View::Lags };
+                let Some(policy) = policy else { return View::Lagging };
                 self.policies.take(policy, Told::Alone);
                 self.generation += 1;
-                View::Shows
+                View::Synced
             }
             Step::WritePolicy { over, .. } => {
-                let Subject::Policy(key) = subject else { return View::Lags };
+                let Subject::Policy(key) = subject else { return View::Lagging };
                 self.written.insert(key.clone(), now);
                 self.count_ends(key, over, now);
                 let frees = self.frees;
@@ -86,21 +86,21 @@ impl Repairs {
                     }
                 }
                 // The watch delivers it, and thereby requeues the nodes that have their turn now.
-                View::Lags
+                View::Lagging
             }
             Step::FailPod { .. } => {
                 let (Subject::Pod(subject), Ok(pod)) = (subject, read(text).map(|it| self.reader.pod(it)))
                 else {
-                    return View::Lags;
+                    return View::Lagging;
                 };
                 self.pods_on_nodes.saw(&subject.node, pod);
-                View::Shows
+                View::Synced
             }
             Step::DeleteOwner { .. }
             | Step::DeleteNode { .. }
             | Step::EvictPod { .. }
-            | Step::ForceDeletePod { .. } => View::Lags,
-            Step::Mention(_) => View::Shows,
+            | Step::ForceDeletePod { .. } => View::Lagging,
+            Step::Mention(_) => View::Synced,
         }
     }
 

@@ -82,7 +82,7 @@ impl Repairs {
         let Some(policy) = self.assigned.get(name).and_then(|key| self.policy(key)) else { return true };
         let backend = self.backend(before);
         let diagnosed =
-            |node: &NodeView| diagnose(node, backend.owner(), policy, &self.settings, now).untold();
+            |node: &NodeView| diagnose(node, backend.owner(), policy, &self.settings, now).unrecorded();
         diagnosed(before) == diagnosed(node)
     }
 

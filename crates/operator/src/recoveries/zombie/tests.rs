@@ -163,7 +163,7 @@ fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dr
     };
     let first = told(&zombies);
     let step = Step::Mention(first.clone());
-    assert_eq!(zombies.done(&subject(&zombies), &step, &Written::Nothing, at(2)), View::Shows);
+    assert_eq!(zombies.done(&subject(&zombies), &step, &Written::Nothing, at(2)), View::Synced);
     assert_eq!(judged(&zombies, 3), "Wait GraceRunning until 60");
     zombies.hear(of_pod(pod("p", "soon")), at(4));
     assert_eq!(judged(&zombies, 5), "Wait GraceRunning until 60", "told before");

@@ -732,10 +732,14 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     assert_eq!(judge(&said(finished()), "WhenReady"), back);
     assert_eq!(judge(&said(finished()), "WhenEvicted"), "Act TaintRemoved: EndEviction, EmitEvent");
     // It may be back after days, and the event on the node says what a person can do.
-    let untold = NodeView { told: BTreeSet::new(), ..said(finished()) };
-    let scene =
-        Scene { node: &untold, pods: Some(vec![]), attachments: Some(vec![]), zone: NodeCounts::default() };
-    let late = NodeView { lease: lease(900_000), ..untold.clone() };
+    let unrecorded = NodeView { told: BTreeSet::new(), ..said(finished()) };
+    let scene = Scene {
+        node: &unrecorded,
+        pods: Some(vec![]),
+        attachments: Some(vec![]),
+        zone: NodeCounts::default(),
+    };
+    let late = NodeView { lease: lease(900_000), ..unrecorded.clone() };
     let judged = decide_node(&Scene { node: &late, ..scene }, &policy(TRIGGERS), at(900_001));
     let [Step::EmitEvent(event)] = judged.verdict.actions() else { panic!("{judged:?}") };
     for words in
@@ -771,8 +775,8 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     assert_eq!(judge(&back(), &when_ready), "Act BackInService: EndEviction, EmitEvent");
     let ready_but_silent = NodeView { lease: lease(0), ..back() };
     assert_eq!(judge(&ready_but_silent, &when_ready), "Ignore Finished");
-    let untold = NodeView { told: BTreeSet::new(), ..finished() };
-    assert_eq!(judge(&untold, &when_ready), "Act Finished: EmitEvent");
+    let unrecorded = NodeView { told: BTreeSet::new(), ..finished() };
+    assert_eq!(judge(&unrecorded, &when_ready), "Act Finished: EmitEvent");
     assert_eq!(judge(&finished(), &at_once), "Act TaintRemoved: EndEviction, EmitEvent");
     // Salvor may not remove the trigger, and it would request the same again.
     let mut asked_twice = finished();
@@ -794,10 +798,10 @@ fn the_taint_goes_when_the_node_is_back_or_at_once() {
     let untainted = NodeView { taints: vec![], ..finished() };
     assert_eq!(judge(&untainted, &when_ready), "Act Forgotten: EndEviction", "a person was quicker");
     // The process that finished it crashed before it reported that.
-    let untold = |node: NodeView| NodeView { told: BTreeSet::new(), ..node };
+    let unrecorded = |node: NodeView| NodeView { told: BTreeSet::new(), ..node };
     let said = "Act BackInService: EmitEvent, EndEviction, EmitEvent";
-    assert_eq!(judge(&untold(back()), &when_ready), said);
-    assert_eq!(judge(&untold(untainted), &when_ready), "Act Forgotten: EmitEvent, EndEviction");
+    assert_eq!(judge(&unrecorded(back()), &when_ready), said);
+    assert_eq!(judge(&unrecorded(untainted), &when_ready), "Act Forgotten: EmitEvent, EndEviction");
     // The foreign taint stays: what it requested is not done again.
     let others = NodeView { taints: vec![taint(SHUTDOWN, "", "NoSchedule")], ..finished() };
     assert_eq!(judge(&others, &at_once), "Ignore Finished");

@@ -241,12 +241,12 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     let mark = |boot: Option<&str>| Some(OutOfServiceMark::from_annotations("2027-01-15T08:03:20Z", boot));
     let by_others = Taint { value: "by-hand".into(), ..out_of_service() };
     let untainted = "Act BackInService UntaintNode+EmitEvent";
-    let (told, untold) = ("Ignore NotRebooted", "Act NotRebooted EmitEvent");
+    let (told, unrecorded) = ("Ignore NotRebooted", "Act NotRebooted EmitEvent");
     let cases = [
-        ("the same boot", cut_off(), untold),
+        ("the same boot", cut_off(), unrecorded),
         ("the same boot, told", NodeView { return_told: true, ..cut_off() }, told),
-        ("Lease not read yet", NodeView { heartbeat: Heartbeat::UNREAD, ..cut_off() }, untold),
-        ("it reports no boot", NodeView { boot_id: "".into(), ..cut_off() }, untold),
+        ("Lease not read yet", NodeView { heartbeat: Heartbeat::UNREAD, ..cut_off() }, unrecorded),
+        ("it reports no boot", NodeView { boot_id: "".into(), ..cut_off() }, unrecorded),
         ("rebooted", NodeView { boot_id: "boot-2".into(), ..cut_off() }, untainted),
         ("the boot was not known", NodeView { out_of_service_mark: mark(None), ..cut_off() }, untainted),
         (

@@ -96,7 +96,7 @@ fn the_administrator_sets_the_wait_and_its_floor() {
 
 #[test]
 fn what_cannot_be_read_is_told_once_for_each_value_before_the_wait_is_over() {
-    let untold = |value: &str| PodView { wait_told: false, ..asking(value) };
+    let unrecorded = |value: &str| PodView { wait_told: false, ..asking(value) };
     let told = |pod: &PodView| -> EventNote {
         let verdict = decide_pod(pod, Some(&node()), &policy(""), at(1)).verdict;
         let [Step::Mention(note)] = verdict.actions() else { panic!("{verdict:?}") };
@@ -104,7 +104,7 @@ fn what_cannot_be_read_is_told_once_for_each_value_before_the_wait_is_over() {
         assert!(!verdict.actions()[0].is_disruptive());
         note.clone()
     };
-    let soon = told(&untold("soon"));
+    let soon = told(&unrecorded("soon"));
     assert_eq!((soon.kind, &*soon.reason), (EventType::Warning, "InvalidTerminationGraceAfter"));
     assert_eq!(
         soon.message,
@@ -112,11 +112,11 @@ fn what_cannot_be_read_is_told_once_for_each_value_before_the_wait_is_over() {
          failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod: annotation salvor.dev/termination-grace-after is \
          \"soon\", which is not a duration such as 30s or 1m30s."
     );
-    assert_eq!(soon.name, told(&untold("soon")).name);
-    assert_ne!(soon.name, told(&untold("later")).name, "another value is another mistake");
-    let good = decide_pod(&untold("30s"), Some(&node()), &policy(""), at(1)).verdict;
+    assert_eq!(soon.name, told(&unrecorded("soon")).name);
+    assert_ne!(soon.name, told(&unrecorded("later")).name, "another value is another mistake");
+    let good = decide_pod(&unrecorded("30s"), Some(&node()), &policy(""), at(1)).verdict;
     assert_eq!(good.why().code(), "GraceRunning");
     let on_a_node_that_is_there =
-        decide_pod(&untold("soon"), Some(&healthy_node()), &policy(""), at(1)).verdict;
+        decide_pod(&unrecorded("soon"), Some(&healthy_node()), &policy(""), at(1)).verdict;
     assert!(matches!(on_a_node_that_is_there, Verdict::Ignore(PodWhy::NodeReachable { .. })));
 }

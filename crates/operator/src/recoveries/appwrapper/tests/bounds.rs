@@ -57,7 +57,7 @@ fn an_object_is_written_in_the_version_in_which_it_is_served() {
     going["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z".into();
     going["metadata"]["finalizers"] = json!(["a.example/b"]);
     let answer = Written::Object(going.to_string());
-    assert_eq!(recovery.done(&subject, &delete, &answer, now()), View::Shows);
+    assert_eq!(recovery.done(&subject, &delete, &answer, now()), View::Synced);
     assert!(!names(&asked(&recovery, &subject).1).contains(&"DeleteComponent"), "the answer is taken in");
 }
 

@@ -7,31 +7,31 @@ use std::{
 
 use salvor_recovery::{event::EventNote, step::Write};
 
-use super::{Basis, EVENTS_AT_ONCE, Executor, Failure, Lane, Mentions};
+use super::{Basis, EVENTS_AT_ONCE, EventQueue, Executor, Failure, Lane};
 use crate::{leader::Term, tasks};
 
 /// Limit on queued events. A user could not read more anyway.
-pub(super) const MOST_MENTIONS: usize = 1000;
+pub(super) const MAX_QUEUED_EVENTS: usize = 1000;
 /// Delays before an event is retried, if the server did not accept it.
-pub(super) const MENTIONED_AGAIN_AFTER: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+pub(super) const EVENT_RETRIES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 
 impl Executor {
     /// Records an event of a term in the background, without a guarantee.
-    pub(crate) fn mention(&self, note: EventNote, term: Term) {
+    pub(crate) fn record_in_background(&self, note: EventNote, term: Term) {
         {
-            let mut mentions = self.mentions();
-            if mentions.waiting.len() >= MOST_MENTIONS {
+            let mut event_queue = self.event_queue();
+            if event_queue.waiting.len() >= MAX_QUEUED_EVENTS {
                 return tracing::debug!(event = note.name, "event dropped: queue full");
             }
-            mentions.waiting.push_back((note, term));
-            if mentions.tellers >= EVENTS_AT_ONCE {
+            event_queue.waiting.push_back((note, term));
+            if event_queue.recorders >= EVENTS_AT_ONCE {
                 return;
             }
-            mentions.tellers += 1;
+            event_queue.recorders += 1;
         }
         let this = self.clone();
         tasks::spawn(async move {
-            while let Some((note, term)) = this.next_mention() {
+            while let Some((note, term)) = this.next_event() {
                 this.tell(&note, term).await;
             }
         });
@@ -39,7 +39,7 @@ impl Executor {
 
     /// Records an event, and retries if that may help. The name is fixed, so a retry never duplicates it.
     async fn tell(&self, note: &EventNote, term: Term) {
-        let mut pauses = MENTIONED_AGAIN_AFTER.into_iter();
+        let mut pauses = EVENT_RETRIES.into_iter();
         while let Err(failure) =
             self.perform(Lane::Events, &Write::event(note), Basis { term, looked: None }).await
         {
@@ -54,17 +54,17 @@ impl Executor {
     }
 
     /// The next queued event. Without one, the calling task ends.
-    fn next_mention(&self) -> Option<(EventNote, Term)> {
-        let mut mentions = self.mentions();
-        let next = mentions.waiting.pop_front();
+    fn next_event(&self) -> Option<(EventNote, Term)> {
+        let mut event_queue = self.event_queue();
+        let next = event_queue.waiting.pop_front();
         if next.is_none() {
-            mentions.tellers -= 1;
-            mentions.waiting.shrink_to_fit();
+            event_queue.recorders -= 1;
+            event_queue.waiting.shrink_to_fit();
         }
         next
     }
 
-    fn mentions(&self) -> MutexGuard<'_, Mentions> {
-        self.0.mentions.lock().unwrap_or_else(PoisonError::into_inner)
+    fn event_queue(&self) -> MutexGuard<'_, EventQueue> {
+        self.0.event_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
