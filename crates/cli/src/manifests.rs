@@ -33,7 +33,7 @@ pub(crate) struct ManifestsArgs {
     judging: JudgingArgs,
 }
 
-/// Changes the help of the flag, which has no default here, unlike in other commands.
+/// Sets another help text for `--controllers`, which has no default in this command, unlike in others.
 pub(crate) fn names_recoveries(argument: clap::Arg) -> clap::Arg {
     if argument.get_id() != "controllers" {
         return argument;

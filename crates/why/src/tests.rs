@@ -495,7 +495,7 @@ fn remedies_of_an_installation_keep_what_is_installed() {
         deployment["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
         deployment["metadata"]["annotations"] =
             json!({"meta.helm.sh/release-name": "mine", "meta.helm.sh/release-namespace": "salvor-system"});
-        // As it is kept when many objects are read.
+        // The slim form, which is kept when many objects are read.
         let slim = crate::slim::slim(&DEPLOYMENT, deployment, &std::collections::BTreeSet::new()).unwrap();
         let settings = format!("controllers: [job]\ndryRun: {dry_run}\n");
         let cluster =

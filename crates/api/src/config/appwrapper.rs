@@ -210,7 +210,7 @@ impl WrappedKind {
     }
 }
 
-/// Kubernetes' own rule, except for a vowel before the y.
+/// The plural by the rule that Kubernetes uses, except that a `y` after a vowel stays.
 fn usual_plural(kind: &str) -> String {
     let name = kind.to_ascii_lowercase();
     let stem = name.strip_suffix('y').filter(|stem| !stem.ends_with(['a', 'e', 'i', 'o', 'u']));

@@ -38,7 +38,7 @@ impl Api {
         Ok(Self(Cluster { config, origin: cluster.origin.clone() }.client()?))
     }
 
-    /// Of a cluster in this process.
+    /// For tests: uses a client of a cluster in this process.
     #[cfg(test)]
     pub(super) fn of(client: Client) -> Self {
         Self(client)

@@ -14,7 +14,7 @@ const ROOM: usize = 1024;
 
 /// Each subject is in at most one queue, at most once, and has at most one timer.
 pub(super) struct Agenda<S> {
-    /// To be decided.
+    /// Subjects to decide next, in order.
     ready: VecDeque<S>,
     /// To be acted on; decided again as soon as there is room.
     waiting: VecDeque<S>,

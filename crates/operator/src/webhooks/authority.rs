@@ -270,7 +270,7 @@ mod tests {
             ("current.crt", json!(STANDARD.encode([0xff, 0x00]))),
             ("current.key", json!(STANDARD.encode("no key"))),
             ("current.key", json!(7)),
-            // These belong to another authority.
+            // The key, or the certificate, of another authority.
             ("current.key", secret(&first())["data"]["current.key"].clone()),
             ("current.crt", secret(&first())["data"]["current.crt"].clone()),
         ] {

@@ -191,7 +191,7 @@ pub(super) struct Reconciler {
     pub(super) origin: Origin,
     pub(super) shown: Shown,
     pub(super) readiness: Readiness,
-    /// As last read, written or created.
+    /// The content of the Secret, as last read, written or created.
     pub(super) kept: Option<Kept>,
     /// True if it is stored in memory only.
     pub(super) alone: bool,

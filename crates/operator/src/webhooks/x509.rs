@@ -71,7 +71,7 @@ fn time(tag: u8, content: &[u8]) -> Option<Timestamp> {
         UTC_TIME => {
             let (year, rest) = digits.split_at_checked(2)?;
             let year = number(year)?;
-            // As RFC 5280 defines it.
+            // RFC 5280: two-digit years are 1950 to 2049.
             (if year < 50 { 2000 + year } else { 1900 + year }, rest)
         }
         GENERALIZED_TIME => {

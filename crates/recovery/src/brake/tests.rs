@@ -111,7 +111,7 @@ fn what_is_carried_out_late_counts_from_then() {
     assert!(brake.carried_out(at(0), at(40_000), &steps));
     assert!(!passes(&brake, at(61_000)) && !passes(&brake, at(100_999)));
     assert!(passes(&brake, at(101_000)), "it counts once, and not for longer than a minute");
-    // Also after its admission has expired.
+    // A write that ends after its admission has expired counts from its end, too.
     assert!(brake.carried_out(at(0), at(200_000), &steps));
     assert!(!passes(&brake, at(260_999)) && passes(&brake, at(261_000)));
     let mut unlimited = Brake::new(BrakeLimits::default(), BrakeState::default());
@@ -188,7 +188,7 @@ fn what_is_not_a_brakes_memory_is_refused() {
     }
     let kept = serde_json::to_string(&BrakeState::default()).unwrap();
     assert_eq!(BrakeState::read(&kept), Ok(BrakeState::default()));
-    // Of an earlier version, and of a later one.
+    // State that an earlier or a later version wrote can be read.
     let earlier = "{\"admitted\":{},\"admittedNodes\":{},\"engaged\":null}";
     assert_eq!(BrakeState::read(earlier), Ok(BrakeState::default()));
     assert_eq!(BrakeState::read("{\"admitted\":{},\"someday\":1}"), Ok(BrakeState::default()));
@@ -349,7 +349,7 @@ fn no_settling_where_there_is_no_limit_or_no_wait_is_wished() {
     at_once.observe(at(0), counts(4, 6));
     assert!(matches!(at_once.observe(at(1), counts(3, 6)), Some(Transition::Released(_))));
     assert_eq!(at_once.check(at(1), 1000), Ok(()));
-    // Configured so after a restart in the middle.
+    // The same with a configuration that changed at a restart while the brake held.
     let mut held = brake(1000, 50);
     held.observe(at(0), counts(4, 6));
     let mut unlimited = Brake::new(limits(0, 50), held.state().clone());
@@ -527,7 +527,7 @@ proptest! {
         brake.observe(at(now), counts(before.min(5), 10));
         let end = at(now + PERIOD + 50_000);
         prop_assert_eq!(brake.check(end, u32::MAX), Ok(()), "with no more news it is let go");
-        // Also with a node that flaps forever.
+        // A node that flaps forever does not keep the brake engaged.
         brake.observe(at(now), counts(6, 10));
         for second in 0..1_000 {
             brake.observe(at(now + second * 1_000), counts(4 + u32::from(second % 2 == 0), 10));

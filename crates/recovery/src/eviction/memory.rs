@@ -137,7 +137,7 @@ impl Released {
 fn hash_of(claims: &[Claim]) -> Option<String> {
     let mut hash = Fnv::default();
     for Claim { namespace, name } in claims {
-        // Neither can contain its separator.
+        // The separators cannot occur in names, so different claims have different input.
         [namespace, "/", name, ","].iter().for_each(|part| hash.add(part.as_bytes()));
     }
     (!claims.is_empty()).then(|| format!("{:016x}", hash.finish()))

@@ -38,8 +38,8 @@ struct Volume {
 }
 
 impl<'a> Volumes<'a> {
-    /// The volumes left in use, by counting alone. If no remaining pod has a claim, a driver's names belong to its
-    /// attachments, unless there are more names than attachments.
+    /// The volumes in use that the attachments do not account for, found without reading PersistentVolumes. If no
+    /// remaining pod has a claim, a driver's attachments account for all its volumes, unless there are more volumes.
     fn left_by_counting(&self) -> Vec<String> {
         let mut left = self.in_use.to_vec();
         if self.keep.is_empty() {

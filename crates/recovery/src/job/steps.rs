@@ -150,7 +150,7 @@ impl crate::step::Step for Step {
         match self {
             Self::AtOnce { steps, .. } => Effect::of_all(steps),
             Self::Mention(_) => Effect::TELLS,
-            // A Job that is already gone must get no pod: its work would be needless.
+            // Rechecked, because a Job that was deleted meanwhile must get no pod.
             Self::CreatePod { .. } => Effect {
                 disrupts: Disrupts::Nothing,
                 starts_work: true,

@@ -146,7 +146,7 @@ pub struct Sick {
     /// `Type=Status`.
     pub key: String,
     pub reason: String,
-    /// The start by Salvor's clock of the condition.
+    /// When the condition began, by Salvor's clock.
     pub since: Timestamp,
     /// When Salvor first saw it.
     pub seen: Timestamp,

@@ -169,7 +169,7 @@ pub struct Survey {
     pub settled_at: Option<Timestamp>,
     /// The limit for `unhealthy` and `settling` together.
     pub limit: usize,
-    /// What blocks repairs that already have their turn, once for each node whose condition reports a hold.
+    /// What blocks repairs that have begun, as the conditions of their nodes report it: one entry for each node.
     pub begun_and_held: Vec<String>,
     /// Zones whose nodes are sick with a common cause.
     pub zones: BTreeMap<String, Outage>,

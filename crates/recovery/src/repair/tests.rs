@@ -287,7 +287,8 @@ impl World {
         })
     }
 
-    /// The names of the steps for a node now, after the policy has given its turns. Reports and events are left out.
+    /// The names of the steps that change a node, after the policy has reserved its repairs. Reports and events do not
+    /// count.
     fn deeds(&mut self, index: usize, now: Timestamp) -> Vec<&'static str> {
         self.reserve(now);
         let decision = self.judge(index, now);

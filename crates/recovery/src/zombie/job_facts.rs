@@ -146,7 +146,7 @@ pub(super) struct IndexLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Raised {
-    /// By how much in all.
+    /// How much the limit was raised in total.
     pub(super) raised_by: u32,
     /// The pods for which it was raised and that were not seen to have ended. The decision on the first one raised it.
     pub(super) pods: Vec<Uid>,

@@ -53,7 +53,7 @@ pub(super) const KINDS: &[Kind] = &[
     },
     Kind {
         short_names: &["ev"],
-        // Both kinds of events are the same objects.
+        // Events of `v1` and of `events.k8s.io` are the same stored objects.
         stored_group: Some(""),
         create_on_update: true,
         selectable: &[

@@ -185,7 +185,7 @@ fn is_uid(text: &str) -> bool {
         })
 }
 
-/// UIDs also appear in messages, and revisions in brackets.
+/// Replaces UIDs and known values inside a message, such as revisions in brackets: they differ between servers.
 fn without_known(text: &str, answer: &Answer) -> String {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '-';
     let mut out = String::new();

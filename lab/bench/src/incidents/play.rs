@@ -21,7 +21,7 @@ const SETTLED: u64 = 60;
 const CONFIGURATION: &str = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\ncontrollers: [repair]\n\
     leaderElection: {leaseDuration: 60s, renewDeadline: 40s, retryPeriod: 20s}\n";
 
-/// Whose rules decide.
+/// The contender whose rules decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contender {
     /// A model of Karpenter's own repair.

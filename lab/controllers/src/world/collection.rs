@@ -86,9 +86,9 @@ impl Kind {
 /// Where all objects of one resource are.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Collection {
-    /// Of a kind that some loop knows.
+    /// A kind that the control loops know.
     Known(Kind),
-    /// Of a kind of which only the metadata is read.
+    /// A kind of which only the metadata is read.
     Other(Arc<Resource>),
 }
 

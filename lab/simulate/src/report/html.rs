@@ -99,7 +99,7 @@ fn of_seed(body: &mut String, page: &Page<'_>, seeds: u64, report: &Report, reco
     let _ = write!(body, "<pre>{}</pre>", escaped_lines(&report_table(page.title, report)));
 }
 
-/// The worst seed of joined reports, which have no history to show.
+/// Says how to play the worst seed. Merged reports contain no history of it to show.
 fn of_worst(body: &mut String, shown: Option<&Summary>) {
     let Some((summary, worst)) = shown.and_then(|it| Some((it, it.worst_seed?))) else { return };
     let _ = write!(

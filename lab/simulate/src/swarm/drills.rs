@@ -19,7 +19,7 @@ const KEPT: usize = 2;
 pub(super) fn drill(plan: &mut Plan, rng: &mut Rng) {
     let moves = match rng.u8(..ONE_IN) {
         0 => {
-            // Those deeds would allow twice the budget.
+            // With these deeds, a restart may admit the budget twice.
             plan.moves.retain(|it| !it.deed.is_counted_late());
             restarts(plan, rng)
         }

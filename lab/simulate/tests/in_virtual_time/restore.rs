@@ -21,7 +21,7 @@ use crate::stage::{Stage, TERMINATE, annotated, configuration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Behind,
-    /// Before the operator sends any request.
+    /// It does, before the operator sends any request.
     Overtakes,
 }
 

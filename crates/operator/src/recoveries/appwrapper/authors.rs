@@ -1,5 +1,6 @@
-//! Checks who wrote the components of an AppWrapper, and what that user may create. Salvor creates others' objects with
-//! its own permissions, so it makes access reviews right before, for the exact object that it creates from.
+//! Checks who wrote the components of an AppWrapper, and whether that user may create them. Salvor creates components
+//! with its own permissions, so right before a creation it asks for access reviews of the author, for exactly the
+//! object that it creates.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},

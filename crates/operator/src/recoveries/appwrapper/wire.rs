@@ -58,7 +58,7 @@ pub(super) struct Rules {
     authors: Authors,
 }
 
-/// Whose permissions decide what is created.
+/// The user whose permissions decide what may be created.
 #[derive(Debug)]
 enum Authors {
     /// There are no webhooks, as in a dry run, so the author of an AppWrapper is unknown.
@@ -199,7 +199,7 @@ impl TryFrom<RawApp> for AppWire {
     fn try_from(RawApp { mut metadata, spec, status }: RawApp) -> Result<Self, serde_json::Error> {
         let read =
             |text: Option<Box<RawValue>>| text.map_or(Ok(Value::Null), |it| serde_json::from_str(it.get()));
-        // As large as all the rest together.
+        // It is as large as the rest of the object.
         metadata.remove("managedFields");
         let text =
             |field: &str| metadata.get(field).map_or(Ok(String::new()), |it| serde_json::from_str(it.get()));

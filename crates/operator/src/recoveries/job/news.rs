@@ -50,6 +50,6 @@ pub(crate) struct Part<T> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Wanted {
     pub(super) namespace: String,
-    /// As a query parameter.
+    /// The label selector, encoded as a query parameter.
     pub(super) selector: String,
 }

@@ -16,7 +16,7 @@ pub(crate) enum News {
     Policy(OfKind<Policy>),
     Pool(OfKind<SeenPool>),
     Claim(OfKind<SeenOwner>),
-    /// With the index of its version in `MACHINE_VERSIONS`.
+    /// A change of a Machine, with the index of its API version in `MACHINE_VERSIONS`.
     Machine(usize, OfKind<SeenOwner>),
     /// From the watch of a node's pods with this number.
     Pod {

@@ -166,7 +166,7 @@ impl Kept for SeenPool {
     }
 }
 
-/// With or without a block `spec.repair`.
+/// Decodes a NodePool, whether or not it has a block `spec.repair`.
 pub(super) fn seen_pool(object: &Value) -> Option<SeenPool> {
     let annotation =
         |key: &str| object.pointer("/metadata/annotations")?.get(key)?.as_str().map(str::to_owned);

@@ -108,7 +108,7 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
     assert_eq!(wanted(&zombies), ["a"]);
     zombies.hear(of_lease(Some(-20)), at(22));
     assert_eq!(wanted(&zombies), [""; 0], "silent: before a write it is read anyway");
-    // A second look saw it renewed: it is read again as soon as there is a change.
+    // A second look saw the Lease renewed, so the Lease is read again with the next change.
     let lasts = jiff::SignedDuration::from_secs(40);
     let node_a = zombies.nodes["a"].node.clone();
     zombies.heartbeats.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));

@@ -1,5 +1,5 @@
-//! No webhook prevents it: a user changes the components at every moment, with and without a crash, and reverts the
-//! change or not.
+//! Without webhooks, which would refuse it, a user changes the components of an AppWrapper: at every moment, with and
+//! without a crash, and with and without a revert.
 
 use std::time::Duration;
 

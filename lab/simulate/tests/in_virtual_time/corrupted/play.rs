@@ -181,7 +181,8 @@ thread_local! {
     static PANICS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// A task that panics does not stop the others, so panics are counted: a whole simulation runs on its thread.
+/// Counts the panics of each thread. A task that panics does not stop the others, so a test would not notice; a
+/// simulation runs on one thread.
 fn count_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

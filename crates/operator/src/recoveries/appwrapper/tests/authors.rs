@@ -17,7 +17,7 @@ fn user(name: &str) -> User {
     User { username: name.into(), groups: vec!["devs".into()], ..User::default() }
 }
 
-/// With the stamp of a creation by this user.
+/// Adds the stamp that the webhook writes when this user creates the object.
 fn by(name: &str, keyring: &Keyring, mut object: Value) -> Value {
     let user = user(name);
     let request = Request { operation: Operation::Create, namespace: "ns", user: &user, object: &object };
@@ -137,7 +137,7 @@ async fn answers_that_are_late_for_one_look_count_for_the_next() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
-        // What it denies is looked at once more before the end.
+        // A review is valid for some seconds; then the permissions are reviewed again.
         assert_eq!(look(&recovery, &subject, &api).await.unwrap().0, expected);
         assert_eq!(reviews(&api).len(), 1);
         tokio::time::sleep(Duration::from_secs(8)).await;

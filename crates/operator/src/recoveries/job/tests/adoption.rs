@@ -29,7 +29,7 @@ fn bare(uid: &str, revision: u64, labels: Value) -> Value {
     })
 }
 
-/// As the watch of pods reads it.
+/// The change that the watch of pods delivers for this pod.
 fn read(jobs: &Jobs, pod: &Value) -> Change<SeenPod> {
     let kept = PodsOfJobs { stands_in: false, interest: jobs.interest.clone() };
     match kept.keep(serde_json::from_value(pod.clone()).unwrap()) {
