@@ -4,7 +4,7 @@
 //! # The life of a subject
 //!
 //! 1. **Change.** A feed delivers a change (`feeds.rs`). The recovery updates its view and names the affected subjects
-//!    ([`Recovery::hear`]). Each of them is queued once (`agenda.rs`). Subjects are also queued when their timer fires,
+//!    ([`Recovery::on_change`]). Each of them is queued once (`agenda.rs`). Subjects are also queued when their timer fires,
 //!    when the brake or the pause that blocked them ends, when their attempt ends, and when a term begins (all
 //!    subjects).
 //! 2. **Turn.** One round decides at most [`LOOKS_IN_A_ROUND`] subjects, so that other tasks on this thread get their
@@ -184,10 +184,10 @@ impl<R: Recovery> Engine<R> {
                     self.update_watches();
                 }
                 Some(first) = news.recv() => {
-                    self.hear_item(first);
+                    self.on_item(first);
                     for _ in 0..BATCH {
                         let Ok(next) = news.try_recv() else { break };
-                        self.hear_item(next);
+                        self.on_item(next);
                     }
                 }
                 () = std::future::ready(()), if more => {}
@@ -237,16 +237,16 @@ impl<R: Recovery> Engine<R> {
     }
 
     /// Processes a change, unless its feed is no longer declared.
-    fn hear_item(&mut self, item: Item<R::News>) {
+    fn on_item(&mut self, item: Item<R::News>) {
         if let Some(news) = self.feeds.open(item) {
-            self.hear(news);
+            self.on_change(news);
             self.update_watches();
         }
     }
 
-    fn hear(&mut self, news: R::News) {
+    fn on_change(&mut self, news: R::News) {
         let now = self.shared.time.server();
-        for subject in self.recovery.hear(news, now) {
+        for subject in self.recovery.on_change(news, now) {
             if let Some(pending) = self.tracked.get_mut(&subject).and_then(|it| it.pending.as_mut()) {
                 pending.synced_by = None;
                 pending.heard = true;

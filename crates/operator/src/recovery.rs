@@ -42,7 +42,7 @@ pub(crate) trait Recovery: Send + Sync + 'static {
     fn watches(&mut self) -> Option<Vec<Feed<Self::News>>>;
 
     /// Applies a change and returns the subjects that must be decided again.
-    fn hear(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
+    fn on_change(&mut self, news: Self::News, now: Timestamp) -> Vec<Self::Subject>;
 
     /// The decision about a subject as last seen; `None` if it is gone.
     fn judge(&self, subject: &Self::Subject, now: Timestamp) -> Option<Decision<Self::Why, Self::Step>>;

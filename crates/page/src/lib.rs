@@ -88,8 +88,8 @@ impl Page {
             let take_in = async {
                 loop {
                     tokio::select! {
-                        Some(change) = nodes.recv() => self.take_in(change, &mut nodes, World::hear_nodes),
-                        Some(change) = pods.recv() => self.take_in(change, &mut pods, World::hear_pods),
+                        Some(change) = nodes.recv() => self.take_in(change, &mut nodes, World::on_nodes),
+                        Some(change) = pods.recv() => self.take_in(change, &mut pods, World::on_pods),
                         else => return,
                     }
                 }
@@ -108,7 +108,7 @@ impl Page {
             let watch = follow_while_served(source.clone(), APP_WRAPPERS, projection.clone(), health, sender);
             let take_in = async {
                 while let Some(change) = wrappers.recv().await {
-                    self.take_in(change, &mut wrappers, World::hear_wrappers);
+                    self.take_in(change, &mut wrappers, World::on_wrappers);
                 }
             };
             tokio::join!(watch, take_in);
@@ -121,10 +121,10 @@ impl Page {
     pub async fn listen(&self, mut notices: mpsc::UnboundedReceiver<Notice>) {
         while let Some(notice) = notices.recv().await {
             self.change(|world, now| {
-                world.hear_operator(notice, now);
+                world.on_notice(notice, now);
                 for _ in 0..BATCH {
                     let Ok(next) = notices.try_recv() else { break };
-                    world.hear_operator(next, now);
+                    world.on_notice(next, now);
                 }
             });
         }
@@ -140,7 +140,7 @@ impl Page {
                     0 => None,
                     _ => Some(look(client.clone(), &judge).await),
                 };
-                self.change(|world, _| world.hear_missing(found));
+                self.change(|world, _| world.on_missing(found));
                 sleep(every.max(began.elapsed() * REST)).await;
             }
         }

@@ -186,13 +186,13 @@ impl Cursor {
     fn take_in(&mut self, (at, input): &(Timestamp, Input)) {
         let (world, at) = (&mut self.world, *at);
         match input.clone() {
-            Input::Node(change) => world.hear_nodes(change, at),
-            Input::Pod(change) => world.hear_pods(change, at),
-            Input::AppWrapper(change) => world.hear_wrappers(change, at),
-            Input::Notice(notice) => world.hear_operator(notice, at),
+            Input::Node(change) => world.on_nodes(change, at),
+            Input::Pod(change) => world.on_pods(change, at),
+            Input::AppWrapper(change) => world.on_wrappers(change, at),
+            Input::Notice(notice) => world.on_notice(notice, at),
             Input::Told(text) => world.tell(&text, at),
             Input::Caption(caption) => world.turn_page(caption),
-            Input::Missing(missing) => world.hear_missing(Some(missing)),
+            Input::Missing(missing) => world.on_missing(Some(missing)),
         }
         self.next += 1;
     }

@@ -101,7 +101,7 @@ impl World {
 
     // ---- changes ------------------------------------------------------------------------------
 
-    pub(crate) fn hear_nodes(&mut self, change: Change<Node>, now: Timestamp) {
+    pub(crate) fn on_nodes(&mut self, change: Change<Node>, now: Timestamp) {
         self.version += 1;
         match change {
             Change::Applied(node) => self.put_node(&node, now),
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    pub(crate) fn hear_pods(&mut self, change: Change<Pod>, now: Timestamp) {
+    pub(crate) fn on_pods(&mut self, change: Change<Pod>, now: Timestamp) {
         self.version += 1;
         match change {
             Change::Applied(pod) => self.put_pod(pod, now),
@@ -148,7 +148,7 @@ impl World {
         }
     }
 
-    pub(crate) fn hear_operator(&mut self, notice: Notice, now: Timestamp) {
+    pub(crate) fn on_notice(&mut self, notice: Notice, now: Timestamp) {
         self.version += 1;
         match notice {
             Notice::Leads(leads) => {
@@ -201,7 +201,7 @@ impl World {
     }
 
     /// Replaces the list of workloads that do not recover. `None` if no diagnosis runs any more.
-    pub(crate) fn hear_missing(&mut self, missing: Option<Missing>) {
+    pub(crate) fn on_missing(&mut self, missing: Option<Missing>) {
         if self.missing.as_ref().map(|known| &known.value) == missing.as_ref() {
             return;
         }

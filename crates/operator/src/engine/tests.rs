@@ -224,7 +224,7 @@ impl Recovery for Told {
         Some(vec![Feed::watch(things, Things, &health, |_| News::Gone("nobody")).listed_to_lead()])
     }
 
-    fn hear(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
+    fn on_change(&mut self, news: News, _: Timestamp) -> Vec<&'static str> {
         let mut seen = self.seen.lock().unwrap();
         match news {
             News::Pod(name, want) => {
@@ -506,8 +506,8 @@ impl Recovery for Large {
         self.0.watches()
     }
 
-    fn hear(&mut self, news: News, now: Timestamp) -> Vec<&'static str> {
-        self.0.hear(news, now)
+    fn on_change(&mut self, news: News, now: Timestamp) -> Vec<&'static str> {
+        self.0.on_change(news, now)
     }
 
     fn judge(&self, subject: &&'static str, now: Timestamp) -> Option<Decision<AsTold, AnyStep>> {
@@ -1447,7 +1447,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
     let recovery = Told { judging: 2 * LONG_LOOK, ..Told::new(&World::default(), &Arc::default()) };
     let mut engine = Engine::new(recovery, shared, feeds(&api, &keeper, &[]).0);
     engine.lead(leadership.term());
-    engine.hear(News::Pod("a", Want::Nothing));
+    engine.on_change(News::Pod("a", Want::Nothing));
     engine.pump();
     assert_eq!(engine.agenda.resting.len(), 1, "it took long");
     engine.recovery.seen.lock().unwrap().clear();
@@ -1457,7 +1457,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
     engine.look_in_turn("b");
     assert!(engine.agenda.resting.is_empty() && engine.tracked.is_empty());
     // A subject that a relist no longer contains, without a deletion event.
-    engine.hear(News::Pod("c", Want::At(Timestamp::MAX)));
+    engine.on_change(News::Pod("c", Want::At(Timestamp::MAX)));
     engine.pump();
     engine.recovery.seen.lock().unwrap().clear();
     engine.sweep_at = 0;

@@ -230,13 +230,13 @@ impl AppWrappers {
         self.app_named(&pod.view.pod.namespace, &pod.app)
     }
 
-    fn hear_kind(
+    fn on_kind(
         &mut self,
         kind: &GroupKind,
         news: OfKind<FoundComponent>,
         now: Timestamp,
     ) -> Vec<AppWrapperRef> {
-        let Turn { owners, gone, all } = self.kinds.hear(kind, news, now);
+        let Turn { owners, gone, all } = self.kinds.on_change(kind, news, now);
         for last in gone {
             let object = &last.object;
             let owner = object.owner_uid.as_ref().and_then(|uid| self.apps.get_mut(uid));
@@ -323,7 +323,7 @@ impl AppWrappers {
         self.works.set(wanted);
     }
 
-    fn hear_of_work(&mut self, pod: WorkKey, copies: Copies) -> Vec<AppWrapperRef> {
+    fn on_work(&mut self, pod: WorkKey, copies: Copies) -> Vec<AppWrapperRef> {
         let Some(known) = self.apps.get(&pod.0) else { return Vec::new() };
         let subject = known.app.appwrapper.clone();
         let before = self.copies.insert(pod, copies.clone());
@@ -448,7 +448,7 @@ impl Recovery for AppWrappers {
         Some(feeds)
     }
 
-    fn hear(&mut self, news: News, now: Timestamp) -> Vec<AppWrapperRef> {
+    fn on_change(&mut self, news: News, now: Timestamp) -> Vec<AppWrapperRef> {
         match news {
             News::App(Change::Applied(app)) => self.take(app, Told::Alone).into_iter().collect(),
             News::App(Change::Gone(uid)) => self.drop_app(&uid).into_iter().collect(),
@@ -478,9 +478,9 @@ impl Recovery for AppWrappers {
             News::Node(Change::Applied(node)) => self.see_node(node, now),
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
             News::Node(Change::Reset { all, .. }) => self.list_nodes(all, now),
-            News::Component(kind, news) => self.hear_kind(&kind, news, now),
+            News::Component(kind, news) => self.on_kind(&kind, news, now),
             News::Lease { node, lease } => self.on_lease(&node, lease, now),
-            News::Work { pod, copies } => self.hear_of_work(pod, copies),
+            News::Work { pod, copies } => self.on_work(pod, copies),
         }
     }
 

@@ -464,7 +464,7 @@ impl Recovery for Evictions {
         Some(feeds)
     }
 
-    fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+    fn on_change(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         let woken = self.apply_news(news, now);
         self.show();
         woken

@@ -369,7 +369,7 @@ impl Recovery for Jobs {
         Some(vec![jobs, pods, found])
     }
 
-    fn hear(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
+    fn on_change(&mut self, news: News, _: Timestamp) -> Vec<Subject> {
         match news {
             News::Job(Change::Applied(job)) => self.see_job(job, Told::Alone),
             News::Job(Change::Gone(uid)) => self.drop_job(&uid),

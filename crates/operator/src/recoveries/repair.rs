@@ -45,12 +45,12 @@ use crate::{
 
 mod answers;
 mod cache;
+mod deciding;
 mod entry;
 mod explain;
-mod hearing;
-mod judging;
 mod metrics;
 mod news;
+mod on_change;
 mod owners;
 mod pods;
 mod pods_on_nodes;
@@ -220,7 +220,7 @@ impl Recovery for Repairs {
         Some(feeds)
     }
 
-    fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+    fn on_change(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         self.pods_on_nodes.expire(now);
         let woken = match news {
             News::Node(Change::Applied(node)) => self.see_node(node, Told::Alone, now),
@@ -229,10 +229,10 @@ impl Recovery for Repairs {
                 self.node_watch = revision.watch().cloned();
                 self.list_nodes(all, revision.anew, revision.revision)
             }
-            News::Policy(news) => self.hear_policies(news),
-            News::Pool(news) => self.hear_pools(news),
-            News::Claim(news) => self.hear_claims(news, now),
-            News::Machine(version, news) => self.hear_machines(version, news, now),
+            News::Policy(news) => self.on_policies(news),
+            News::Pool(news) => self.on_pools(news),
+            News::Claim(news) => self.on_claims(news, now),
+            News::Machine(version, news) => self.on_machines(version, news, now),
             News::Work { pod, copies } => {
                 let node = pod.0.clone();
                 let mut woken = BTreeSet::new();
@@ -246,7 +246,7 @@ impl Recovery for Repairs {
             News::Pod { node, number, change } => {
                 let left = self.pods_on_nodes.left(&node);
                 let mut woken: BTreeSet<Subject> =
-                    self.pods_on_nodes.hear(&node, number, change).into_iter().collect();
+                    self.pods_on_nodes.on_change(&node, number, change).into_iter().collect();
                 self.works.set(self.pods_on_nodes.works(&self.reader.gate));
                 let left_now = self.pods_on_nodes.left(&node);
                 if left_now != left && self.nodes.contains_key(&node) {

@@ -349,7 +349,7 @@ impl Recovery for Zombies {
         Some(feeds.into_iter().chain(jobs).collect())
     }
 
-    fn hear(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
+    fn on_change(&mut self, news: News, now: Timestamp) -> Vec<Subject> {
         match news {
             News::Pod(Change::Applied(pod)) => self.apply_pod(pod, now).into_iter().collect(),
             News::Pod(Change::Gone(uid)) => {

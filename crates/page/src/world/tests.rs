@@ -60,21 +60,21 @@ fn state_of(world: &World, uid: &str) -> Value {
 #[test]
 fn a_lost_node_makes_its_pods_silent_then_stuck_until_their_work_is_back() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_nodes(node("n2", false), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_nodes(node("n2", false), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", false), second(0));
     assert_eq!(state_of(&world, "p1"), "running");
 
-    world.hear_nodes(node("n1", true), second(10));
+    world.on_nodes(node("n1", true), second(10));
     assert_eq!(state_of(&world, "p1"), "silent");
-    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(40));
+    world.on_pods(pod("p1", 0, "n1", "Running", true), second(40));
     assert_eq!(state_of(&world, "p1"), "stuck");
 
-    world.hear_pods(pod("p1", 0, "n1", "Failed", true), second(50));
-    world.hear_pods(pod("p2", 0, "n2", "Pending", false), second(51));
-    world.hear_pods(pod("p2", 0, "n2", "Running", false), second(53));
-    world.hear_pods(Change::Gone("p1".into()), second(54));
-    world.hear_nodes(node("n1", false), second(90));
+    world.on_pods(pod("p1", 0, "n1", "Failed", true), second(50));
+    world.on_pods(pod("p2", 0, "n2", "Pending", false), second(51));
+    world.on_pods(pod("p2", 0, "n2", "Running", false), second(53));
+    world.on_pods(Change::Gone("p1".into()), second(54));
+    world.on_nodes(node("n1", false), second(90));
     assert_eq!(
         texts(&world),
         [
@@ -90,25 +90,25 @@ fn a_lost_node_makes_its_pods_silent_then_stuck_until_their_work_is_back() {
 #[test]
 fn a_node_that_comes_back_in_time_has_lost_nothing() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
-    world.hear_nodes(node("n1", true), second(10));
-    world.hear_nodes(node("n1", false), second(20));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.on_nodes(node("n1", true), second(10));
+    world.on_nodes(node("n1", false), second(20));
     // A new pod for the same index does not replace a pod that was never lost.
-    world.hear_pods(pod("p2", 0, "n1", "Running", false), second(30));
+    world.on_pods(pod("p2", 0, "n1", "Running", false), second(30));
     assert_eq!(texts(&world), ["Node n1 is unreachable", "Node n1 is reachable again"]);
 }
 
 #[test]
 fn work_that_is_replaced_after_its_node_came_back_was_away_all_the_same() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
-    world.hear_nodes(node("n1", true), second(10));
-    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(40));
-    world.hear_nodes(node("n1", false), second(90));
-    world.hear_pods(Change::Gone("p1".into()), second(91));
-    world.hear_pods(pod("p2", 0, "n1", "Running", false), second(92));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.on_nodes(node("n1", true), second(10));
+    world.on_pods(pod("p1", 0, "n1", "Running", true), second(40));
+    world.on_nodes(node("n1", false), second(90));
+    world.on_pods(Change::Gone("p1".into()), second(91));
+    world.on_pods(pod("p2", 0, "n1", "Running", false), second(92));
     assert!(
         texts(&world)
             .contains(&"train-0 is Running again, 82 s after its node became unreachable".to_owned())
@@ -118,18 +118,18 @@ fn work_that_is_replaced_after_its_node_came_back_was_away_all_the_same() {
 #[test]
 fn what_is_over_stays_over_whatever_a_late_kubelet_says() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", true), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Failed", true), second(1));
-    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(2));
+    world.on_nodes(node("n1", true), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", true), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Failed", true), second(1));
+    world.on_pods(pod("p1", 0, "n1", "Running", true), second(2));
     assert_eq!(state_of(&world, "p1"), "failed");
 }
 
 #[test]
 fn what_was_lost_before_the_page_was_opened_is_no_news() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", true), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", true), second(0));
+    world.on_nodes(node("n1", true), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", true), second(0));
     assert!(texts(&world).is_empty());
     assert_eq!(state_of(&world, "p1"), "stuck");
 }
@@ -137,14 +137,14 @@ fn what_was_lost_before_the_page_was_opened_is_no_news() {
 #[test]
 fn a_browser_is_told_differences_only() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
-    world.hear_pods(pod("p2", 1, "n1", "Running", false), second(0));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.on_pods(pod("p2", 1, "n1", "Running", false), second(0));
     let seen = world.version();
     assert_eq!(delta(&world, Some(seen)).get("pods"), None);
 
-    world.hear_pods(pod("p2", 1, "n1", "Succeeded", false), second(1));
-    world.hear_pods(Change::Gone("p1".into()), second(1));
+    world.on_pods(pod("p2", 1, "n1", "Succeeded", false), second(1));
+    world.on_pods(Change::Gone("p1".into()), second(1));
     let news = delta(&world, Some(seen));
     assert_eq!(news["pods"].as_array().unwrap().len(), 1);
     assert_eq!(news["gonePods"], json!(["p1"]));
@@ -156,12 +156,12 @@ fn a_browser_is_told_differences_only() {
 #[test]
 fn a_browser_that_missed_too_much_begins_anew() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
+    world.on_nodes(node("n1", false), second(0));
     let seen = world.version();
     for n in 0..=GONE_KEPT {
         let uid = format!("p{n}");
-        world.hear_pods(pod(&uid, 0, "n1", "Running", false), second(0));
-        world.hear_pods(Change::Gone(uid.into()), second(0));
+        world.on_pods(pod(&uid, 0, "n1", "Running", false), second(0));
+        world.on_pods(Change::Gone(uid.into()), second(0));
     }
     assert_eq!(delta(&world, Some(seen))["reset"], true);
     assert_eq!(delta(&world, Some(world.version() - 4)).get("reset"), None);
@@ -170,11 +170,11 @@ fn a_browser_that_missed_too_much_begins_anew() {
 #[test]
 fn a_relist_drops_what_is_not_there_any_more() {
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_pods(pod("p1", 0, "n1", "Running", false), second(0));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_pods(pod("p1", 0, "n1", "Running", false), second(0));
     let seen = world.version();
-    world.hear_nodes(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
-    world.hear_pods(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
+    world.on_nodes(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
+    world.on_pods(Change::Reset { all: Vec::new(), revision: "".into(), asked: 0 }, second(1));
     let news = delta(&world, Some(seen));
     assert_eq!((&news["goneNodes"], &news["gonePods"]), (&json!(["n1"]), &json!(["p1"])));
 }
@@ -196,14 +196,14 @@ fn judged(subject: &str, message: &str) -> Notice {
 #[test]
 fn verdicts_are_told_when_they_change_and_when_they_end() {
     let mut world = World::default();
-    world.hear_operator(judged("pod default/a", "soon"), second(0));
+    world.on_notice(judged("pod default/a", "soon"), second(0));
     let seen = world.version();
-    world.hear_operator(judged("pod default/a", "soon"), second(1));
+    world.on_notice(judged("pod default/a", "soon"), second(1));
     assert_eq!(delta(&world, Some(seen)).get("verdicts"), None);
-    world.hear_operator(judged("pod default/a", "now"), second(2));
+    world.on_notice(judged("pod default/a", "now"), second(2));
     assert_eq!(delta(&world, Some(seen))["verdicts"][0]["message"], "now");
     let forgotten = Notice::Forgotten { recovery: "zombie", subject: "pod default/a".into() };
-    world.hear_operator(forgotten, second(3));
+    world.on_notice(forgotten, second(3));
     assert_eq!(delta(&world, Some(seen))["goneVerdicts"], json!([["pod default/a", "zombie"]]));
 }
 
@@ -214,22 +214,22 @@ fn a_pause_is_shown_until_it_is_over() {
     let said = "paused by jane since 2026-11-16T03:00:00Z: network work";
     // Every recovery reports the pause.
     for _ in 0..3 {
-        world.hear_operator(Notice::Paused(Some(said.to_owned())), second(0));
+        world.on_notice(Notice::Paused(Some(said.to_owned())), second(0));
     }
     let news = delta(&world, None);
     assert_eq!(news["paused"], said);
     assert_eq!(news["moments"].as_array().unwrap().len(), 1);
-    world.hear_operator(Notice::Paused(None), second(1));
+    world.on_notice(Notice::Paused(None), second(1));
     assert_eq!(delta(&world, None)["paused"], json!(null));
 }
 
 #[test]
 fn a_replica_that_ceases_to_lead_shows_no_verdicts() {
     let mut world = World::default();
-    world.hear_operator(Notice::Leads(true), second(0));
-    world.hear_operator(judged("pod default/a", "soon"), second(0));
+    world.on_notice(Notice::Leads(true), second(0));
+    world.on_notice(judged("pod default/a", "soon"), second(0));
     let seen = world.version();
-    world.hear_operator(Notice::Leads(false), second(1));
+    world.on_notice(Notice::Leads(false), second(1));
     let news = delta(&world, Some(seen));
     assert_eq!(news["leads"], false);
     assert_eq!(news["goneVerdicts"].as_array().unwrap().len(), 1);
@@ -249,7 +249,7 @@ fn every_deed_of_an_eviction_is_in_the_timeline() {
     for (at, step) in [evict, end].into_iter().enumerate() {
         let (headline, object) = (step.headline(), step.object().to_ref());
         let did = Notice::Did { recovery: "eviction", subject: String::new(), headline, object };
-        world.hear_operator(did, second(at as i64));
+        world.on_notice(did, second(at as i64));
     }
     assert_eq!(texts(&world), ["Salvor evicted: default/web", "Salvor untainted: node-1"]);
 }
@@ -260,22 +260,22 @@ fn an_app_wrapper_is_told_from_its_first_trouble_until_it_runs_again() {
     let lost = "Workload contains pods on unreachable Nodes: n1";
     let unhealthy = json!([{ "type": "Unhealthy", "status": "True", "reason": "NodeLost", "message": lost }]);
     let reset = json!([{ "phase": "Resetting", "cause": "NodeLost", "message": format!("NodeLost: {lost}"), "counted": true }]);
-    world.hear_wrappers(wrapper(&json!({}), &json!({})), second(0));
+    world.on_wrappers(wrapper(&json!({}), &json!({})), second(0));
     let shown = delta(&world, None)["appWrappers"][0].clone();
     assert_eq!(
         (&shown["phase"], &shown["retries"], &shown["retryLimit"]),
         (&json!(""), &json!(0), &json!(3))
     );
-    world.hear_wrappers(wrapper(&json!({ "phase": "Running" }), &json!({})), second(1));
-    world.hear_wrappers(
+    world.on_wrappers(wrapper(&json!({ "phase": "Running" }), &json!({})), second(1));
+    world.on_wrappers(
         wrapper(&json!({ "phase": "Running", "conditions": unhealthy }), &json!({})),
         second(10),
     );
     let status = |phase: &str| json!({ "phase": phase, "resettingCount": 1, "resets": reset });
-    world.hear_wrappers(wrapper(&status("Resetting"), &json!({})), second(70));
-    world.hear_wrappers(wrapper(&status("Resuming"), &json!({})), second(110));
+    world.on_wrappers(wrapper(&status("Resetting"), &json!({})), second(70));
+    world.on_wrappers(wrapper(&status("Resuming"), &json!({})), second(110));
     let before = world.version();
-    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(112));
+    world.on_wrappers(wrapper(&status("Running"), &json!({})), second(112));
     assert_eq!(
         texts(&world),
         [
@@ -291,11 +291,11 @@ fn an_app_wrapper_is_told_from_its_first_trouble_until_it_runs_again() {
     );
     assert_eq!(shown["lastReset"], format!("NodeLost: {lost}"));
     let known = world.version();
-    world.hear_wrappers(wrapper(&status("Running"), &json!({})), second(113));
+    world.on_wrappers(wrapper(&status("Running"), &json!({})), second(113));
     assert_eq!(delta(&world, Some(known))["appWrappers"], Value::Null, "nothing has changed");
 
     let known = world.version();
-    world.hear_wrappers(Change::Gone("w1".into()), second(120));
+    world.on_wrappers(Change::Gone("w1".into()), second(120));
     assert_eq!(delta(&world, Some(known))["goneAppWrappers"], json!(["w1"]));
 }
 
@@ -304,7 +304,7 @@ fn an_app_wrapper_s_own_retry_limit_is_shown_as_its_controller_reads_it() {
     let limit = |text: &str| {
         let mut world = World::default();
         let key = "workload.codeflare.dev.appwrapper/retryLimit";
-        world.hear_wrappers(wrapper(&json!({ "phase": "Odd" }), &json!({ key: text })), second(0));
+        world.on_wrappers(wrapper(&json!({ "phase": "Odd" }), &json!({ key: text })), second(0));
         let shown = delta(&world, None)["appWrappers"][0].clone();
         assert_eq!(shown["phase"], "Odd", "a phase that nobody knows is shown as it is");
         shown["retryLimit"].clone()
@@ -317,7 +317,7 @@ fn a_cluster_that_serves_no_app_wrappers_any_more_has_none() {
     let mut world = World::default();
     world.forget_wrappers();
     assert_eq!(world.version(), 0, "nobody is told of nothing");
-    world.hear_wrappers(wrapper(&json!({ "phase": "Resetting" }), &json!({})), second(0));
+    world.on_wrappers(wrapper(&json!({ "phase": "Resetting" }), &json!({})), second(0));
     let known = world.version();
     world.forget_wrappers();
     assert_eq!(delta(&world, Some(known))["goneAppWrappers"], json!(["w1"]));
@@ -338,11 +338,11 @@ fn work_of_an_app_wrapper_comes_back_in_another_job_of_the_same_name() {
         Change::Applied(AllPods.keep(wire.unwrap()).unwrap())
     };
     let mut world = World::default();
-    world.hear_nodes(node("n1", false), second(0));
-    world.hear_nodes(node("n2", false), second(0));
-    world.hear_pods(member("p1", "job-1", "n1"), second(0));
-    world.hear_nodes(node("n1", true), second(10));
-    world.hear_pods(member("p2", "job-2", "n2"), second(50));
+    world.on_nodes(node("n1", false), second(0));
+    world.on_nodes(node("n2", false), second(0));
+    world.on_pods(member("p1", "job-1", "n1"), second(0));
+    world.on_nodes(node("n1", true), second(10));
+    world.on_pods(member("p2", "job-2", "n2"), second(50));
     assert_eq!(texts(&world)[1], "simulation-0 is Running again, 40 s after its node became unreachable");
 }
 
@@ -372,30 +372,30 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
         };
         repaired_node("gpu-1", "u1", "True", Some((reason, message)))
     };
-    world.hear_nodes(repaired_node("gpu-1", "u1", "True", None), second(0));
-    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(0));
-    world.hear_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
-    world.hear_nodes(sick("Waiting"), second(10));
+    world.on_nodes(repaired_node("gpu-1", "u1", "True", None), second(0));
+    world.on_nodes(repaired_node("gpu-2", "u2", "True", None), second(0));
+    world.on_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
+    world.on_nodes(sick("Waiting"), second(10));
     let shown = delta(&world, Some(0))["nodes"][0]["repair"].clone();
     let message = "policy gpu: Broken=True since 10, until 70";
     assert_eq!(shown, json!({ "state": "Waiting", "message": message, "since": 70_000 }));
-    world.hear_nodes(sick("Waiting"), second(20));
-    world.hear_nodes(sick("Blocked"), second(70));
+    world.on_nodes(sick("Waiting"), second(20));
+    world.on_nodes(sick("Blocked"), second(70));
     // The pod is deleted before the node reports that it is being replaced.
-    world.hear_pods(pod("p1", 0, "gpu-1", "Running", true), second(71));
-    world.hear_nodes(sick("Repairing"), second(72));
+    world.on_pods(pod("p1", 0, "gpu-1", "Running", true), second(71));
+    world.on_nodes(sick("Repairing"), second(72));
     let seen = world.version() - 1;
-    world.hear_pods(pod("p1", 0, "gpu-1", "Failed", true), second(74));
-    world.hear_pods(Change::Gone("p1".into()), second(75));
-    world.hear_nodes(Change::Gone("u1".into()), second(80));
+    world.on_pods(pod("p1", 0, "gpu-1", "Failed", true), second(74));
+    world.on_pods(Change::Gone("p1".into()), second(75));
+    world.on_nodes(Change::Gone("u1".into()), second(80));
     assert_eq!(delta(&world, Some(seen))["replacements"][0]["by"], json!(null));
     // It registers first and becomes Ready later. Another node that becomes Ready in between is not a replacement.
-    world.hear_nodes(repaired_node("gpu-3", "u3", "False", None), second(100));
-    world.hear_nodes(repaired_node("gpu-2", "u2", "False", None), second(101));
-    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(102));
-    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(110));
-    world.hear_nodes(repaired_node("gpu-4", "u4", "True", None), second(111));
-    world.hear_pods(pod("p2", 0, "gpu-3", "Running", false), second(112));
+    world.on_nodes(repaired_node("gpu-3", "u3", "False", None), second(100));
+    world.on_nodes(repaired_node("gpu-2", "u2", "False", None), second(101));
+    world.on_nodes(repaired_node("gpu-2", "u2", "True", None), second(102));
+    world.on_nodes(repaired_node("gpu-3", "u3", "True", None), second(110));
+    world.on_nodes(repaired_node("gpu-4", "u4", "True", None), second(111));
+    world.on_pods(pod("p2", 0, "gpu-3", "Running", false), second(112));
     assert_eq!(
         texts(&world),
         [
@@ -416,11 +416,11 @@ fn a_sick_node_is_told_from_its_first_wait_until_its_work_is_on_another() {
 fn the_new_node_may_come_before_the_old_one_goes() {
     let mut world = World::default();
     let node = |reason: &'static str| repaired_node("gpu-1", "u1", "True", Some((reason, "policy gpu: it")));
-    world.hear_nodes(node("Waiting"), second(0));
-    world.hear_nodes(node("Repairing"), second(70));
-    world.hear_nodes(repaired_node("gpu-2", "u2", "True", None), second(80));
-    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(90));
-    world.hear_nodes(Change::Gone("u1".into()), second(95));
+    world.on_nodes(node("Waiting"), second(0));
+    world.on_nodes(node("Repairing"), second(70));
+    world.on_nodes(repaired_node("gpu-2", "u2", "True", None), second(80));
+    world.on_nodes(repaired_node("gpu-3", "u3", "True", None), second(90));
+    world.on_nodes(Change::Gone("u1".into()), second(95));
     assert_eq!(
         texts(&world),
         ["Node gpu-3 replaces node gpu-1, 20 s after its repair began", "Node gpu-1 is gone"]
@@ -431,17 +431,17 @@ fn the_new_node_may_come_before_the_old_one_goes() {
 fn a_node_that_is_healthy_before_its_repair_keeps_its_work() {
     let mut world = World::default();
     let node = |reason: &'static str| repaired_node("gpu-1", "u1", "True", Some((reason, "policy gpu: it")));
-    world.hear_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
+    world.on_pods(pod("p1", 0, "gpu-1", "Running", false), second(0));
     for (at, reason) in
         ["Waiting", "Repairing", "Recovered", "Waiting", "Rebooting", "Repaired"].into_iter().enumerate()
     {
-        world.hear_nodes(node(reason), second(10 * at as i64));
+        world.on_nodes(node(reason), second(10 * at as i64));
     }
     // A new pod for the same index does not replace a pod that was never lost.
-    world.hear_pods(pod("p2", 0, "gpu-1", "Running", false), second(100));
+    world.on_pods(pod("p2", 0, "gpu-1", "Running", false), second(100));
     // A node that disappears without a repair has no replacement.
-    world.hear_nodes(Change::Gone("u1".into()), second(110));
-    world.hear_nodes(repaired_node("gpu-3", "u3", "True", None), second(120));
+    world.on_nodes(Change::Gone("u1".into()), second(110));
+    world.on_nodes(repaired_node("gpu-3", "u3", "True", None), second(120));
     assert_eq!(
         texts(&world),
         [
@@ -483,20 +483,20 @@ fn what_is_missing_is_told_when_it_changes_and_never_at_length() {
     };
     let mut world = World::default();
     assert_eq!(delta(&world, None)["missing"], json!(null), "nobody has looked yet");
-    world.hear_missing(overview(0));
+    world.on_missing(overview(0));
     assert_eq!(delta(&world, None)["missing"]["causes"], json!([]), "nothing is missing");
-    world.hear_missing(overview(1));
+    world.on_missing(overview(1));
     let seen = world.version();
     let shown = delta(&world, None)["missing"].clone();
     assert_eq!(shown["causes"][0]["code"], "NodeLost");
     assert_eq!(shown["causes"][0]["object"]["name"], "node-0");
     assert_eq!(shown["causes"][0]["workloads"][0]["missing"], "1 of 2 pods");
-    world.hear_missing(overview(1));
+    world.on_missing(overview(1));
     assert_eq!((world.version(), delta(&world, Some(seen))["missing"].clone()), (seen, json!(null)));
-    world.hear_missing(overview(1_000));
+    world.on_missing(overview(1_000));
     let shown = delta(&world, Some(seen))["missing"].clone();
     assert_eq!((&shown["moreCauses"], &shown["causes"][0]["moreWorkloads"]), (&json!(994), &json!(996)));
     assert!(shown.to_string().len() < 6_000, "{}", shown.to_string().len());
-    world.hear_missing(Some(Missing::unknown("pods cannot be read")));
+    world.on_missing(Some(Missing::unknown("pods cannot be read")));
     assert_eq!(delta(&world, Some(seen))["missing"]["problem"], "pods cannot be read");
 }

@@ -10,7 +10,7 @@ use super::{Entry, Gone, World, shown::Followed};
 use crate::{objects::AppWrapper, timeline::Kind};
 
 impl World {
-    pub(crate) fn hear_wrappers(&mut self, change: Change<AppWrapper>, now: Timestamp) {
+    pub(crate) fn on_wrappers(&mut self, change: Change<AppWrapper>, now: Timestamp) {
         self.version += 1;
         match change {
             Change::Applied(wrapper) => self.put_wrapper(wrapper, now),

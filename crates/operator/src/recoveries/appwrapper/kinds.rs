@@ -134,7 +134,12 @@ impl Kinds {
         })
     }
 
-    pub(super) fn hear(&mut self, kind: &GroupKind, news: OfKind<FoundComponent>, now: Timestamp) -> Turn {
+    pub(super) fn on_change(
+        &mut self,
+        kind: &GroupKind,
+        news: OfKind<FoundComponent>,
+        now: Timestamp,
+    ) -> Turn {
         let Some(store) = self.stores.get_mut(kind) else { return Turn::default() };
         match news {
             OfKind::Served(served) => {

@@ -122,11 +122,11 @@ fn with(object: &Value) -> (AppWrappers, AppWrapperRef) {
 /// As `with`, for a recovery that may wrap other kinds too.
 fn knowing(mut recovery: AppWrappers, object: &Value) -> (AppWrappers, AppWrapperRef) {
     let all = vec![app(&recovery, object)];
-    recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
-    recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
-    recovery.hear(listed(&[], "1"), now());
+    recovery.on_change(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    recovery.on_change(listed(&[], "1"), now());
     let subject = recovery.subjects().remove(0);
     (recovery, subject)
 }
@@ -155,15 +155,15 @@ fn nothing_is_judged_before_everything_is_listed() {
     let mut recovery = recovery();
     let subject = app(&recovery, &resuming(5)).appwrapper;
     let all = vec![app(&recovery, &resuming(5))];
-    recovery.hear(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(News::App(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     assert!(recovery.judge(&subject, now()).is_none());
-    recovery.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     assert!(recovery.judge(&subject, now()).is_none(), "the nodes are not known");
-    recovery.hear(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    recovery.on_change(News::Node(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     // Its kind is not listed yet: the Job may exist.
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
-    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
-    let woken = recovery.hear(listed(&[], "1"), now());
+    recovery.on_change(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    let woken = recovery.on_change(listed(&[], "1"), now());
     assert_eq!(woken, std::slice::from_ref(&subject));
     create(&recovery, &subject);
 }
@@ -176,15 +176,15 @@ fn a_created_component_is_known_by_the_answer_and_does_not_come_back_after_its_e
     assert_eq!(recovery.done(&subject, &step, &answer, now()), View::Synced);
     assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
     // A list from before the creation does not prove that it is gone; a later one does.
-    recovery.hear(listed(&[], "8"), now());
+    recovery.on_change(listed(&[], "8"), now());
     assert!(!names(&asked(&recovery, &subject).1).contains(&"CreateComponent"));
-    recovery.hear(listed(&[], "10"), now());
+    recovery.on_change(listed(&[], "10"), now());
 
     // The watch reports its deletion before the answer arrives.
     let (mut recovery, subject) = with(&resuming(5));
     let step = create(&recovery, &subject);
-    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
-    recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
     recovery.done(&subject, &step, &answer, now());
     let known = &recovery.apps[&subject.uid];
     let snapshot = recovery.snapshot(known);
@@ -202,8 +202,8 @@ async fn a_component_that_a_list_lacks_is_reset_and_one_that_the_watch_saw_go_wa
         [(gap, "Reset"), (kind_news(OfKind::Change(Change::Gone("j1".into()))), "GivenUp")]
     {
         let (mut recovery, subject) = with(&running);
-        recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
-        recovery.hear(news, now());
+        recovery.on_change(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+        recovery.on_change(news, now());
         assert_eq!(asked(&recovery, &subject).0, expected);
         let looked = look(&recovery, &subject, &api(running.clone(), Vec::new(), None)).await.unwrap();
         assert_eq!(looked.0, expected, "the second look knows no more");
@@ -230,11 +230,11 @@ fn a_pod_of_a_later_wave_of_a_job_is_awaited() {
     let mut waves = job("j1", 9, "w-uid");
     waves["spec"] = json!({"completions": 4, "parallelism": 1});
     waves["status"] = json!({"succeeded": 1});
-    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&waves)))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Applied(seen(&waves)))), now());
     for (name, phase, expected) in
         [("a", "Succeeded", "AwaitingPods"), ("b", "Pending", "AwaitingPods"), ("b", "Running", "Healthy")]
     {
-        recovery.hear(News::Pod(Change::Applied(pod(name, phase))), now());
+        recovery.on_change(News::Pod(Change::Applied(pod(name, phase))), now());
         assert_eq!(asked(&recovery, &subject).0, expected, "{name} {phase}");
     }
 }
@@ -318,15 +318,15 @@ fn leases_are_read_of_lost_nodes_with_pods() {
         };
         let pods = [pod("a", "lost"), pod("b", "well")];
         for node in nodes {
-            recovery.hear(News::Node(Change::Applied(node)), now());
+            recovery.on_change(News::Node(Change::Applied(node)), now());
         }
         for pod in pods {
-            recovery.hear(News::Pod(Change::Applied(pod)), now());
+            recovery.on_change(News::Pod(Change::Applied(pod)), now());
         }
         let read: Vec<NodeName> = recovery.leases.now().into_iter().collect();
         assert_eq!(read, ["lost"]);
         // It has no Lease: reading it again reveals nothing new, and its AppWrapper is requeued.
-        let woken = recovery.hear(News::Lease { node: "lost".into(), lease: None }, now());
+        let woken = recovery.on_change(News::Lease { node: "lost".into(), lease: None }, now());
         assert_eq!((woken.len(), recovery.leases.now().len()), (1, 0));
     }
 }
@@ -377,7 +377,7 @@ fn only_wrapped_kinds_are_watched_and_each_once_in_whatever_version() {
         secret["template"]["kind"] = "Secret".into();
         object["spec"]["components"].as_array_mut().unwrap().push(secret);
         let app = app(&recovery, &admit(object));
-        recovery.hear(News::App(Change::Applied(app)), now());
+        recovery.on_change(News::App(Change::Applied(app)), now());
     }
     assert_eq!(recovery.kinds.feeds().len(), 1, "all versions share one watch");
     let mut object = resuming(5);
@@ -386,13 +386,13 @@ fn only_wrapped_kinds_are_watched_and_each_once_in_whatever_version() {
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]},
     });
     let pod = app(&recovery, &admit(object));
-    recovery.hear(News::App(Change::Applied(pod)), now());
+    recovery.on_change(News::App(Change::Applied(pod)), now());
     assert_eq!(recovery.kinds.feeds().len(), 2, "there is room for other kinds");
-    recovery.hear(News::App(Change::Gone("pod".into())), now());
+    recovery.on_change(News::App(Change::Gone("pod".into())), now());
     let secret = Kind { group: String::new(), version: "v1".into(), kind: "Secret".into() };
     assert!(recovery.kinds.get(&secret).is_none());
     for number in 0..200 {
-        recovery.hear(News::App(Change::Gone(format!("u{number}").into())), now());
+        recovery.on_change(News::App(Change::Gone(format!("u{number}").into())), now());
     }
     assert_eq!(recovery.kinds.feeds().len(), 0, "kinds that are not served are not watched for nobody");
 }
@@ -473,9 +473,9 @@ fn what_was_gone_in_an_attempt_that_is_over_is_not_missed_in_the_next() {
     suspended["status"]["conditions"] = json!([]);
     for object in [suspended, resuming(11)] {
         let app = app(&recovery, &object);
-        recovery.hear(News::App(Change::Applied(app)), now());
+        recovery.on_change(News::App(Change::Applied(app)), now());
     }
-    recovery.hear(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Gone("j1".into()))), now());
     create(&recovery, &subject);
 }
 
@@ -504,9 +504,9 @@ async fn the_word_of_a_kubelet_counts_if_its_lease_is_renewed_when_it_is_read_li
     });
     let (mut recovery, subject) = with(&object);
     let seen = SeenNode::new(&serde_json::from_value(node.clone()).unwrap(), &recovery.policy);
-    recovery.hear(News::Node(Change::Applied(seen)), now());
+    recovery.on_change(News::Node(Change::Applied(seen)), now());
     let seen = SeenPod::new(serde_json::from_value(pod.clone()).unwrap(), &recovery.policy).unwrap();
-    recovery.hear(News::Pod(Change::Applied(seen)), now());
+    recovery.on_change(News::Pod(Change::Applied(seen)), now());
     // Twice: what one look has read of the Lease does not speak for the kubelet later.
     for (renewed, expected) in
         [("2027-01-15T07:59:30.000000Z", vec!["DeletePod"]), ("2027-01-15T07:59:15.000000Z", Vec::new())]

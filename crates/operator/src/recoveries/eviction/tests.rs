@@ -68,9 +68,9 @@ fn names(woken: &[Subject]) -> Vec<String> {
 fn asked_for() -> Evictions {
     let mut evictions = evictions();
     let request = news(&evictions, node("1", &["NoSchedule"], None));
-    evictions.hear(request, at(0));
+    evictions.on_change(request, at(0));
     let all = Change::Reset { all: vec![pod()], revision: "1".into(), asked: 0 };
-    evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
+    evictions.on_change(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
     evictions
 }
 
@@ -95,10 +95,10 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
     assert!(evictions.nodes["a"].view.progress.is_some());
     assert!(evictions.nodes["a"].view.told.contains("told"), "what was told stays told");
     let echo = news(&evictions, begun);
-    assert_eq!(names(&evictions.hear(echo, at(1))), ["node a", "pod ns/p"]);
+    assert_eq!(names(&evictions.on_change(echo, at(1))), ["node a", "pod ns/p"]);
     // An event of the watch from before the write arrives late.
     let late = news(&evictions, node("3", &["NoSchedule"], None));
-    assert_eq!(names(&evictions.hear(late, at(1))), ["node a"]);
+    assert_eq!(names(&evictions.on_change(late, at(1))), ["node a"]);
     assert!(evictions.nodes["a"].view.progress.is_some());
 }
 
@@ -108,16 +108,16 @@ fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
     for (moment, believed) in [(Moment::anew("20"), true), ("99".into(), true), ("20".into(), false)] {
         let mut evictions = asked_for();
         let begun = news(&evictions, node("90", &["NoSchedule", "NoExecute"], Some(STARTED)));
-        evictions.hear(begun, at(1));
+        evictions.on_change(begun, at(1));
         let anew = moment.anew;
         let all = vec![seen_node(&evictions, node("10", &["NoSchedule"], None))];
         let list = News::Node(Change::Reset { all, revision: moment, asked: 0 });
-        assert!(names(&evictions.hear(list, at(2))).contains(&"pod ns/p".to_owned()));
+        assert!(names(&evictions.on_change(list, at(2))).contains(&"pod ns/p".to_owned()));
         assert_eq!(evictions.nodes["a"].view.progress.is_none(), believed);
         assert_eq!(evictions.nodes["a"].pods.is_empty(), anew, "they are read anew too");
         if believed {
             let later = news(&evictions, node("21", &["NoSchedule", "NoExecute"], Some(STARTED)));
-            evictions.hear(later, at(3));
+            evictions.on_change(later, at(3));
             assert!(evictions.nodes["a"].view.progress.is_some(), "what happens now is news");
         }
     }
@@ -127,7 +127,7 @@ fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
 fn an_answer_that_comes_after_the_node_is_gone_does_not_bring_it_back() {
     let mut evictions = asked_for();
     let uid = evictions.nodes["a"].view.node.uid.clone();
-    evictions.hear(News::Node(Change::Gone(uid)), at(1));
+    evictions.on_change(News::Node(Change::Gone(uid)), at(1));
     let answer = Written::Object(node("5", &["NoSchedule", "NoExecute"], Some(STARTED)).to_string());
     evictions.done(
         &Subject::node(&"a".into()),
@@ -142,16 +142,16 @@ fn an_answer_that_comes_after_the_node_is_gone_does_not_bring_it_back() {
 fn a_node_that_nobody_asks_about_is_forgotten_with_its_pods_and_looked_at_anew_when_somebody_does() {
     let mut evictions = asked_for();
     let over = news(&evictions, node("7", &[], None));
-    assert_eq!(names(&evictions.hear(over, at(1))), ["node a", "pod ns/p"]);
+    assert_eq!(names(&evictions.on_change(over, at(1))), ["node a", "pod ns/p"]);
     assert!(evictions.judge(&Subject::node(&"a".into()), at(1)).is_none());
     assert!(evictions.wanted_leases.now().is_empty() && evictions.works.now().is_empty());
     assert!(evictions.watched.is_empty());
     let again = news(&evictions, node("8", &["NoSchedule"], None));
-    evictions.hear(again, at(2));
+    evictions.on_change(again, at(2));
     assert_eq!(evictions.watched["a"], 2, "another look than the first");
     // A late message of the first watch does not belong to this one.
     let late = News::Pod { node: "a".into(), number: 1, change: Box::new(Change::Applied(pod())) };
-    assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
+    assert_eq!(names(&evictions.on_change(late, at(2))), Vec::<String>::new());
     assert!(evictions.nodes["a"].pods.is_empty() && !evictions.nodes["a"].pods_listed);
 }
 
@@ -190,9 +190,9 @@ fn a_changed_zone_wakes_the_requests_in_it() {
         })
     };
     let lost = news(&evictions, other(true));
-    assert_eq!(names(&evictions.hear(lost, at(0))), ["node a", "node b"]);
+    assert_eq!(names(&evictions.on_change(lost, at(0))), ["node a", "node b"]);
     let same = news(&evictions, other(true));
-    assert_eq!(names(&evictions.hear(same, at(0))), ["node b"]);
+    assert_eq!(names(&evictions.on_change(same, at(0))), ["node b"]);
     assert_eq!(evictions.count("", at(0)), NodeCounts { unreachable: 1, total: 2 });
 }
 
@@ -201,7 +201,7 @@ fn a_request_that_comes_after_a_stop_is_woken_by_its_zone_too() {
     let stopped = r#"{"started":"2026-01-02T03:04:05Z","request":"example.com/off:NoSchedule","stopped":"2026-01-02T03:05:05Z"}"#;
     let mut evictions = evictions();
     let again = news(&evictions, node("1", &["NoSchedule"], Some(stopped)));
-    evictions.hear(again, at(0));
+    evictions.on_change(again, at(0));
     let moves = |zone: &str, revision: &str| {
         json!({"metadata": {
             "name": "b", "uid": "b-uid", "resourceVersion": revision,
@@ -209,9 +209,9 @@ fn a_request_that_comes_after_a_stop_is_woken_by_its_zone_too() {
         }})
     };
     let comes = news(&evictions, moves("", "2"));
-    assert_eq!(names(&evictions.hear(comes, at(0))), ["node a", "node b"]);
+    assert_eq!(names(&evictions.on_change(comes, at(0))), ["node a", "node b"]);
     let goes = news(&evictions, moves("elsewhere", "3"));
-    assert_eq!(names(&evictions.hear(goes, at(0))), ["node a", "node b"]);
+    assert_eq!(names(&evictions.on_change(goes, at(0))), ["node a", "node b"]);
 }
 
 #[test]
@@ -220,13 +220,13 @@ fn the_lease_of_a_finished_one_is_read_once_after_a_restart_and_again_when_someb
     let mut evictions = evictions();
     let wanted = |evictions: &Evictions| !evictions.wanted_leases.now().is_empty();
     let found = news(&evictions, node("1", &["NoSchedule", "NoExecute"], Some(finished)));
-    evictions.hear(found, at(0));
+    evictions.on_change(found, at(0));
     assert!(wanted(&evictions), "a pod that comes late must not wait for it");
     let lease = NodeLease::new(at(-600), SignedDuration::from_secs(40));
-    evictions.hear(News::Lease { node: "a".into(), lease: Some(lease) }, at(0));
+    evictions.on_change(News::Lease { node: "a".into(), lease: Some(lease) }, at(0));
     assert!(!wanted(&evictions));
     let again = news(&evictions, node("2", &["NoSchedule"], Some(finished)));
-    evictions.hear(again, at(1));
+    evictions.on_change(again, at(1));
     assert!(wanted(&evictions), "our taint was taken off, and the request stands");
 }
 
@@ -246,8 +246,8 @@ fn server(round_trip: Duration) -> FakeApi {
 fn begun() -> Evictions {
     let mut evictions = asked_for();
     let begun = news(&evictions, node("5", &["NoSchedule", "NoExecute"], Some(STARTED)));
-    evictions.hear(begun, at(0));
-    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    evictions.on_change(begun, at(0));
+    evictions.on_change(News::Lease { node: "a".into(), lease: None }, at(0));
     evictions
 }
 
@@ -343,48 +343,51 @@ fn claims_are_read_only_where_they_decide_and_until_that_is_known() {
     let mut evictions = uncertain();
     let wanted = |evictions: &Evictions| evictions.works.now().len();
     let tell = |evictions: &mut Evictions, change| {
-        evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(change) }, at(0))
+        evictions.on_change(News::Pod { node: "a".into(), number: 1, change: Box::new(change) }, at(0))
     };
     let asked = json!({
         "metadata": {"name": "a", "uid": "node-uid", "resourceVersion": "1"},
         "spec": {"taints": [{"key": "example.com/lost", "effect": "NoSchedule"}]},
     });
     let asked = news(&evictions, asked);
-    evictions.hear(asked, at(0));
+    evictions.on_change(asked, at(0));
     let all = Change::Reset { all: vec![claiming(&json!([claim("data")]))], revision: "1".into(), asked: 0 };
     tell(&mut evictions, all);
     assert_eq!(wanted(&evictions), 0, "not before it has begun");
     let begun = news(&evictions, unproven("2"));
-    evictions.hear(begun, at(0));
+    evictions.on_change(begun, at(0));
     assert_eq!(wanted(&evictions), 1);
     let found = |copies| News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies };
-    let woken = evictions.hear(found(Copies::Unreadable("no".into())), at(1));
+    let woken = evictions.on_change(found(Copies::Unreadable("no".into())), at(1));
     assert_eq!(names(&woken), ["node a", "pod ns/p"]);
     assert_eq!(wanted(&evictions), 1, "again, later");
-    assert_eq!(names(&evictions.hear(found(Copies::Unreadable("no".into())), at(1))), Vec::<String>::new());
-    evictions.hear(found(Copies::Allowed), at(2));
+    assert_eq!(
+        names(&evictions.on_change(found(Copies::Unreadable("no".into())), at(1))),
+        Vec::<String>::new()
+    );
+    evictions.on_change(found(Copies::Allowed), at(2));
     assert_eq!(wanted(&evictions), 0);
     tell(&mut evictions, Change::Applied(claiming(&json!([claim("data")]))));
     assert_eq!(evictions.nodes["a"].pods["pod-uid"].work.copies, Copies::Allowed, "its claims do not change");
     // A late answer to an earlier watch does not belong to this one.
     let late = News::Work { pod: ("a".into(), 7, "pod-uid".into()), copies: Copies::Unread };
-    assert_eq!(names(&evictions.hear(late, at(2))), Vec::<String>::new());
+    assert_eq!(names(&evictions.on_change(late, at(2))), Vec::<String>::new());
     // A user's request is proof: claims are not read.
     let mut evictions = begun_with(claiming(&json!([claim("data")])));
     assert_eq!(wanted(&evictions), 0);
     let returned = r#"{"started":"2026-01-02T03:04:05Z","request":"salvor.dev/force-eviction:NoSchedule","returned":"2026-01-02T03:05:05Z"}"#;
     let back = news(&evictions, node("6", &["NoSchedule", "NoExecute"], Some(returned)));
-    evictions.hear(back, at(3));
+    evictions.on_change(back, at(3));
     assert_eq!(wanted(&evictions), 1, "until the kubelet was heard of");
 }
 
 fn begun_with(pod: PodView) -> Evictions {
     let mut evictions = evictions();
     let begun = news(&evictions, node("5", &["NoSchedule", "NoExecute"], Some(STARTED)));
-    evictions.hear(begun, at(0));
+    evictions.on_change(begun, at(0));
     let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
-    evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
-    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    evictions.on_change(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
+    evictions.on_change(News::Lease { node: "a".into(), lease: None }, at(0));
     evictions
 }
 
@@ -394,13 +397,14 @@ async fn a_second_look_reads_claims_too() {
     for (modes, act) in [(json!(["ReadWriteMany"]), true), (json!(["ReadWriteOnce"]), false)] {
         let mut evictions = uncertain();
         let begun = news(&evictions, unproven("5"));
-        evictions.hear(begun, at(0));
+        evictions.on_change(begun, at(0));
         let pod = claiming(&json!([claim("data")]));
         let subject = Subject::pod(&"a".into(), &pod.pod);
         let all = Change::Reset { all: vec![pod], revision: "1".into(), asked: 0 };
-        evictions.hear(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
-        evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
-        evictions.hear(News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies: Copies::Allowed }, at(0));
+        evictions.on_change(News::Pod { node: "a".into(), number: 1, change: Box::new(all) }, at(0));
+        evictions.on_change(News::Lease { node: "a".into(), lease: None }, at(0));
+        evictions
+            .on_change(News::Work { pod: ("a".into(), 1, "pod-uid".into()), copies: Copies::Allowed }, at(0));
         assert_eq!(evictions.judge(&subject, at(1)).unwrap().verdict.name(), "Act");
         let api = FakeApi::new(move |asked| match asked.path.as_str() {
             "/api/v1/nodes/a" => Answer::Json(200, unproven("5")),
@@ -440,7 +444,7 @@ async fn a_second_look_at_a_pod_knows_its_node_from_another_of_that_name() {
 #[test]
 fn a_refused_start_is_remembered_until_the_server_takes_it() {
     let mut evictions = asked_for();
-    evictions.hear(News::Lease { node: "a".into(), lease: None }, at(0));
+    evictions.on_change(News::Lease { node: "a".into(), lease: None }, at(0));
     let subject = Subject::node(&"a".into());
     let actions = |evictions: &Evictions, now| -> Vec<Step> {
         evictions.judge(&subject, at(now)).unwrap().verdict.actions().to_vec()
@@ -507,7 +511,7 @@ fn a_heartbeat_that_moves_shows_life_where_there_is_no_lease() {
     };
     let mut see = |now: i64, node: Value| {
         let news = news(&evictions, node);
-        evictions.hear(news, at(now));
+        evictions.on_change(news, at(now));
         evictions.nodes["a"].view.ready_heartbeat
     };
     assert_eq!(

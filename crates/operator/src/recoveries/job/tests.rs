@@ -49,9 +49,9 @@ fn ours(job: &Value) -> SeenJob {
 
 fn with_job() -> (Jobs, Subject) {
     let mut jobs = jobs();
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     let all = vec![ours(&job(1))];
-    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    let woken = jobs.on_change(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     (jobs, woken[0].clone())
 }
 
@@ -95,7 +95,7 @@ fn between_two_rounds_of_pods_the_status_is_written() {
     let mut wide = job(2);
     wide["spec"]["parallelism"] = 2.into();
     wide["spec"]["completions"] = 2.into();
-    jobs.hear(News::Job(Change::Applied(ours(&wide))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&wide))), now());
     let step = create(&jobs, &subject);
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"]);
@@ -111,11 +111,11 @@ fn between_two_rounds_of_pods_the_status_is_written() {
 fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);
-    jobs.hear(
+    jobs.on_change(
         News::Pod(Change::Applied(read_pod(&pod("a", 5, "Pending").to_string(), false).unwrap())),
         now(),
     );
-    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    jobs.on_change(News::Pod(Change::Gone("a".into())), now());
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
     assert!(jobs.pods.get(&"a".into()).is_none());
 }
@@ -123,12 +123,12 @@ fn an_answer_that_comes_after_the_pod_is_gone_does_not_bring_it_back() {
 #[test]
 fn an_answer_that_comes_after_the_job_is_gone_does_not_bring_it_back() {
     let (mut jobs, subject) = with_job();
-    jobs.hear(applied(&pod("a", 5, "Running")), now());
+    jobs.on_change(applied(&pod("a", 5, "Running")), now());
     let step = create(&jobs, &subject);
     assert_eq!(step.name(), "PatchJobStatus");
-    jobs.hear(News::Job(Change::Gone("job".into())), now());
+    jobs.on_change(News::Job(Change::Gone("job".into())), now());
     jobs.done(&subject, &step, &Written::Object(job(6).to_string()), now());
-    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    jobs.on_change(News::Pod(Change::Gone("a".into())), now());
     assert_eq!(asked(&jobs, &subject), Vec::<&str>::new());
 }
 
@@ -136,9 +136,9 @@ fn an_answer_that_comes_after_the_job_is_gone_does_not_bring_it_back() {
 fn nothing_is_judged_before_both_lists_are_in() {
     let mut jobs = jobs();
     let all = vec![ours(&job(1))];
-    let woken = jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    let woken = jobs.on_change(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     assert!(jobs.judge(&woken[0], now()).is_none(), "its pods may be there");
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), ["CreatePod"]);
 }
 
@@ -147,20 +147,20 @@ fn a_list_that_is_older_than_our_pod_does_not_take_it_away() {
     let (mut jobs, subject) = with_job();
     let step = create(&jobs, &subject);
     jobs.done(&subject, &step, &Written::Object(pod("a", 5, "Pending").to_string()), now());
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "4".into(), asked: 0 }), now());
     assert!(jobs.pods.get(&"a".into()).is_some());
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
     assert!(jobs.pods.get(&"a".into()).is_none());
 }
 
 #[test]
 fn what_is_older_than_what_is_known_is_no_news() {
     let (mut jobs, subject) = with_job();
-    assert_eq!(jobs.hear(applied(&pod("a", 9, "Succeeded")), now()), std::slice::from_ref(&subject));
-    assert_eq!(jobs.hear(applied(&pod("a", 7, "Running")), now()), []);
+    assert_eq!(jobs.on_change(applied(&pod("a", 9, "Succeeded")), now()), std::slice::from_ref(&subject));
+    assert_eq!(jobs.on_change(applied(&pod("a", 7, "Running")), now()), []);
     assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it has succeeded");
     let old = ours(&job(1));
-    assert_eq!(jobs.hear(News::Job(Change::Applied(old)), now()), []);
+    assert_eq!(jobs.on_change(News::Job(Change::Applied(old)), now()), []);
 }
 
 /// A backup was restored: the cluster is back in an earlier state, and revisions continue from there.
@@ -173,10 +173,10 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         let (mut jobs, subject) = with_job();
         let mut finished = job(90);
         finished["status"] = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
-        jobs.hear(applied(&pod("deleted", 50, "Running")), now());
-        jobs.hear(News::Pod(Change::Gone("deleted".into())), now());
-        jobs.hear(applied(&pod("made-since", 95, "Running")), now());
-        jobs.hear(News::Job(Change::Applied(ours(&finished))), now());
+        jobs.on_change(applied(&pod("deleted", 50, "Running")), now());
+        jobs.on_change(News::Pod(Change::Gone("deleted".into())), now());
+        jobs.on_change(applied(&pod("made-since", 95, "Running")), now());
+        jobs.on_change(News::Job(Change::Applied(ours(&finished))), now());
         assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer"]);
 
         let all = vec![ours(&job(10))];
@@ -184,7 +184,7 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         let pods_again = restored(vec![read(&pod("deleted", 9, "Running"))]);
         let both = if pods_first { [pods_again, jobs_again] } else { [jobs_again, pods_again] };
         for (number, news) in both.into_iter().enumerate() {
-            assert!(jobs.hear(news, now()).contains(&subject));
+            assert!(jobs.on_change(news, now()).contains(&subject));
             assert_eq!(
                 jobs.judge(&subject, now()).is_some(),
                 number == 1,
@@ -195,7 +195,7 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         assert!(jobs.pods.get(&"deleted".into()).is_some(), "in this history it was never deleted");
         assert_eq!(asked(&jobs, &subject), ["PatchJobStatus"], "it runs, and has one pod");
         // Events from now on have lower revisions than the known ones.
-        assert_eq!(jobs.hear(applied(&pod("deleted", 21, "Succeeded")), now()).len(), 1);
+        assert_eq!(jobs.on_change(applied(&pod("deleted", 21, "Succeeded")), now()).len(), 1);
         assert_eq!(jobs.pods.get(&"deleted".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Succeeded));
     }
 }
@@ -206,22 +206,22 @@ fn a_list_is_believed_even_where_it_shows_an_earlier_state_than_the_one_known() 
     let (mut jobs, subject) = with_job();
     let mut suspended = job(90);
     suspended["spec"]["suspend"] = true.into();
-    jobs.hear(News::Job(Change::Applied(ours(&suspended))), now());
-    jobs.hear(applied(&pod("a", 91, "Succeeded")), now());
-    jobs.hear(applied(&pod("b", 92, "Running")), now());
-    jobs.hear(News::Pod(Change::Gone("b".into())), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&suspended))), now());
+    jobs.on_change(applied(&pod("a", 91, "Succeeded")), now());
+    jobs.on_change(applied(&pod("b", 92, "Running")), now());
+    jobs.on_change(News::Pod(Change::Gone("b".into())), now());
     let all = ["a", "b"].map(|uid| read_pod(&pod(uid, 70, "Running").to_string(), false).unwrap()).into();
-    jobs.hear(News::Pod(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
     let all = vec![ours(&job(80))];
-    jobs.hear(News::Job(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
+    jobs.on_change(News::Job(Change::Reset { all, revision: "100".into(), asked: 0 }), now());
     assert_eq!(jobs.jobs["job"].view.resource_version, "80");
     assert_eq!(jobs.pods.get(&"a".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Running));
     assert!(jobs.pods.get(&"b".into()).is_some(), "what a list shows was not deleted before");
     assert!(jobs.judge(&subject, now()).is_some());
     // The answer to our own write, which is later than the list, stays.
-    jobs.hear(applied(&pod("a", 103, "Failed")), now());
+    jobs.on_change(applied(&pod("a", 103, "Failed")), now());
     let all = vec![read_pod(&pod("a", 70, "Running").to_string(), false).unwrap()];
-    jobs.hear(News::Pod(Change::Reset { all, revision: "102".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all, revision: "102".into(), asked: 0 }), now());
     assert_eq!(jobs.pods.get(&"a".into()).map(|(_, pod)| pod.phase), Some(PodPhase::Failed));
 }
 
@@ -267,10 +267,10 @@ fn each_pod_that_is_made_is_told_of_once() {
 fn pods_of_a_job_that_is_gone_are_let_go_once_the_jobs_are_known() {
     let mut jobs = jobs();
     let all = vec![read_pod(&pod("a", 5, "Running").to_string(), false).unwrap()];
-    let woken = jobs.hear(News::Pod(Change::Reset { all, revision: "6".into(), asked: 0 }), now());
+    let woken = jobs.on_change(News::Pod(Change::Reset { all, revision: "6".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), [""; 0], "its Job may not be listed yet");
     let woken =
-        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
+        jobs.on_change(News::Job(Change::Reset { all: Vec::new(), revision: "6".into(), asked: 0 }), now());
     assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
 }
 
@@ -279,14 +279,17 @@ fn pods_that_were_orphaned_before_the_end_of_their_job_was_told_are_let_go() {
     let (mut jobs, subject) = with_job();
     let mut selecting = job(2);
     selecting["spec"]["selector"] = json!({"matchLabels": {"job": "j"}});
-    jobs.hear(News::Job(Change::Applied(ours(&selecting))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&selecting))), now());
     let mut orphan = pod("a", 5, "Running");
     orphan["metadata"]["labels"] = json!({"job": "j"});
-    jobs.hear(applied(&orphan), now());
+    jobs.on_change(applied(&orphan), now());
     orphan["metadata"]["resourceVersion"] = "6".into();
     orphan["metadata"]["ownerReferences"] = json!([]);
-    assert!(jobs.hear(applied(&orphan), now()).iter().all(|woken| *woken == subject), "it might adopt it");
-    let woken = jobs.hear(News::Job(Change::Gone("job".into())), now());
+    assert!(
+        jobs.on_change(applied(&orphan), now()).iter().all(|woken| *woken == subject),
+        "it might adopt it"
+    );
+    let woken = jobs.on_change(News::Job(Change::Gone("job".into())), now());
     let let_go = woken.iter().filter(|subject| asked(&jobs, subject) == ["RemoveFinalizer"]).count();
     assert_eq!(let_go, 1, "{woken:?}");
 }
@@ -359,10 +362,10 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         built_in["metadata"]["finalizers"] = json!(["batch.kubernetes.io/job-tracking"]);
         let kept = PodsOfJobs { stands_in: true, interest: Interest::default() };
         let all = vec![kept.keep(serde_json::from_value(built_in).unwrap()).unwrap()];
-        jobs.hear(News::Pod(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
+        jobs.on_change(News::Pod(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
         let all = OurJobs(policy).keep(serde_json::from_value(live.clone()).unwrap());
         let all = all.into_iter().collect();
-        let woken = jobs.hear(News::Job(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
+        let woken = jobs.on_change(News::Job(Change::Reset { all, revision: "5".into(), asked: 0 }), now());
         assert_eq!(asked(&jobs, &woken[0]), expected, "{managed_by}");
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
         let decision = jobs
@@ -394,14 +397,14 @@ fn a_pod_that_nobody_owns_is_let_go_when_it_is_deleted_although_a_job_matches_it
     let (mut jobs, subject) = with_job();
     let mut selecting = job(2);
     selecting["spec"]["selector"] = json!({"matchLabels": {"job": "j"}});
-    jobs.hear(News::Job(Change::Applied(ours(&selecting))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&selecting))), now());
     let mut stray = pod("a", 5, "Running");
     stray["metadata"]["labels"] = json!({"job": "j"});
     stray["metadata"]["ownerReferences"] = json!([]);
-    assert_eq!(jobs.hear(applied(&stray), now()), [subject], "it might adopt it");
+    assert_eq!(jobs.on_change(applied(&stray), now()), [subject], "it might adopt it");
     stray["metadata"]["resourceVersion"] = "6".into();
     stray["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:00Z".into();
-    let woken = jobs.hear(applied(&stray), now());
+    let woken = jobs.on_change(applied(&stray), now());
     let let_go = |woken: &[Subject]| {
         woken.iter().filter(|subject| asked(&jobs, subject) == ["RemoveFinalizer"]).count()
     };
@@ -428,9 +431,9 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
             None => Answer::Refused(404, "not found"),
         });
         let mut jobs = jobs();
-        jobs.hear(News::Job(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-        jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
-        let woken = jobs.hear(applied(&pod("a", 5, "Running")), now());
+        jobs.on_change(News::Job(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+        let woken = jobs.on_change(applied(&pod("a", 5, "Running")), now());
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
         let decision = jobs
             .recheck(&woken[0], now())
@@ -459,7 +462,7 @@ fn jobs_of_other_controllers_are_counted_once_each() {
     let twice = (0..5).map(|n| foreign(&n.to_string(), format!("x/y{n}")));
     let all: Vec<SeenJob> = many.chain(twice).chain([kueue]).map(Option::unwrap).collect();
     for seen in all {
-        assert!(jobs.hear(News::Job(Change::Applied(seen)), now()).is_empty());
+        assert!(jobs.on_change(News::Job(Change::Applied(seen)), now()).is_empty());
     }
     let text = metrics.render();
     let name = "job_controller_jobs_by_external_controller_total";
@@ -479,12 +482,12 @@ fn ended_pods_are_counted_when_they_come_to_wait_and_when_they_are_let_go() {
     let metrics = Metrics::new(&Time::system());
     let mut jobs =
         Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
-    jobs.hear(applied(&pod("a", 5, "Running")), now());
-    jobs.hear(applied(&pod("a", 6, "Succeeded")), now());
-    jobs.hear(applied(&pod("b", 7, "Failed")), now());
+    jobs.on_change(applied(&pod("a", 5, "Running")), now());
+    jobs.on_change(applied(&pod("a", 6, "Succeeded")), now());
+    jobs.on_change(applied(&pod("b", 7, "Failed")), now());
     let mut free = pod("a", 8, "Succeeded");
     free["metadata"]["finalizers"] = json!([]);
-    jobs.hear(applied(&free), now());
+    jobs.on_change(applied(&free), now());
     let text = metrics.render();
     let name = "job_controller_terminated_pods_tracking_finalizer_total";
     assert!(text.contains(&format!("{name}{{event=\"add\"}} 2\n")), "{text}");
@@ -496,11 +499,11 @@ fn a_write_that_the_watch_shows_before_its_answer_is_counted_all_the_same() {
     let metrics = Metrics::new(&Time::system());
     let mut jobs =
         Jobs::new(Arc::new(JobPolicy::new(&Configuration::default())), metrics.own(JobMetrics::register));
-    let subject = jobs.hear(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
+    let subject = jobs.on_change(News::Job(Change::Applied(ours(&job(1)))), now()).remove(0);
     let mut written = job(2);
     written["status"] = json!({"succeeded": 3, "failed": 1});
     let status = read_job(&written.to_string()).unwrap().status;
-    jobs.hear(News::Job(Change::Applied(ours(&written))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&written))), now());
     let Subject::Job(reference) = &subject else { panic!() };
     let step = Step::PatchJobStatus {
         job: reference.clone(),
@@ -534,23 +537,23 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
     let (mut jobs, subject) = with_job();
     for news in [applied(&free("a", 5)), applied(&pod("b", 6, "Succeeded")), applied(&pod("c", 7, "Running"))]
     {
-        jobs.hear(news, now());
+        jobs.on_change(news, now());
     }
-    jobs.hear(News::Job(Change::Applied(ours(&finished(8)))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&finished(8)))), now());
     assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer", "RemoveFinalizer"], "b and c are let go");
-    jobs.hear(applied(&free("b", 9)), now());
+    jobs.on_change(applied(&free("b", 9)), now());
     assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer"]);
     for late in [applied(&pod("a", 4, "Running")), applied(&pod("b", 6, "Succeeded"))] {
-        assert!(jobs.hear(late, now()).is_empty());
+        assert!(jobs.on_change(late, now()).is_empty());
     }
     assert_eq!(jobs.pods.uids(), ["c"]);
     // The Job is deleted without its pods: the next Job with this selector may adopt them.
     let mut orphaned = free("a", 10);
     orphaned["metadata"]["ownerReferences"] = json!([]);
     orphaned["metadata"]["labels"] = json!({"controller-uid": "job"});
-    jobs.hear(applied(&orphaned), now());
+    jobs.on_change(applied(&orphaned), now());
     assert!(jobs.strays.get(&"a".into()).is_some());
-    jobs.hear(News::Pod(Change::Gone("a".into())), now());
+    jobs.on_change(News::Pod(Change::Gone("a".into())), now());
     jobs.pod_answered(&"a".into(), &Written::Object(orphaned.to_string()));
     assert!(jobs.strays.get(&"a".into()).is_none(), "its end is its end");
 }
@@ -559,12 +562,12 @@ fn of_a_job_that_has_ended_only_pods_with_our_finalizer_are_kept_and_old_news_br
 fn a_pod_is_found_wherever_others_left_a_place() {
     let mut jobs = jobs();
     for (at, uid) in ["a", "b", "c", "d"].into_iter().enumerate() {
-        jobs.hear(applied(&pod(uid, 10 + at as u64, "Running")), now());
+        jobs.on_change(applied(&pod(uid, 10 + at as u64, "Running")), now());
     }
     for gone in ["a", "d"] {
-        jobs.hear(News::Pod(Change::Gone(gone.into())), now());
+        jobs.on_change(News::Pod(Change::Gone(gone.into())), now());
     }
-    jobs.hear(applied(&pod("c", 20, "Failed")), now());
+    jobs.on_change(applied(&pod("c", 20, "Failed")), now());
     let known = |uid: &str| jobs.pods.get(&uid.into()).map(|(_, pod)| (pod.pod.uid.clone(), pod.phase));
     assert_eq!(known("a"), None);
     assert_eq!(known("b"), Some(("b".into(), PodPhase::Running)));

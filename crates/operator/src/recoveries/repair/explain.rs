@@ -52,18 +52,18 @@ async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Resul
     let reader = world.reader.clone();
     let nodes =
         live::list(client, &NODES.path, "", |wire: NodeWire| Some(Box::new(reader.node(&wire)))).await?;
-    world.hear(News::Node(reset(nodes)), now);
+    world.on_change(News::Node(reset(nodes)), now);
     let whole = |wire: crate::wire::Whole| Some(wire.object);
     let policies = list(client, "/apis/salvor.dev/v1alpha1/noderepairpolicies", whole).await?;
-    world.hear(News::Policy(kind(policies, |object| wire::policy(&object))), now);
+    world.on_change(News::Policy(kind(policies, |object| wire::policy(&object))), now);
     let pools = list(client, "/apis/karpenter.sh/v1/nodepools", whole).await?;
-    world.hear(News::Pool(kind(pools, |object| wire::seen_pool(&object))), now);
+    world.on_change(News::Pool(kind(pools, |object| wire::seen_pool(&object))), now);
     let claims = list(client, "/apis/karpenter.sh/v1/nodeclaims", |it| Some(reader.claim(it))).await?;
-    world.hear(News::Claim(kind(claims, Some)), now);
+    world.on_change(News::Claim(kind(claims, Some)), now);
     for (number, version) in MACHINE_VERSIONS.into_iter().enumerate() {
         let path = format!("/apis/cluster.x-k8s.io/{version}/machines");
         let machines = list(client, &path, |it| Some(reader.machine(it, version))).await?;
-        world.hear(News::Machine(number, kind(machines, Some)), now);
+        world.on_change(News::Machine(number, kind(machines, Some)), now);
     }
     Ok(())
 }

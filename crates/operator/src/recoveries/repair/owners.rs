@@ -163,7 +163,7 @@ impl Owners {
     }
 
     /// Applies a change. One that differs only in the resourceVersion counts as none.
-    pub(super) fn hear(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
+    pub(super) fn on_change(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
         let says_nothing = match &news {
             OfKind::Change(Change::Applied(owner)) => {
                 self.all.get(&owner.uid).is_some_and(|known| known.says_the_same_as(owner))
@@ -172,7 +172,7 @@ impl Owners {
                 false
             }
         };
-        let turn = self.all.hear(news);
+        let turn = self.all.on_change(news);
         if says_nothing {
             return Turn::nothing();
         }

@@ -133,7 +133,12 @@ impl PodsOnNodes {
     }
 
     /// Applies a change and returns the pods to requeue.
-    pub(super) fn hear(&mut self, node: &NodeName, number: u64, change: Change<PodView>) -> Vec<Subject> {
+    pub(super) fn on_change(
+        &mut self,
+        node: &NodeName,
+        number: u64,
+        change: Change<PodView>,
+    ) -> Vec<Subject> {
         let Some(node_pods) = self.nodes.get_mut(node).filter(|it| it.number == number) else {
             return Vec::new();
         };

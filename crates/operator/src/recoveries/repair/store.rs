@@ -103,7 +103,7 @@ impl<T: Kept> Store<T> {
         self.objects.values().map(Box::as_ref)
     }
 
-    pub(super) fn hear(&mut self, news: OfKind<T>) -> Turn<T> {
+    pub(super) fn on_change(&mut self, news: OfKind<T>) -> Turn<T> {
         match news {
             OfKind::Served(_) => Turn::nothing(),
             OfKind::Lost(lost) => {

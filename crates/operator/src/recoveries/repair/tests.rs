@@ -100,13 +100,13 @@ impl Bench {
         let mut bench = Self { repairs: Repairs::new(&configuration(""), RepairMetrics::unread()) };
         let name = |number: usize| format!("n{number:04}");
         let views = (0..nodes).map(|number| bench.view(&node(&name(number), 10, number < bad))).collect();
-        bench.hear(News::Node(reset(views)));
-        bench.hear(News::Policy(OfKind::Change(reset(policies))));
-        bench.hear(News::Pool(OfKind::Lost(KindLost::NotServed)));
+        bench.on_change(News::Node(reset(views)));
+        bench.on_change(News::Policy(OfKind::Change(reset(policies))));
+        bench.on_change(News::Pool(OfKind::Lost(KindLost::NotServed)));
         let claims = (0..nodes).map(|number| claim(&name(number), &format!("fake://{}", name(number))));
-        bench.hear(News::Claim(OfKind::Change(reset(claims.collect()))));
+        bench.on_change(News::Claim(OfKind::Change(reset(claims.collect()))));
         for version in 0..2 {
-            bench.hear(News::Machine(version, OfKind::Lost(KindLost::NotServed)));
+            bench.on_change(News::Machine(version, OfKind::Lost(KindLost::NotServed)));
         }
         bench
     }
@@ -115,8 +115,8 @@ impl Bench {
         Box::new(self.repairs.reader.node(&serde_json::from_value(node.clone()).unwrap()))
     }
 
-    fn hear(&mut self, news: News) -> Vec<Subject> {
-        self.repairs.hear(news, at(400))
+    fn on_change(&mut self, news: News) -> Vec<Subject> {
+        self.repairs.on_change(news, at(400))
     }
 
     fn judged(&self, subject: &Subject, now: i64) -> Decision<Why, Step> {
@@ -156,7 +156,7 @@ fn a_turn_is_written_down_before_anything_is_done() {
         panic!("{:?}", decision.verdict)
     };
     let written = policy("gpu", -10, 8, json!({}), serde_json::to_value(status).unwrap());
-    let woken = bench.hear(News::Policy(OfKind::Change(Change::Applied(written))));
+    let woken = bench.on_change(News::Policy(OfKind::Change(Change::Applied(written))));
     assert!(woken.contains(&Subject::Node("n0000".into())), "{woken:?}");
     let decision = bench.judged(&Subject::Node("n0000".into()), 300);
     let step = &decision.verdict.actions()[0];
@@ -168,12 +168,12 @@ fn a_turn_is_written_down_before_anything_is_done() {
 fn heartbeats_wake_nobody_and_changes_wake_node_and_policy() {
     let mut bench = Bench::new(4, 0, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
     let beat = bench.view(&node("n0001", 11, false));
-    assert_eq!(bench.hear(News::Node(Change::Applied(beat))), []);
+    assert_eq!(bench.on_change(News::Node(Change::Applied(beat))), []);
     let sick = bench.view(&node("n0001", 12, true));
-    let woken = bench.hear(News::Node(Change::Applied(sick)));
+    let woken = bench.on_change(News::Node(Change::Applied(sick)));
     assert_eq!(woken, [Subject::Node("n0001".into()), gpu()]);
     let old = bench.view(&node("n0001", 11, false));
-    assert_eq!(bench.hear(News::Node(Change::Applied(old))), [], "what is older than what is known");
+    assert_eq!(bench.on_change(News::Node(Change::Applied(old))), [], "what is older than what is known");
 }
 
 /// A thousand nodes get a report at once: that must not decide the policy a thousand times.
@@ -192,7 +192,7 @@ fn our_own_words_on_a_node_wake_nobody_else() {
     let mut ours = told.conditions[0].clone();
     ours.kind = CONDITION.into();
     told.conditions.push(ours);
-    let woken = bench.hear(News::Node(Change::Applied(told.clone())));
+    let woken = bench.on_change(News::Node(Change::Applied(told.clone())));
     assert_eq!(woken, [Subject::Node("n0001".into())]);
     assert!(Arc::ptr_eq(&first, &survey(&bench)), "all was surveyed anew");
     assert_eq!(bench.repairs.nodes[&NodeName::from("n0001")], told);
@@ -202,7 +202,7 @@ fn our_own_words_on_a_node_wake_nobody_else() {
     other.resource_version = "12".into();
     let clocks = &mut other.progress.as_mut().unwrap().sick;
     clocks.values_mut().for_each(|clock| clock.since = at(-500));
-    let woken = bench.hear(News::Node(Change::Applied(other)));
+    let woken = bench.on_change(News::Node(Change::Applied(other)));
     assert!(woken.contains(&gpu()), "{woken:?}");
     assert!(!Arc::ptr_eq(&first, &survey(&bench)));
 }
@@ -221,11 +221,11 @@ fn of_two_policies_the_older_counts_also_if_it_cannot_be_read() {
     assert_eq!((status.nodes, status.conditions[2].reason.as_str()), (0, "OlderPolicyCounts"));
     let broken = policy("gpu", -10, 9, json!({"unhealthyLimit": "some"}), json!({}));
     let broken = Policy { generation: 2, ..broken };
-    bench.hear(News::Policy(OfKind::Change(Change::Applied(broken))));
+    bench.on_change(News::Policy(OfKind::Change(Change::Applied(broken))));
     assert_eq!(bench.reason("n0000", 400), "InvalidPolicy");
-    bench.hear(News::Policy(OfKind::Change(Change::Gone("policy-gpu".into()))));
+    bench.on_change(News::Policy(OfKind::Change(Change::Gone("policy-gpu".into()))));
     assert_eq!(bench.reason("n0000", 400), "NotReserved", "the other one takes over");
-    bench.hear(News::Policy(OfKind::Change(Change::Gone("policy-young".into()))));
+    bench.on_change(News::Policy(OfKind::Change(Change::Gone("policy-young".into()))));
     assert_eq!(bench.reason("n0000", 400), "NotSelected");
 }
 
@@ -233,13 +233,13 @@ fn of_two_policies_the_older_counts_also_if_it_cannot_be_read() {
 fn exactly_one_nodeclaim_stands_for_a_node() {
     let mut bench = Bench::new(2, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
     assert_eq!(bench.reason("n0000", 400), "NotReserved");
-    bench.hear(News::Claim(OfKind::Change(Change::Applied(claim("twin", "fake://n0000")))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Applied(claim("twin", "fake://n0000")))));
     assert_eq!(bench.reason("n0000", 400), "NoBackend");
-    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-twin".into()))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Gone("claim-twin".into()))));
     assert_eq!(bench.reason("n0000", 400), "NotReserved");
-    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
     assert_eq!(bench.reason("n0000", 400), "NoBackend", "it is Karpenter's, and no NodeClaim stands for it");
-    bench.hear(News::Claim(OfKind::Lost(KindLost::Failed("forbidden".into()))));
+    bench.on_change(News::Claim(OfKind::Lost(KindLost::Failed("forbidden".into()))));
     assert_eq!(bench.reason("n0001", 400), "Healthy");
     assert_eq!(bench.reason("n0000", 400), "NoBackend");
 }
@@ -248,17 +248,17 @@ fn exactly_one_nodeclaim_stands_for_a_node() {
 fn nothing_is_judged_before_everything_is_known() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
     let view = repairs.reader.node(&serde_json::from_value(node("n0000", 1, true)).unwrap());
-    repairs.hear(News::Node(reset(vec![Box::new(view)])), at(400));
+    repairs.on_change(News::Node(reset(vec![Box::new(view)])), at(400));
     let reason = |repairs: &Repairs| repairs.judge_node(&"n0000".into(), at(400)).unwrap().report().reason;
     assert_eq!(reason(&repairs), "NotListed");
     let policies = vec![policy("gpu", -10, 7, json!({}), json!({}))];
-    repairs.hear(News::Policy(OfKind::Change(reset(policies))), at(400));
-    repairs.hear(News::Pool(OfKind::Lost(KindLost::NotServed)), at(400));
+    repairs.on_change(News::Policy(OfKind::Change(reset(policies))), at(400));
+    repairs.on_change(News::Pool(OfKind::Lost(KindLost::NotServed)), at(400));
     assert_eq!(reason(&repairs), "NotListed", "NodeClaims are not");
-    repairs.hear(News::Claim(OfKind::Lost(KindLost::NotServed)), at(400));
-    repairs.hear(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(400));
+    repairs.on_change(News::Claim(OfKind::Lost(KindLost::NotServed)), at(400));
+    repairs.on_change(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(400));
     assert_eq!(reason(&repairs), "NotListed", "Machines of the old version are not");
-    repairs.hear(News::Machine(1, OfKind::Lost(KindLost::NotServed)), at(400));
+    repairs.on_change(News::Machine(1, OfKind::Lost(KindLost::NotServed)), at(400));
     assert_eq!(reason(&repairs), "NotReserved", "nothing owns the node");
 }
 
@@ -267,7 +267,7 @@ fn the_old_version_of_machines_is_watched_where_there_is_no_new_one() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
     assert_eq!(repairs.watches().unwrap().len(), 8);
     assert!(repairs.watches().is_none());
-    repairs.hear(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(0));
+    repairs.on_change(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(0));
     assert_eq!(repairs.watches().unwrap().len(), 9);
 }
 
@@ -276,12 +276,12 @@ fn a_machine_that_does_not_come_up_holds_its_pool() {
     let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), json!({}))]);
     let mut late = claim("late", "");
     (late.is_up, late.created) = (false, Some(at(0)));
-    bench.hear(News::Claim(OfKind::Change(Change::Applied(late.clone()))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Applied(late.clone()))));
     assert_eq!(bench.reason("n0000", 599), "NotReserved");
     assert_eq!(bench.reason("n0000", 600), "LaunchFailures");
     // It registers.
     (late.is_up, late.resource_version) = (true, "9".into());
-    bench.hear(News::Claim(OfKind::Change(Change::Applied(late))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Applied(late))));
     assert_eq!(bench.reason("n0000", 601), "NotReserved");
 }
 
@@ -326,8 +326,8 @@ fn over(frees: bool) -> Bench {
     let status = json!({"repairs": [repair]});
     let mut bench = Bench::new(4, 1, vec![policy("gpu", -10, 7, json!({}), status)]);
     bench.repairs.frees = frees;
-    bench.hear(News::Node(Change::Gone("uid-n0000".into())));
-    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    bench.on_change(News::Node(Change::Gone("uid-n0000".into())));
+    bench.on_change(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
     let decision = bench.judged(&gpu(), 400);
     let step = decision.verdict.actions()[0].clone();
     let Step::WritePolicy { over, .. } = &step else { panic!("{step}") };
@@ -343,18 +343,19 @@ fn the_pods_of_a_machine_that_is_gone_are_watched_and_freed_until_a_node_has_its
     assert!(bench.repairs.watches().is_some(), "one watch more");
     assert!(bench.repairs.watches().is_none());
     let (subject, view) = pod_on("n0000");
-    let woken = bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view.clone()]) });
+    let woken =
+        bench.on_change(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view.clone()]) });
     assert_eq!(woken, std::slice::from_ref(&subject));
     let decision = bench.judged(&subject, 402);
     assert_eq!(decision.report().reason, "Orphaned");
     assert_eq!(decision.verdict.actions().last().unwrap().name(), "DeleteOrphanedPod");
     let old = News::Pod { node: "n0000".into(), number: 0, change: Change::Gone("uid-work".into()) };
-    assert_eq!(bench.hear(old), [], "another watch");
+    assert_eq!(bench.on_change(old), [], "another watch");
     // NodeClaims that cannot be read may exist.
-    bench.hear(News::Claim(OfKind::Lost(KindLost::NotServed)));
+    bench.on_change(News::Claim(OfKind::Lost(KindLost::NotServed)));
     assert_eq!(bench.judged(&subject, 402).report().reason, "MachineMayRun");
     let again = bench.view(&node("n0000", 30, false));
-    bench.hear(News::Node(Change::Applied(again)));
+    bench.on_change(News::Node(Change::Applied(again)));
     assert_eq!(bench.judged(&subject, 403).report().reason, "NotDrained");
     assert!(bench.repairs.watches().is_some(), "nobody looks at them any more");
     assert!(bench.repairs.judge(&subject, at(404)).is_none());
@@ -365,8 +366,8 @@ fn the_pods_of_a_machine_that_is_gone_are_left_to_pod_gc_after_a_while() {
     let mut bench = over(true);
     bench.repairs.watches();
     let (subject, view) = pod_on("n0000");
-    bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
-    bench.repairs.hear(News::Node(Change::Gone("nobody".into())), at(401 + 120));
+    bench.on_change(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
+    bench.repairs.on_change(News::Node(Change::Gone("nobody".into())), at(401 + 120));
     bench.repairs.watches();
     assert!(bench.repairs.judge(&subject, at(522)).is_none());
     let mut bench = over(false);
@@ -386,14 +387,14 @@ fn a_repair_is_counted_also_if_the_node_is_gone_before_the_answer_comes() {
         "status": {"providerID": "fake://n0000", "conditions": [{"type": "Registered", "status": "True"}, {"type": "Initialized", "status": "True"}]},
     });
     let claim = Reader::default().claim(serde_json::from_value(hastened).unwrap());
-    bench.hear(News::Claim(OfKind::Change(Change::Applied(claim))));
+    bench.on_change(News::Claim(OfKind::Change(Change::Applied(claim))));
     let subject = Subject::Node("n0000".into());
     let step = bench.judged(&subject, 300).verdict.actions()[0].clone();
     assert_eq!(step.name(), "DeleteNodeOwner", "{step}");
 
-    bench.hear(News::Node(Change::Gone("uid-n0000".into())));
-    bench.hear(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
-    bench.hear(News::Policy(OfKind::Change(Change::Applied(turn(json!([]))))));
+    bench.on_change(News::Node(Change::Gone("uid-n0000".into())));
+    bench.on_change(News::Claim(OfKind::Change(Change::Gone("claim-n0000".into()))));
+    bench.on_change(News::Policy(OfKind::Change(Change::Applied(turn(json!([]))))));
     bench.done(&subject, step, 301);
     let line = "salvor_repair_started_total{policy=\"gpu\",action=\"Replace\",condition=\"BadNode=False\"} 1";
     assert!(metrics.render().lines().any(|shown| shown == line), "{}", metrics.render());
@@ -422,7 +423,7 @@ fn the_brakes_word_is_told_unless_the_node_tells_it_already() {
     told["metadata"]["annotations"] =
         json!({"repair.salvor.dev/progress": r#"{"told":"Blocked MaxNodesPerMinute"}"#});
     let told = bench.view(&told);
-    bench.hear(News::Node(Change::Applied(told)));
+    bench.on_change(News::Node(Change::Applied(told)));
     assert!(!bench.repairs.held(&subject, &held, at(400)));
     let pause = Held::Paused { pause: Box::new(salvor_recovery::pause::Pause::Unread) };
     assert!(!bench.repairs.held(&subject, &pause, at(400)), "nothing can be written");
@@ -435,7 +436,7 @@ fn a_node_with_something_of_ours_is_a_subject_without_a_policy() {
     let mut marked = node("n0001", 11, false);
     marked["metadata"]["annotations"] = json!({"repair.salvor.dev/progress": "{}"});
     let marked = bench.view(&marked);
-    bench.hear(News::Node(Change::Applied(marked)));
+    bench.on_change(News::Node(Change::Applied(marked)));
     assert_eq!(bench.repairs.subjects(), [Subject::Node("n0001".into())]);
     let decision = bench.judged(&Subject::Node("n0001".into()), 400);
     assert!(matches!(decision.verdict.actions(), [Step::Forget { .. }]), "{:?}", decision.verdict);
@@ -449,7 +450,7 @@ fn a_thousand_changes_at_once_wake_each_node_once_and_are_surveyed_once() {
     let mut woken: Vec<Subject> = Vec::new();
     for number in 1_000..2_000 {
         let sick = bench.view(&node(&format!("n{number:04}"), 11, true));
-        woken.extend(bench.hear(News::Node(Change::Applied(sick))));
+        woken.extend(bench.on_change(News::Node(Change::Applied(sick))));
     }
     let nodes = |woken: &[Subject]| woken.iter().filter(|it| matches!(it, Subject::Node(_))).count();
     assert_eq!(nodes(&woken), 2_000, "those that were due, and those that changed");
@@ -461,7 +462,7 @@ fn a_thousand_changes_at_once_wake_each_node_once_and_are_surveyed_once() {
     assert_eq!(bench.repairs.cache().made, 2, "once for all that changed");
     // From then on they may have to be requeued again.
     let healthy = bench.view(&node("n0000", 12, false));
-    assert_eq!(nodes(&bench.hear(News::Node(Change::Applied(healthy)))), 2_000);
+    assert_eq!(nodes(&bench.on_change(News::Node(Change::Applied(healthy)))), 2_000);
 }
 
 /// Karpenter updates every NodeClaim when a pod comes or goes.
@@ -471,7 +472,7 @@ fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known()
     bench.judged(&gpu(), 400);
     let mut beat = claim("n0000", "fake://n0000");
     beat.resource_version = "6".into();
-    assert_eq!(bench.hear(News::Claim(OfKind::Change(Change::Applied(beat)))), []);
+    assert_eq!(bench.on_change(News::Claim(OfKind::Change(Change::Applied(beat)))), []);
     bench.judged(&gpu(), 400);
     assert_eq!(bench.repairs.cache().made, 1);
     let backend = bench.repairs.backend(bench.repairs.node(&"n0000".into()).unwrap());
@@ -479,7 +480,7 @@ fn a_nodeclaim_that_says_nothing_new_concerns_nobody_and_its_revision_is_known()
     // A real difference requeues the node and its policy.
     let metadata = json!({"deletionTimestamp": at(400), "resourceVersion": "7"});
     let going = claim_with("n0000", "fake://n0000", &metadata);
-    let woken = bench.hear(News::Claim(OfKind::Change(Change::Applied(going))));
+    let woken = bench.on_change(News::Claim(OfKind::Change(Change::Applied(going))));
     assert_eq!(woken, [Subject::Node("n0000".into()), gpu()]);
 }
 
@@ -508,7 +509,7 @@ fn little_is_kept_of_a_node_and_what_nodes_have_in_common_is_kept_once() {
     let text = |bench: &Bench| bench.repairs.nodes["n0002"].node.name.as_str().as_ptr();
     let before = text(&bench);
     let changed = bench.view(&node("n0002", 12, true));
-    bench.hear(News::Node(Change::Applied(changed)));
+    bench.on_change(News::Node(Change::Applied(changed)));
     assert_eq!(text(&bench), before);
     assert!(share(&bench, "n0000", "n0002"));
 }

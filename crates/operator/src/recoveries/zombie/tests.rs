@@ -71,8 +71,8 @@ fn of_lease(renewed: Option<i64>) -> News {
 /// A lost node with one pod that was due a minute after time 0.
 fn lost() -> Zombies {
     let mut zombies = zombies("");
-    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
-    zombies.hear(of_pod(pod("p", "1m")), at(0));
+    zombies.on_change(of_node(node("1", "Unknown", true)), at(0));
+    zombies.on_change(of_pod(pod("p", "1m")), at(0));
     zombies
 }
 
@@ -97,24 +97,24 @@ fn wanted(zombies: &Zombies) -> Vec<NodeName> {
 #[test]
 fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_pods() {
     let mut zombies = zombies("");
-    zombies.hear(of_node(node("1", "True", false)), at(0));
-    zombies.hear(of_pod(pod("p", "1m")), at(0));
+    zombies.on_change(of_node(node("1", "True", false)), at(0));
+    zombies.on_change(of_pod(pod("p", "1m")), at(0));
     assert_eq!(wanted(&zombies), [""; 0], "nobody doubts that it lives");
-    zombies.hear(of_node(node("1", "Unknown", true)), at(1));
+    zombies.on_change(of_node(node("1", "Unknown", true)), at(1));
     assert_eq!(wanted(&zombies), ["a"]);
-    zombies.hear(of_lease(Some(-20)), at(2));
+    zombies.on_change(of_lease(Some(-20)), at(2));
     assert_eq!(wanted(&zombies), ["a"], "it counts until 22");
-    zombies.hear(of_lease(Some(-20)), at(21));
+    zombies.on_change(of_lease(Some(-20)), at(21));
     assert_eq!(wanted(&zombies), ["a"]);
-    zombies.hear(of_lease(Some(-20)), at(22));
+    zombies.on_change(of_lease(Some(-20)), at(22));
     assert_eq!(wanted(&zombies), [""; 0], "silent: before a write it is read anyway");
     // A second look saw the Lease renewed, so the Lease is read again with the next change.
     let lasts = jiff::SignedDuration::from_secs(40);
     let node_a = zombies.nodes["a"].node.clone();
     zombies.heartbeats.note(&node_a, Some(NodeLease::new(at(30), lasts)), at(30));
-    zombies.hear(of_pod(pod("q", "1m")), at(31));
+    zombies.on_change(of_pod(pod("q", "1m")), at(31));
     assert_eq!(wanted(&zombies), ["a"]);
-    zombies.hear(of_node(node("1", "True", false)), at(40));
+    zombies.on_change(of_node(node("1", "True", false)), at(40));
     assert_eq!(wanted(&zombies), [""; 0]);
     assert_eq!(zombies.heartbeats.of(&node_a), Heartbeat::UNREAD, "the next incident is another");
 }
@@ -123,24 +123,24 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
 fn a_node_that_goes_is_not_read_and_one_that_a_rule_is_about_is_read_without_pods() {
     let rule = "failureRecoveryPolicy: {rules: [{taintNodeOutOfService: {nodeSelector: {matchLabels: {pool: metal}}, unreachableNodeTimeout: 10m}}]}";
     let mut zombies = zombies(rule);
-    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
+    zombies.on_change(of_node(node("1", "Unknown", true)), at(0));
     assert_eq!(wanted(&zombies), ["a"]);
-    zombies.hear(News::Node(Change::Gone("1".into())), at(1));
+    zombies.on_change(News::Node(Change::Gone("1".into())), at(1));
     assert_eq!(wanted(&zombies), [""; 0]);
-    zombies.hear(of_node(node("2", "Unknown", true)), at(2));
+    zombies.on_change(of_node(node("2", "Unknown", true)), at(2));
     assert_eq!(wanted(&zombies), ["a"]);
     let none = Change::Reset { all: Vec::new(), revision: "9".into(), asked: 0 };
-    zombies.hear(News::Node(none), at(3));
+    zombies.on_change(News::Node(none), at(3));
     assert_eq!(wanted(&zombies), [""; 0]);
     let mut without = self::zombies("");
-    without.hear(of_node(node("1", "Unknown", true)), at(0));
+    without.on_change(of_node(node("1", "Unknown", true)), at(0));
     assert_eq!(wanted(&without), [""; 0], "nobody asks");
 }
 
 #[test]
 fn pods_are_woken_when_their_nodes_readiness_or_its_kubelets_life_changes() {
     let mut zombies = lost();
-    let woken = |zombies: &mut Zombies, news, now| zombies.hear(news, at(now)).len();
+    let woken = |zombies: &mut Zombies, news, now| zombies.on_change(news, at(now)).len();
     assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 1), 2, "it was not known: the pod and its node");
     assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 11), 0);
     assert_eq!(woken(&mut zombies, of_lease(Some(-600)), 21), 0, "a wait ends by itself");
@@ -155,7 +155,7 @@ fn pods_are_woken_when_their_nodes_readiness_or_its_kubelets_life_changes() {
 #[test]
 fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dry_run() {
     let mut zombies = lost();
-    zombies.hear(of_pod(pod("p", "soon")), at(1));
+    zombies.on_change(of_pod(pod("p", "soon")), at(1));
     let told = |zombies: &Zombies| -> EventNote {
         let decision = zombies.judge(&subject(zombies), at(2)).unwrap();
         let [Step::Mention(note)] = decision.verdict.actions() else { panic!("{decision:?}") };
@@ -165,16 +165,16 @@ fn an_unreadable_wait_is_told_once_and_again_for_another_value_and_never_in_a_dr
     let step = Step::Mention(first.clone());
     assert_eq!(zombies.done(&subject(&zombies), &step, &Written::Nothing, at(2)), View::Synced);
     assert_eq!(judged(&zombies, 3), "Wait GraceRunning until 60");
-    zombies.hear(of_pod(pod("p", "soon")), at(4));
+    zombies.on_change(of_pod(pod("p", "soon")), at(4));
     assert_eq!(judged(&zombies, 5), "Wait GraceRunning until 60", "told before");
-    zombies.hear(of_pod(pod("p", "later")), at(6));
+    zombies.on_change(of_pod(pod("p", "later")), at(6));
     assert_ne!(told(&zombies).name, first.name);
-    zombies.hear(of_pod(pod("p", "30s")), at(7));
+    zombies.on_change(of_pod(pod("p", "30s")), at(7));
     assert_eq!(judged(&zombies, 8), "Wait GraceRunning until 30");
 
     let mut dry = self::zombies("dryRun: true");
-    dry.hear(of_node(node("1", "Unknown", true)), at(0));
-    dry.hear(of_pod(pod("p", "soon")), at(0));
+    dry.on_change(of_node(node("1", "Unknown", true)), at(0));
+    dry.on_change(of_pod(pod("p", "soon")), at(0));
     assert_eq!(judged(&dry, 1), "Wait GraceRunning until 60");
 }
 
@@ -209,7 +209,7 @@ async fn look(zombies: &Zombies, api: &FakeApi, now: i64) -> kube::Result<String
 #[tokio::test(start_paused = true)]
 async fn the_second_look_finds_the_node_back_although_its_taint_and_our_view_are_old() {
     let mut zombies = lost();
-    zombies.hear(of_lease(Some(-600)), at(1));
+    zombies.on_change(of_lease(Some(-600)), at(1));
     assert_eq!(judged(&zombies, 60), "Act Zombie", "by the view");
     let ready = server("True", true, |_| lease(59));
     assert_eq!(look(&zombies, &ready, 60).await.unwrap(), "Ignore NodeReady");
@@ -268,8 +268,8 @@ async fn a_kubelet_whose_clock_is_an_hour_off_is_known_by_its_lease_moving() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_made_anew_is_looked_at_anew() {
     let mut zombies = lost();
-    zombies.hear(of_lease(Some(-600)), at(1));
-    zombies.hear(of_lease(Some(-600)), at(21));
+    zombies.on_change(of_lease(Some(-600)), at(1));
+    zombies.on_change(of_lease(Some(-600)), at(21));
     // A new Node, with the Lease of its own kubelet; the view still has the old one.
     let uid = Arc::new(Mutex::new("1"));
     let api = {
@@ -292,11 +292,11 @@ async fn a_node_that_was_made_anew_is_looked_at_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_storm_on_one_node_costs_a_read_of_it_and_of_its_lease() {
     let mut zombies = zombies("");
-    zombies.hear(of_node(node("1", "Unknown", true)), at(0));
+    zombies.on_change(of_node(node("1", "Unknown", true)), at(0));
     for number in 0..64 {
-        zombies.hear(of_pod(pod(&format!("p{number}"), "1m")), at(0));
+        zombies.on_change(of_pod(pod(&format!("p{number}"), "1m")), at(0));
     }
-    zombies.hear(of_lease(Some(-600)), at(1));
+    zombies.on_change(of_lease(Some(-600)), at(1));
     let api = server("Unknown", true, |_| lease(-600));
     let rechecks: Vec<Recheck> =
         zombies.pods.values().map(|pod| zombies.recheck(&Subject::pod(&pod.pod), at(60))).collect();
@@ -315,17 +315,17 @@ async fn a_kubelet_that_keeps_no_lease_is_known_by_its_heartbeat() {
         node
     };
     let mut zombies = lost();
-    zombies.hear(of_node(beating(-600, "Unknown")), at(1));
-    zombies.hear(of_lease(None), at(2));
+    zombies.on_change(of_node(beating(-600, "Unknown")), at(1));
+    zombies.on_change(of_lease(None), at(2));
     assert_eq!(wanted(&zombies), ["a"], "watched for half of what it counts");
-    zombies.hear(of_lease(None), at(22));
+    zombies.on_change(of_lease(None), at(22));
     assert_eq!((wanted(&zombies), judged(&zombies, 60).as_str()), (Vec::new(), "Act Zombie"));
 
     let mut missed = lost();
     let mut unknown = beating(-600, "Unknown");
     unknown["status"]["conditions"][0]["lastTransitionTime"] = json!(at(-560).to_string());
-    missed.hear(of_node(unknown), at(1));
-    missed.hear(of_lease(None), at(2));
+    missed.on_change(of_node(unknown), at(1));
+    missed.on_change(of_lease(None), at(2));
     assert_eq!(wanted(&missed), Vec::<&str>::new(), "the control plane has watched it for ten minutes");
 
     let api = FakeApi::new(move |asked| match asked.path.as_str() {
@@ -348,7 +348,7 @@ fn out_of_service(ready: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn our_taint_comes_off_a_ready_node_whose_lease_moves_whatever_its_clock_or_that_has_none() {
     let mut zombies = zombies("");
-    zombies.hear(of_node(out_of_service("True")), at(0));
+    zombies.on_change(of_node(out_of_service("True")), at(0));
     let of_a = Subject::Node { name: "a".into() };
     let renewed = Arc::new(AtomicI64::new(-3_600));
     let answer = |lease_of: Arc<AtomicI64>| {

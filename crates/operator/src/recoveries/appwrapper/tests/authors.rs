@@ -235,7 +235,7 @@ async fn a_denial_counts_for_the_stamp_that_it_was_asked_for() {
     look(&recovery, &subject, &server(object, answers(false))).await.unwrap();
     assert_eq!(asked(&recovery, &subject).0, "GivenUp");
     let app = app(&recovery, &by("ann", &keyring, resuming(6)));
-    recovery.hear(News::App(Change::Applied(app)), now());
+    recovery.on_change(News::App(Change::Applied(app)), now());
     create(&recovery, &subject);
 }
 

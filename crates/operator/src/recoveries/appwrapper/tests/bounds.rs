@@ -46,8 +46,8 @@ fn an_object_is_written_in_the_version_in_which_it_is_served() {
     object["status"]["phase"] = "Suspending".into();
     object["spec"]["suspend"] = true.into();
     let (mut recovery, subject) = with(&object);
-    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v2", "jobs"))), now());
-    recovery.hear(listed(&[job("j1", 9, "w-uid")], "9"), now());
+    recovery.on_change(kind_news(OfKind::Served(Served::at("/apis/batch/v2", "jobs"))), now());
+    recovery.on_change(listed(&[job("j1", 9, "w-uid")], "9"), now());
     let (code, mut steps) = asked(&recovery, &subject);
     assert_eq!((code, names(&steps)), ("Deleting", vec!["PatchAppWrapperStatus", "DeleteComponent"]));
     let delete = steps.remove(1);
@@ -65,7 +65,7 @@ fn an_object_is_written_in_the_version_in_which_it_is_served() {
 fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
     let (mut recovery, subject) = with(&resuming(5));
     let lost = |recovery: &mut AppWrappers, how| {
-        recovery.hear(kind_news(OfKind::Lost(how)), now());
+        recovery.on_change(kind_news(OfKind::Lost(how)), now());
         let known = &recovery.apps[&subject.uid];
         let seen = recovery.snapshot(known).components.remove(0).1;
         (
@@ -79,8 +79,8 @@ fn a_kind_that_is_not_served_is_unknown_until_that_is_certain() {
     assert_eq!(lost(&mut recovery, KindLost::NotServed), (false, true, Some(now())));
     assert_eq!(asked(&recovery, &subject), ("CreationFailed", Vec::new()));
     assert_eq!(lost(&mut recovery, KindLost::Failed("forbidden".into())), (true, false, None));
-    recovery.hear(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
-    recovery.hear(listed(&[], "9"), now());
+    recovery.on_change(kind_news(OfKind::Served(Served::at("/apis/batch/v1", "jobs"))), now());
+    recovery.on_change(listed(&[], "9"), now());
     create(&recovery, &subject);
 }
 
@@ -111,7 +111,7 @@ fn a_component_is_found_whatever_version_it_names() {
     let mut object = resuming(5);
     object["spec"]["components"][0]["template"]["apiVersion"] = "batch/v7".into();
     let (mut recovery, subject) = with(&admit(object));
-    recovery.hear(listed(&[job("j1", 9, "w-uid")], "9"), now());
+    recovery.on_change(listed(&[job("j1", 9, "w-uid")], "9"), now());
     let snapshot = recovery.snapshot(&recovery.apps[&subject.uid]);
     assert!(matches!(snapshot.components[0].1, Seen::Found(_)), "{:?}", snapshot.components);
 }

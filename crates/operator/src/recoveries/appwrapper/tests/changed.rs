@@ -53,17 +53,20 @@ fn the_component_that_was_created_is_watched_on_and_nothing_else_is_done() {
         for restarted in [false, true] {
             let mut object = running(5);
             let (mut recovery, subject) = with(&object);
-            recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+            recovery
+                .on_change(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
             assert_eq!(asked(&recovery, &subject).0, "Healthy");
             change(&mut object);
             object["metadata"]["resourceVersion"] = "12".into();
             if restarted {
                 recovery = with(&object).0;
-                recovery
-                    .hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+                recovery.on_change(
+                    kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))),
+                    now(),
+                );
             } else {
                 let app = app(&recovery, &object);
-                recovery.hear(News::App(Change::Applied(app)), now());
+                recovery.on_change(News::App(Change::Applied(app)), now());
             }
             assert_only_told(&recovery, &subject, field);
             assert!(recovery.kinds.get(&job_kind()).is_some());
@@ -90,7 +93,7 @@ fn a_record_that_the_api_server_drops_is_written_once() {
     let mut object = running(5);
     object["status"].as_object_mut().unwrap().remove("admitted");
     let (mut recovery, subject) = with(&object);
-    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
     let (_, steps) = asked(&recovery, &subject);
     let Step::PatchStatus { status, .. } = &steps[0] else { panic!("{steps:?}") };
     assert!(status.admitted.is_some());
@@ -113,7 +116,7 @@ fn a_record_that_is_taken_away_is_written_anew_if_nothing_contradicts() {
     let mut object = running(5);
     let record = object["status"].as_object_mut().unwrap().remove("admitted").unwrap();
     let (mut recovery, subject) = with(&object);
-    recovery.hear(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
+    recovery.on_change(kind_news(OfKind::Change(Change::Applied(seen(&job("j1", 9, "w-uid"))))), now());
     let (_, steps) = asked(&recovery, &subject);
     let [Step::PatchStatus { status, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     assert_eq!(json!(status)["admitted"], record);
@@ -121,6 +124,6 @@ fn a_record_that_is_taken_away_is_written_anew_if_nothing_contradicts() {
     object["spec"]["components"][0]["template"]["metadata"]["name"] = "other".into();
     object["metadata"]["resourceVersion"] = "12".into();
     let app = app(&recovery, &object);
-    recovery.hear(News::App(Change::Applied(app)), now());
+    recovery.on_change(News::App(Change::Applied(app)), now());
     assert_only_told(&recovery, &subject, "spec.components[0].template");
 }

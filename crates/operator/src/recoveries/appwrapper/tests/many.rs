@@ -68,9 +68,9 @@ fn slow_api(object: Value, services: Vec<Value>) -> FakeApi {
 fn recovery_with(object: &Value) -> (AppWrappers, AppWrapperRef) {
     let (mut recovery, subject) = knowing(recovery_of("Job.batch, Pod, Service"), object);
     let services = |news| News::Component((&service_kind()).into(), news);
-    recovery.hear(services(OfKind::Served(Served::at("/api/v1", "services"))), now());
+    recovery.on_change(services(OfKind::Served(Served::at("/api/v1", "services"))), now());
     let none = Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 };
-    recovery.hear(services(OfKind::Change(none)), now());
+    recovery.on_change(services(OfKind::Change(none)), now());
     (recovery, subject)
 }
 

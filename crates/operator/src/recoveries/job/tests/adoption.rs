@@ -43,8 +43,8 @@ fn read(jobs: &Jobs, pod: &Value) -> Change<SeenPod> {
 fn listed(all: Vec<Value>) -> Jobs {
     let mut jobs = jobs();
     let all = all.iter().map(ours).collect();
-    jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
-    jobs.hear(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
+    jobs.on_change(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: Vec::new(), revision: "1".into(), asked: 0 }), now());
     jobs
 }
 
@@ -70,7 +70,7 @@ fn pods_that_no_job_may_adopt_are_not_kept() {
     for (number, labels) in labels.into_iter().enumerate() {
         let pod = bare(&format!("pod-{number}"), 10, labels);
         let news = read(&jobs, &pod);
-        jobs.hear(News::Pod(news), now());
+        jobs.on_change(News::Pod(news), now());
     }
     assert_eq!(
         (adopts(&jobs, "manual"), adopts(&jobs, "mine")),
@@ -79,13 +79,13 @@ fn pods_that_no_job_may_adopt_are_not_kept() {
     let kept: Vec<&str> = jobs.strays.all().map(|stray| stray.pod.uid.as_str()).collect();
     assert_eq!(kept.len(), 3, "{kept:?}");
     // The Job that its label names.
-    jobs.hear(News::Job(Change::Applied(ours(&selecting("later", 11, None)))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&selecting("later", 11, None)))), now());
     assert!(adopts(&jobs, "later").is_empty(), "the other label is its selector's");
     let legacy = selecting("legacy", 12, Some(json!({"controller-uid": "legacy"})));
     let pod = bare("pod-5", 13, json!({"controller-uid": "legacy"}));
     let news = read(&jobs, &pod);
-    jobs.hear(News::Pod(news), now());
-    jobs.hear(News::Job(Change::Applied(ours(&legacy))), now());
+    jobs.on_change(News::Pod(news), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&legacy))), now());
     assert_eq!(adopts(&jobs, "legacy"), ["pod-5"]);
 }
 
@@ -94,16 +94,16 @@ fn what_one_job_does_not_adopt_another_may() {
     let selector = Some(json!({"app": "x"}));
     let mut jobs = listed(vec![selecting("a", 1, selector.clone()), selecting("b", 1, selector.clone())]);
     let news = read(&jobs, &bare("p", 5, json!({"app": "x"})));
-    assert_eq!(jobs.hear(News::Pod(news), now()).len(), 1, "one of them is asked");
+    assert_eq!(jobs.on_change(News::Pod(news), now()).len(), 1, "one of them is asked");
     assert_eq!(adopts(&jobs, "a"), ["p"]);
     let mut finished = selecting("a", 6, selector.clone());
     finished["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
-    let woken = jobs.hear(News::Job(Change::Applied(ours(&finished))), now());
+    let woken = jobs.on_change(News::Job(Change::Applied(ours(&finished))), now());
     assert_eq!(woken.len(), 2, "{woken:?}");
     assert_eq!((adopts(&jobs, "a").len(), adopts(&jobs, "b")), (0, vec!["p".into()]));
     let mut going = selecting("b", 7, selector);
     going["metadata"]["deletionTimestamp"] = "2027-01-15T08:01:00Z".into();
-    jobs.hear(News::Job(Change::Applied(ours(&going))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&going))), now());
     assert_eq!(jobs.strays.all().count(), 0);
 }
 
@@ -115,7 +115,7 @@ fn long_labels_are_not_kept() {
     long.insert("app".into(), "x".into());
     let mut jobs = listed(vec![selecting("manual", 1, Some(json!({"app": "x"})))]);
     let news = read(&jobs, &bare("p", 5, Value::Object(long.clone())));
-    jobs.hear(News::Pod(news), now());
+    jobs.on_change(News::Pod(news), now());
     assert_eq!(adopts(&jobs, "manual"), ["p"]);
     assert_eq!(jobs.strays.get(&"p".into()).unwrap().labels.iter().count(), 1);
     let mut owned = pod("q", 6, "Running");
@@ -134,7 +134,7 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
     let (jobs_there, pods_there) = (900, 4500);
     let mut jobs = jobs();
     let all = (0..jobs_there).map(|n| ours(&selecting(&format!("job-{n}"), 1, None))).collect();
-    jobs.hear(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
+    jobs.on_change(News::Job(Change::Reset { all, revision: "1".into(), asked: 0 }), now());
     let labels =
         json!({"app": "batch", "controller-uid": "nobody", "batch.kubernetes.io/controller-uid": "nobody"});
     let mut seen = Vec::new();
@@ -144,14 +144,14 @@ fn many_jobs_and_many_pods_of_one_namespace_do_not_ask_each_other() {
         };
         seen.push(pod);
     }
-    jobs.hear(News::Pod(Change::Reset { all: seen, revision: "2".into(), asked: 0 }), now());
+    jobs.on_change(News::Pod(Change::Reset { all: seen, revision: "2".into(), asked: 0 }), now());
     for subject in jobs.subjects() {
         let decision = jobs.judge(&subject, now()).unwrap();
         assert_ne!(decision.verdict.why().code(), "Claiming");
         jobs.recheck(&subject, now());
     }
     for n in 0..jobs_there {
-        jobs.hear(News::Job(Change::Gone(format!("job-{n}").into())), now());
+        jobs.on_change(News::Job(Change::Gone(format!("job-{n}").into())), now());
     }
     let asked = jobs.interest.state().selectors.asked.load(Ordering::Relaxed);
     assert!(asked <= pods_there, "{asked} selectors were asked");
@@ -242,20 +242,20 @@ impl Cluster {
                     Some(uid) => self.job_events.push_back((uid, None)),
                 }
             }
-            6 => drop(self.hear_of_job()),
+            6 => drop(self.on_job()),
             7 => drop(self.read_pod()),
-            8 => drop(self.hear_of_pod()),
+            8 => drop(self.on_pod()),
             9 => drop(self.look_up()),
-            10 => drop(self.hear_of_lookup()),
+            10 => drop(self.on_lookup()),
             11 if dice.roll(4) == 0 => self.list(),
             _ => {}
         }
     }
 
-    fn hear_of_job(&mut self) -> Option<()> {
+    fn on_job(&mut self) -> Option<()> {
         let (uid, job) = self.job_events.pop_front()?;
         let change = job.map_or_else(|| Change::Gone(uid.into()), |job| Change::Applied(ours(&job)));
-        self.jobs.hear(News::Job(change), now());
+        self.jobs.on_change(News::Job(change), now());
         Some(())
     }
 
@@ -267,9 +267,9 @@ impl Cluster {
         Some(())
     }
 
-    fn hear_of_pod(&mut self) -> Option<()> {
+    fn on_pod(&mut self) -> Option<()> {
         let news = self.pod_news.pop_front()?;
-        self.jobs.hear(news, now());
+        self.jobs.on_change(news, now());
         Some(())
     }
 
@@ -284,9 +284,9 @@ impl Cluster {
         Some(())
     }
 
-    fn hear_of_lookup(&mut self) -> Option<()> {
+    fn on_lookup(&mut self) -> Option<()> {
         let news = self.found.pop_front()?;
-        self.jobs.hear(news, now());
+        self.jobs.on_change(news, now());
         Some(())
     }
 
@@ -304,13 +304,7 @@ impl Cluster {
 
     fn settle(&mut self) {
         loop {
-            let steps = [
-                self.hear_of_job(),
-                self.read_pod(),
-                self.hear_of_pod(),
-                self.look_up(),
-                self.hear_of_lookup(),
-            ];
+            let steps = [self.on_job(), self.read_pod(), self.on_pod(), self.look_up(), self.on_lookup()];
             if steps.iter().all(Option::is_none) {
                 return;
             }
@@ -348,20 +342,20 @@ fn nothing_is_done_for_a_job_before_the_pods_are_known_that_were_there_before_it
     let mut requests = jobs.lookups.requests().unwrap();
     let news = read(&jobs, &bare("p", 5, json!({"app": "x"})));
     assert!(matches!(news, Change::Applied(SeenPod::Bare { .. })));
-    jobs.hear(News::Pod(news), now());
+    jobs.on_change(News::Pod(news), now());
     let mut manual = selecting("manual", 6, Some(json!({"app": "x"})));
     manual["spec"]["suspend"] = false.into();
-    let subject = jobs.hear(News::Job(Change::Applied(ours(&manual))), now()).remove(0);
+    let subject = jobs.on_change(News::Job(Change::Applied(ours(&manual))), now()).remove(0);
     assert_eq!(jobs.judge(&subject, now()).unwrap().verdict.why().code(), "FindingPods");
     let wanted = requests.try_recv().unwrap();
     let Ok(SeenPod::Stray(stray)) = read_pod(&bare("p", 5, json!({"app": "x"})).to_string(), false) else {
         panic!()
     };
-    let woken = jobs.hear(News::Found { wanted, strays: vec![*stray] }, now());
+    let woken = jobs.on_change(News::Found { wanted, strays: vec![*stray] }, now());
     assert!(woken.contains(&subject));
     assert_eq!(asked(&jobs, &subject), ["AdoptPod"]);
     let generated =
-        jobs.hear(News::Job(Change::Applied(ours(&selecting("other", 7, None)))), now()).remove(0);
+        jobs.on_change(News::Job(Change::Applied(ours(&selecting("other", 7, None)))), now()).remove(0);
     assert_eq!(jobs.judge(&generated, now()).unwrap().verdict.why().code(), "StatusChanged");
     assert!(requests.try_recv().is_err());
 }
@@ -372,7 +366,7 @@ fn a_held_job_is_told_of_once_and_a_pod_that_cannot_be_deleted_each_time() {
     let mut broken = job(2);
     broken["spec"]["completionMode"] = "Indexed".into();
     broken["status"] = json!({"completedIndexes": "zero"});
-    jobs.hear(News::Job(Change::Applied(ours(&broken))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&broken))), now());
     let told = create(&jobs, &subject);
     assert!(matches!(&told, Step::Mention(note) if note.reason == "UnreadableStatus"), "{told}");
     jobs.done(&subject, &told, &Written::Nothing, now());
@@ -383,10 +377,10 @@ fn a_held_job_is_told_of_once_and_a_pod_that_cannot_be_deleted_each_time() {
     suspended["spec"]["suspend"] = true.into();
     let names = json!({"job.salvor.dev/used-pod-names": "{\"numbers\":\"0-9\"}"});
     suspended["metadata"]["annotations"] = names;
-    jobs.hear(News::Job(Change::Applied(ours(&suspended))), now());
+    jobs.on_change(News::Job(Change::Applied(ours(&suspended))), now());
     let mut running = pod("a", 5, "Running");
     running["metadata"]["finalizers"] = json!([]);
-    jobs.hear(applied(&running), now());
+    jobs.on_change(applied(&running), now());
     let step = create(&jobs, &subject);
     assert_eq!(step.name(), "DeletePod");
     let Refused::Judged(Some(note)) =

@@ -47,9 +47,9 @@ impl Stage {
     /// The same node, which Karpenter did not make.
     fn without_claims(spec: Value, node: Value) -> Self {
         let mut stage = Self::new(spec);
-        stage.bench.hear(News::Claim(OfKind::Lost(KindLost::NotServed)));
+        stage.bench.on_change(News::Claim(OfKind::Lost(KindLost::NotServed)));
         let view = stage.bench.view(&node);
-        stage.bench.hear(News::Node(Change::Applied(view)));
+        stage.bench.on_change(News::Node(Change::Applied(view)));
         stage.objects.remove(CLAIM);
         stage.objects.insert(NODE, node);
         stage
@@ -60,16 +60,16 @@ impl Stage {
         let mut of_machine = node("n0000", 11, true);
         of_machine["metadata"]["annotations"] = machine_of_node();
         let mut stage = Self::without_claims(json!({}), of_machine);
-        stage.bench.hear(News::Machine(0, OfKind::Change(reset(Vec::new()))));
-        stage.hear_machine("n0000", 5);
+        stage.bench.on_change(News::Machine(0, OfKind::Change(reset(Vec::new()))));
+        stage.on_machine("n0000", 5);
         stage.objects.insert(MACHINE, machine("n0000", 5));
         stage
     }
 
-    fn hear_machine(&mut self, node: &str, revision: u64) {
+    fn on_machine(&mut self, node: &str, revision: u64) {
         let wire = serde_json::from_value(machine(node, revision)).unwrap();
         let machine = Reader::default().machine(wire, "v1beta2");
-        self.bench.hear(News::Machine(0, OfKind::Change(Change::Applied(machine))));
+        self.bench.on_change(News::Machine(0, OfKind::Change(Change::Applied(machine))));
     }
 
     /// Nothing owns the node, which is cordoned; when it is empty, it is deleted.
@@ -146,7 +146,7 @@ fn a_nodeclaim_of_another_node_is_not_taken_for_its_own() {
     {
         let mut claim = claim("n0000", "fake://n0000");
         (claim.node, claim.resource_version) = (named.into(), revision.into());
-        bench.hear(News::Claim(OfKind::Change(Change::Applied(claim))));
+        bench.on_change(News::Claim(OfKind::Change(Change::Applied(claim))));
         assert_eq!(bench.reason("n0000", 400), reason, "{named:?}");
     }
 }
@@ -156,7 +156,7 @@ fn a_machine_of_another_node_is_not_taken_for_its_own() {
     let mut stage = Stage::of_machine();
     assert_eq!(stage.bench.reason("n0000", 400), "Sick");
     for (node, revision, reason) in [("n0001", 6, "NoBackend"), ("", 7, "NoBackend"), ("n0000", 8, "Sick")] {
-        stage.hear_machine(node, revision);
+        stage.on_machine(node, revision);
         assert_eq!(stage.bench.reason("n0000", 400), reason, "{node:?}");
     }
 }
@@ -288,7 +288,7 @@ async fn the_look_evicts_no_pod_from_a_node_that_is_not_drained_any_more() {
     stage.bench.repairs.watches();
     let view = Reader::default().pod(serde_json::from_value(pod("uid-work")).unwrap());
     let subject = Subject::Pod(Box::new(PodSubject { node: "n0000".into(), pod: view.pod.clone() }));
-    stage.bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
+    stage.bench.on_change(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
     stage.objects.insert(POD, pod("uid-work"));
     let cases: &[(&str, Edit, Option<&str>)] = &[
         ("as it was judged", |_| {}, Some("Drained EvictPodFromSickNode")),
@@ -309,7 +309,7 @@ async fn the_look_frees_a_pod_only_if_its_node_and_its_machine_are_gone() {
     let mut bench = over(true);
     bench.repairs.watches();
     let (subject, view) = pod_on("n0000");
-    bench.hear(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
+    bench.on_change(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
     let stage = Stage { bench, objects: BTreeMap::from([(POD, pod("uid-work"))]) };
     let cases: &[(&str, Edit, Option<&str>)] = &[
         ("as it was judged", |_| {}, Some("Orphaned FailOrphanedPod")),

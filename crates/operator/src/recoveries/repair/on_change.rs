@@ -140,7 +140,7 @@ impl Repairs {
         woken
     }
 
-    pub(super) fn hear_policies(&mut self, news: OfKind<Policy>) -> BTreeSet<Subject> {
+    pub(super) fn on_policies(&mut self, news: OfKind<Policy>) -> BTreeSet<Subject> {
         // Even the watch event of our own write requeues the affected subjects.
         let told = match &news {
             OfKind::Change(Change::Applied(policy)) => Some(key_of(policy)),
@@ -148,7 +148,7 @@ impl Repairs {
                 None
             }
         };
-        let Turn { before, changed, gone, all } = self.policies.hear(news);
+        let Turn { before, changed, gone, all } = self.policies.on_change(news);
         let after: Vec<&Policy> = changed.iter().filter_map(|uid| self.policies.get(uid)).collect();
         let same_spec = |after: &&Policy| {
             before.iter().any(|it| it.object == after.object && it.generation == after.generation)
@@ -161,14 +161,14 @@ impl Repairs {
         self.selected_anew(told.as_ref(), is_same)
     }
 
-    pub(super) fn hear_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
+    pub(super) fn on_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
         let told = match &news {
             OfKind::Change(Change::Applied(pool)) => Some(Key::Pool(pool.view.object.name.as_str().into())),
             OfKind::Change(Change::Gone(_) | Change::Reset { .. }) | OfKind::Served(_) | OfKind::Lost(_) => {
                 None
             }
         };
-        let Turn { before, changed, gone, all } = self.pools.hear(news);
+        let Turn { before, changed, gone, all } = self.pools.on_change(news);
         let after: Vec<&SeenPool> = changed.iter().filter_map(|uid| self.pools.get(uid)).collect();
         let generation = |pool: &SeenPool| pool.policy.as_ref().map(|policy| policy.generation);
         // Karpenter often writes the status of a NodePool, which requeues nothing.
@@ -202,8 +202,8 @@ impl Repairs {
         woken
     }
 
-    pub(super) fn hear_claims(&mut self, news: OfKind<SeenOwner>, now: Timestamp) -> BTreeSet<Subject> {
-        let turn = self.claims.hear(news);
+    pub(super) fn on_claims(&mut self, news: OfKind<SeenOwner>, now: Timestamp) -> BTreeSet<Subject> {
+        let turn = self.claims.on_change(news);
         if turn.is_nothing() {
             return BTreeSet::new();
         }
@@ -239,13 +239,13 @@ impl Repairs {
         self.members.keys().filter(in_pool).cloned().collect()
     }
 
-    pub(super) fn hear_machines(
+    pub(super) fn on_machines(
         &mut self,
         version: usize,
         news: OfKind<SeenOwner>,
         now: Timestamp,
     ) -> BTreeSet<Subject> {
-        let turn = self.machines[version].hear(news);
+        let turn = self.machines[version].on_change(news);
         if turn.is_nothing() {
             return BTreeSet::new();
         }
