@@ -30,7 +30,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     cli::Cli::read().execute().unwrap_or_else(|error| {
-        output::complain(&error);
+        output::print_error(&error);
         error.exit_code()
     })
 }

@@ -40,7 +40,7 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 }
 
 /// Clears the screen first.
-pub(crate) fn print_anew(text: &str) -> Result<(), CliError> {
+pub(crate) fn print_over(text: &str) -> Result<(), CliError> {
     write_out(&format!("\x1b[H\x1b[2J{}", clean(text)))
 }
 
@@ -53,7 +53,7 @@ fn write_out(text: &str) -> Result<(), CliError> {
 }
 
 /// Prints an error to standard error.
-pub(crate) fn complain(error: &CliError) {
+pub(crate) fn print_error(error: &CliError) {
     // If this fails, there is no other place to report it.
     let _ = writeln!(io::stderr().lock(), "salvor: {}", clean(&story(error)));
 }

@@ -96,7 +96,7 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
             let one = async {
                 let text = answer(args, &mut reader, &judge, &namespace).await?.map_err(failed)?;
                 if text != shown {
-                    let print = if clears { output::print_anew } else { output::print };
+                    let print = if clears { output::print_over } else { output::print };
                     print(&text)?;
                     shown = text;
                 }

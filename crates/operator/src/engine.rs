@@ -177,7 +177,7 @@ impl<R: Recovery> Engine<R> {
                         self.agenda.enqueue(subject);
                     }
                 }
-                () = clock_skipped.notified() => self.set_alarms_anew(),
+                () = clock_skipped.notified() => self.reset_alarms(),
                 version = leadership.pause().changed(self.pause_heeded) => self.apply_pause(version),
                 Some(end) = self.ends.1.recv() => {
                     self.ended(end);
@@ -257,7 +257,7 @@ impl<R: Recovery> Engine<R> {
 
     /// The server's clock jumped forward: requeue every subject that waits for a server time, so that its wait is
     /// computed again.
-    fn set_alarms_anew(&mut self) {
+    fn reset_alarms(&mut self) {
         let soon = Instant::now() + ECHO_WITHIN;
         for pending in self.tracked.values_mut().filter_map(|it| it.pending.as_mut()) {
             pending.synced_by = pending.synced_by.map(|at| at.min(soon));

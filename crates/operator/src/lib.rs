@@ -8,8 +8,8 @@
 
 #[cfg(test)]
 mod any_step;
-mod bell;
 mod brake_keeper;
+mod broadcast;
 mod client;
 mod crash;
 #[cfg_attr(not(test), allow(dead_code, reason = "see `feeds::kind`"))]

@@ -17,8 +17,8 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    bell::Bell,
     brake_keeper::BrakeKeeper,
+    broadcast::Broadcast,
     executor::Executor,
     feeds::Hub,
     http::Endpoints,
@@ -196,7 +196,7 @@ impl Operator {
             leadership,
             executor,
             brake,
-            released: Bell::default(),
+            released: Broadcast::default(),
             metrics: metrics.clone(),
             dry_run: configuration.dry_run,
             home: home(configuration),

@@ -57,14 +57,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
-enum Speech {
+enum Transport {
     Plain,
     Tls(TlsAcceptor),
 }
 
 /// Serves until `stop` completes, then finishes the answers in progress. Dropping the future ends everything at once.
 pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: impl Future<Output = ()>) {
-    serve_in(Speech::Plain, listener, router, limits, stop).await;
+    serve_in(Transport::Plain, listener, router, limits, stop).await;
 }
 
 pub(crate) async fn serve_tls(
@@ -74,17 +74,17 @@ pub(crate) async fn serve_tls(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    serve_in(Speech::Tls(acceptor), listener, router, limits, stop).await;
+    serve_in(Transport::Tls(acceptor), listener, router, limits, stop).await;
 }
 
 async fn serve_in(
-    speech: Speech,
+    transport: Transport,
     listener: TcpListener,
     router: Router,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) {
-    let guests = Guests::default();
+    let open_connections = OpenConnections::default();
     let stopping = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut stop = std::pin::pin!(stop);
@@ -97,10 +97,17 @@ async fn serve_in(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let guest = guests.let_in(peer.ip(), limits.connections);
+                let open_connection = open_connections.admit(peer.ip(), limits.connections);
                 let router = router.clone();
-                let speech = speech.clone();
-                connections.spawn(attend(speech, stream, guest, router, limits, stopping.clone()));
+                let transport = transport.clone();
+                connections.spawn(handle_stream(
+                    transport,
+                    stream,
+                    open_connection,
+                    router,
+                    limits,
+                    stopping.clone(),
+                ));
             }
             // The client is already gone.
             Err(error) if is_of_the_connection(&error) => {}
@@ -121,10 +128,10 @@ fn is_of_the_connection(error: &io::Error) -> bool {
 }
 
 /// Answers the requests of one connection until it ends or is evicted.
-async fn attend(
-    speech: Speech,
+async fn handle_stream(
+    transport: Transport,
     stream: TcpStream,
-    guest: Guest,
+    open_connection: OpenConnection,
     router: Router,
     limits: Limits,
     stop: CancellationToken,
@@ -133,34 +140,34 @@ async fn attend(
     // Otherwise the end of a handshake may wait for an acknowledgement. A failure to set it only costs speed.
     let _ = stream.set_nodelay(true);
     let stream = Watched { stream, moved: moved.clone() };
-    match speech {
-        Speech::Plain => converse(stream, &moved, guest, router, limits, stop).await,
-        Speech::Tls(acceptor) => {
+    match transport {
+        Transport::Plain => serve_stream(stream, &moved, open_connection, router, limits, stop).await,
+        Transport::Tls(acceptor) => {
             let handshake = timeout(limits.request_within.min(HANDSHAKE_WITHIN), acceptor.accept(stream));
             let shaken = tokio::select! {
                 biased;
-                () = guest.must_go.cancelled() => return,
+                () = open_connection.must_go.cancelled() => return,
                 () = stop.cancelled() => return,
                 shaken = handshake => shaken,
             };
             // Too slow, no TLS, or a client that does not trust us.
             let Ok(Ok(stream)) = shaken else { return };
-            converse(stream, &moved, guest, router, limits, stop).await;
+            serve_stream(stream, &moved, open_connection, router, limits, stop).await;
         }
     }
 }
 
-async fn converse<S>(
+async fn serve_stream<S>(
     stream: S,
     moved: &Moved,
-    guest: Guest,
+    open_connection: OpenConnection,
     router: Router,
     limits: Limits,
     stop: CancellationToken,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let answering = guest.answering.clone();
+    let answering = open_connection.answering.clone();
     let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
         let (router, busy) = (router.clone(), Busy::begin(&answering));
         async move { Ok::<_, std::convert::Infallible>(answer(router, request, busy).await) }
@@ -174,7 +181,7 @@ async fn converse<S>(
     loop {
         tokio::select! {
             biased;
-            () = guest.must_go.cancelled() => return,
+            () = open_connection.must_go.cancelled() => return,
             // An error means that the client went away or was too slow.
             _ = connection.as_mut() => return,
             () = stop.cancelled(), if !is_stopping => {
@@ -201,7 +208,7 @@ async fn answer(router: Router, request: Request<hyper::body::Incoming>, busy: B
 
 /// All open connections. Clones share it.
 #[derive(Clone, Debug, Default)]
-struct Guests(Arc<Mutex<Here>>);
+struct OpenConnections(Arc<Mutex<Here>>);
 
 #[derive(Debug, Default)]
 struct Here {
@@ -219,27 +226,29 @@ struct Connection {
 
 /// One open connection; removed on drop.
 #[derive(Debug)]
-struct Guest {
+struct OpenConnection {
     number: u64,
     answering: Arc<AtomicBool>,
     must_go: CancellationToken,
-    guests: Guests,
+    open_connections: OpenConnections,
 }
 
-impl Guests {
+impl OpenConnections {
     /// Admits a connection. At the limit, another one is closed for it.
-    fn let_in(&self, address: IpAddr, most: usize) -> Guest {
+    fn admit(&self, address: IpAddr, most: usize) -> OpenConnection {
         let (answering, must_go) = (Arc::<AtomicBool>::default(), CancellationToken::new());
         let mut here = self.here();
         while here.all.len() >= most.max(1) {
-            let Some(goes) = here.least_welcome().and_then(|number| here.all.remove(&number)) else { break };
+            let Some(goes) = here.connection_to_close().and_then(|number| here.all.remove(&number)) else {
+                break;
+            };
             goes.must_go.cancel();
         }
         here.came += 1;
         let known = Connection { address, answering: answering.clone(), must_go: must_go.clone() };
         let number = here.came;
         here.all.insert(number, known);
-        Guest { number, answering, must_go, guests: self.clone() }
+        OpenConnection { number, answering, must_go, open_connections: self.clone() }
     }
 
     fn here(&self) -> MutexGuard<'_, Here> {
@@ -250,7 +259,7 @@ impl Guests {
 impl Here {
     /// The connection to close: of the address with the most connections, the oldest idle one, or else the oldest one.
     /// So a client that opens many loses its own before those of others.
-    fn least_welcome(&self) -> Option<u64> {
+    fn connection_to_close(&self) -> Option<u64> {
         let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for known in self.all.values() {
             *of_address.entry(known.address).or_default() += 1;
@@ -263,9 +272,9 @@ impl Here {
     }
 }
 
-impl Drop for Guest {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.guests.here().all.remove(&self.number);
+        self.open_connections.here().all.remove(&self.number);
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use salvor_recovery::{brake::Brake, event::EventNote, objects::ObjectRef, step::Write};
 
 use crate::{
-    bell::Bell,
+    broadcast::Broadcast,
     executor::{Basis, Executor, Failure, Lane},
     leader::{Leadership, Term},
     metrics::Metrics,
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(crate) leadership: Leadership,
     pub(crate) executor: Executor,
     pub(crate) brake: Arc<Mutex<Brake>>,
-    pub(crate) released: Bell,
+    pub(crate) released: Broadcast,
     pub(crate) metrics: Metrics,
     pub(crate) dry_run: bool,
     /// The object of events about Salvor itself.

@@ -13,7 +13,7 @@ use salvor_api::GoDuration;
 use salvor_recovery::{ClockChange, ServerClock, brake::Held};
 use tokio::time::{Instant, sleep};
 
-use crate::{bell::Bell, revision::History};
+use crate::{broadcast::Broadcast, revision::History};
 
 /// Requeue delay while the server's clock is still unknown.
 const CLOCK_UNKNOWN_PAUSE: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ struct Inner {
     origin: Instant,
     server: Mutex<ServerClock>,
     /// Notified when the server's clock jumped forward, which makes timers by it wrong.
-    skipped: Bell,
+    skipped: Broadcast,
     /// The history of revisions that the server is in.
     history: History,
 }
@@ -78,7 +78,7 @@ impl Time {
             epoch,
             origin: Instant::now(),
             server: Mutex::default(),
-            skipped: Bell::default(),
+            skipped: Broadcast::default(),
             history: History::default(),
         }))
     }
@@ -131,7 +131,7 @@ impl Time {
 
     /// Notifies when the server's clock jumped forward because an earlier clock no longer counts. Timers set before are
     /// late by up to [`LONGEST_ALARM`].
-    pub(crate) fn skipped(&self) -> &Bell {
+    pub(crate) fn skipped(&self) -> &Broadcast {
         &self.0.skipped
     }
 

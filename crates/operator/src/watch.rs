@@ -437,16 +437,16 @@ impl<P: Project> Follower<P> {
             // The history ended during this list, and the list may be from before or after that.
             _ => return Err(WatchEnd::Asked),
         };
-        let anew = self.listed.is_some_and(|listed| listed != epoch);
+        let new_history = self.listed.is_some_and(|listed| listed != epoch);
         let doubtful = self.unconfirmed.take();
-        let doubtful =
-            doubtful.or_else(|| anew.then(|| Unconfirmed { known: self.health.newest(), lists: Vec::new() }));
-        if anew {
-            self.health.begin_anew_from(seen);
+        let doubtful = doubtful
+            .or_else(|| new_history.then(|| Unconfirmed { known: self.health.newest(), lists: Vec::new() }));
+        if new_history {
+            self.health.begin_history_at(seen);
         }
         self.health.saw(seen);
         self.listed = Some(epoch);
-        let moment = Moment::of(seen, anew, &self.health, epoch, asked);
+        let moment = Moment::of(seen, new_history, &self.health, epoch, asked);
         self.unconfirmed = doubtful.filter(|it| is_behind(seen, it.known));
         if let Some(doubtful) = &mut self.unconfirmed {
             doubtful.lists.push(moment.clone());
@@ -499,7 +499,7 @@ impl<P: Project> Follower<P> {
         let mut body = tokio::select! {
             biased;
             opened = tokio::time::timeout(SILENCE_ALLOWED, opened) => opened.map_err(|_| WatchEnd::Silent)??,
-            () = self.health.bell.notified() => return Err(WatchEnd::Asked),
+            () = self.health.relist_requested.notified() => return Err(WatchEnd::Asked),
         };
         let epoch = self.history.epoch();
         let mut heard = Heard::Nothing;
@@ -508,7 +508,7 @@ impl<P: Project> Follower<P> {
             let line = tokio::select! {
                 biased;
                 line = tokio::time::timeout(SILENCE_ALLOWED, line) => line.map_err(|_| heard.silence())?,
-                () = self.health.bell.notified() => return Err(WatchEnd::Asked),
+                () = self.health.relist_requested.notified() => return Err(WatchEnd::Asked),
                 () = self.history.is_over(epoch) => return Err(WatchEnd::Asked),
                 () = self.changes.closed() => return Err(WatchEnd::Unheard),
             };

@@ -66,7 +66,7 @@ impl Rules<'_> {
         if is_true(job, "/spec/suspend") {
             return Diagnosis::of(missing, vec![self.suspended(&JOB, "jobs", job)]);
         }
-        if let Some(finding) = self.nobody_runs(job) {
+        if let Some(finding) = self.no_controller(job) {
             return Diagnosis::of(missing, vec![finding]);
         }
         if unseen {
@@ -87,7 +87,7 @@ impl Rules<'_> {
     }
 
     /// A Job with a `managedBy` whose controller has not written anything.
-    fn nobody_runs(&self, job: &Value) -> Option<Finding> {
+    fn no_controller(&self, job: &Value) -> Option<Finding> {
         let by = text(job, "/spec/managedBy");
         if by.is_empty() || by == names::BUILT_IN_CONTROLLER {
             return None;

@@ -28,7 +28,7 @@ pub(crate) struct Installed {
     /// The holder of the Lease, if the Lease has not expired.
     pub(crate) leader: Option<String>,
     /// With a configuration file and no Lease this is false: "what if" assumes that a replica would lead.
-    pub(crate) nobody_leads: bool,
+    pub(crate) no_leader: bool,
 }
 
 pub(crate) enum Presence {
@@ -53,17 +53,17 @@ impl Judge {
         let leader = lease.as_ref().and_then(|lease| Published::leader(lease, world.now));
         let leader = leader.map(str::to_owned);
         if let Some(configuration) = self.file.clone() {
-            let nobody_leads = lease.is_some() && leader.is_none();
-            return Presence::Here(Box::new(Installed { configuration, lease, leader, nobody_leads }));
+            let no_leader = lease.is_some() && leader.is_none();
+            return Presence::Here(Box::new(Installed { configuration, lease, leader, no_leader }));
         }
-        let nobody_leads = leader.is_none();
+        let no_leader = leader.is_none();
         let Some(lease) = lease else {
             // It may be installed although no replica has led yet.
             if world.get(&DEPLOYMENT, &lease_namespace, NAME).here().is_none() {
                 return Presence::Absent;
             }
             let configuration = Configuration::default();
-            return Presence::Here(Box::new(Installed { configuration, lease: None, leader, nobody_leads }));
+            return Presence::Here(Box::new(Installed { configuration, lease: None, leader, no_leader }));
         };
         let published = Published::read(&lease).and_then(|published| published.configuration);
         let configuration = published.unwrap_or_else(|| {
@@ -76,7 +76,7 @@ impl Judge {
             );
             Configuration::default()
         });
-        Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, nobody_leads }))
+        Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, no_leader }))
     }
 
     /// One line that names the configuration the answer is based on.

@@ -379,7 +379,7 @@ impl Reader {
         mut take: impl FnMut(Page),
     ) -> Result<(), Refusal> {
         let mut next = String::new();
-        let mut began_anew = false;
+        let mut restarted = false;
         loop {
             let mut path = format!("{}?limit={PAGE}", resource.path(namespace, None));
             for (key, value) in [("labelSelector", labels), ("fieldSelector", fields), ("continue", &next)] {
@@ -389,8 +389,8 @@ impl Reader {
             }
             let body = match self.fetch_bytes(&path, false).await {
                 // The continue token expired because the list took too long.
-                Err(Refusal { code: 410, .. }) if !began_anew => {
-                    (began_anew, next) = (true, String::new());
+                Err(Refusal { code: 410, .. }) if !restarted => {
+                    (restarted, next) = (true, String::new());
                     take(Page::Begin);
                     continue;
                 }

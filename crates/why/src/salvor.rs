@@ -69,7 +69,7 @@ impl Rules<'_> {
         };
         let me = named("Pod", pod);
         if let Some(why) = pod_verdict.without_consent {
-            let and = match (&pod_verdict.off, installed.nobody_leads) {
+            let and = match (&pod_verdict.off, installed.no_leader) {
                 (Some(off), _) => {
                     format!(" Consent alone recovers nothing here: zombie recovery is off ({off}).")
                 }
@@ -81,7 +81,7 @@ impl Rules<'_> {
             let message = format!("{silent}; {why}{and}");
             return found(Code::NotOptedIn, message).lacking(me, self.consent_for(pod));
         }
-        if installed.nobody_leads {
+        if installed.no_leader {
             return found(Code::NobodyLeads, format!("{silent}; no replica of Salvor leads"))
                 .remedy(self.start_a_replica(&installed.configuration));
         }
@@ -160,7 +160,7 @@ impl Rules<'_> {
         if why_off(&installed.configuration).is_some() {
             needed.push(self.switch_on(&installed.configuration, Controller::Zombie));
         }
-        if installed.nobody_leads {
+        if installed.no_leader {
             needed.push(self.start_a_replica(&installed.configuration));
         }
         needed

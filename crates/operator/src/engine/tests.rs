@@ -22,7 +22,7 @@ use salvor_recovery::{
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::bell::Bell;
+use crate::broadcast::Broadcast;
 use crate::executor::{Executor, Lane};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
@@ -335,7 +335,7 @@ impl Bench {
             leadership,
             executor,
             brake: Arc::new(Mutex::new(Brake::new(limits, BrakeState::default()))),
-            released: Bell::default(),
+            released: Broadcast::default(),
             metrics: metrics.clone(),
             dry_run: options.dry_run,
             home: ObjectRef::lease("home", "salvor"),
@@ -1435,7 +1435,7 @@ async fn what_took_long_to_judge_and_is_gone_is_forgotten() {
         leadership: leadership.clone(),
         executor,
         brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
-        released: Bell::default(),
+        released: Broadcast::default(),
         metrics,
         dry_run: false,
         home: ObjectRef::lease("home", "salvor"),

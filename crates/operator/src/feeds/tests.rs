@@ -18,7 +18,7 @@ use super::{
     *,
 };
 use crate::{
-    bell::Bell,
+    broadcast::Broadcast,
     executor::Executor,
     fake_api::{Answer, Asked, FakeApi},
     leader::Leadership,
@@ -43,7 +43,7 @@ pub(crate) fn keeper(api: &FakeApi) -> BrakeKeeper {
         leadership,
         executor,
         brake: Arc::new(Mutex::new(Brake::new(BrakeLimits::default(), BrakeState::default()))),
-        released: Bell::default(),
+        released: Broadcast::default(),
         metrics,
         dry_run: false,
         home: ObjectRef::lease("home", "salvor"),

@@ -205,7 +205,7 @@ impl AppWrappers {
         let mut woken: BTreeSet<AppWrapperRef> = self.subjects().into_iter().collect();
         let listed: BTreeSet<Uid> = all.iter().map(|app| app.appwrapper.uid.clone()).collect();
         let gone = self.apps.iter().filter(|(uid, known)| {
-            moment.anew || (!listed.contains(*uid) && !known.app.revision().is_after(moment.revision))
+            moment.new_history || (!listed.contains(*uid) && !known.app.revision().is_after(moment.revision))
         });
         let gone: Vec<Uid> = gone.map(|(uid, _)| uid.clone()).collect();
         for uid in gone {

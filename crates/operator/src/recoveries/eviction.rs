@@ -358,7 +358,7 @@ impl Evictions {
             }
             News::Node(Change::Reset { all, revision, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                if revision.anew {
+                if revision.new_history {
                     self.counted.clear();
                     self.nodes.clear();
                 }

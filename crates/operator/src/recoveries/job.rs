@@ -262,9 +262,9 @@ impl Jobs {
         woken
     }
 
-    fn list_jobs(&mut self, Part { all, revision, anew }: Part<SeenJob>) -> Vec<Subject> {
+    fn list_jobs(&mut self, Part { all, revision, new_history }: Part<SeenJob>) -> Vec<Subject> {
         let mut woken = Vec::new();
-        if self.jobs_in_list.is_none() && anew {
+        if self.jobs_in_list.is_none() && new_history {
             let known: Vec<Uid> = self.jobs.keys().cloned().collect();
             for uid in known {
                 if let Some(known) = self.jobs.get_mut(&uid) {
@@ -303,8 +303,8 @@ impl Jobs {
         self.interest.jobs_are_listed();
     }
 
-    fn list_pods(&mut self, Part { all, revision, anew }: Part<SeenPod>) {
-        if self.pods_in_list.is_none() && anew {
+    fn list_pods(&mut self, Part { all, revision, new_history }: Part<SeenPod>) {
+        if self.pods_in_list.is_none() && new_history {
             self.forget_all_pods();
             // Until all parts are in, a Job with pods may seem to have none.
             self.pods_listed = false;
@@ -377,7 +377,7 @@ impl Recovery for Jobs {
             News::Job(Change::Reset { all, asked, revision: moment }) => {
                 // A Job that is no longer in the list is decided a last time.
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                self.list_jobs(Part { all, revision: moment.revision, anew: moment.anew });
+                self.list_jobs(Part { all, revision: moment.revision, new_history: moment.new_history });
                 self.jobs_are_listed();
                 self.jobs_listed = true;
                 if std::mem::replace(&mut self.asked, asked) != asked {
@@ -398,7 +398,7 @@ impl Recovery for Jobs {
             }
             News::Pod(Change::Reset { all, revision: moment, .. }) => {
                 let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-                self.list_pods(Part { all, revision: moment.revision, anew: moment.anew });
+                self.list_pods(Part { all, revision: moment.revision, new_history: moment.new_history });
                 self.pods_are_listed(moment.revision);
                 self.pods_listed = true;
                 self.pods_epoch = moment.epoch;

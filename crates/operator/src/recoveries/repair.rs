@@ -227,7 +227,7 @@ impl Recovery for Repairs {
             News::Node(Change::Gone(uid)) => self.drop_node(&uid),
             News::Node(Change::Reset { all, revision, .. }) => {
                 self.node_watch = revision.watch().cloned();
-                self.list_nodes(all, revision.anew, revision.revision)
+                self.list_nodes(all, revision.new_history, revision.revision)
             }
             News::Policy(news) => self.on_policies(news),
             News::Pool(news) => self.on_pools(news),

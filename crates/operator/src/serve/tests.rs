@@ -142,21 +142,23 @@ async fn told_to_stop_it_answers_nobody_new_and_lets_go_of_who_asks_nothing() {
 #[test]
 fn who_opens_many_loses_its_own_first_and_who_is_being_answered_last() {
     let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-    let guests = Guests::default();
-    let kubelet = guests.let_in(address(1), 4);
-    let many: Vec<Guest> = (0..3).map(|_| guests.let_in(address(2), 4)).collect();
+    let open_connections = OpenConnections::default();
+    let kubelet = open_connections.admit(address(1), 4);
+    let many: Vec<OpenConnection> = (0..3).map(|_| open_connections.admit(address(2), 4)).collect();
     let busy = Busy::begin(&many[0].answering);
-    let gone = || -> Vec<bool> { many.iter().map(|guest| guest.must_go.is_cancelled()).collect() };
-    let next = guests.let_in(address(3), 4);
+    let gone = || -> Vec<bool> {
+        many.iter().map(|open_connection| open_connection.must_go.is_cancelled()).collect()
+    };
+    let next = open_connections.admit(address(3), 4);
     assert_eq!(gone(), [false, true, false], "the first of those that are not being answered");
-    let another = guests.let_in(address(3), 4);
+    let another = open_connections.admit(address(3), 4);
     assert_eq!(gone(), [false, true, true]);
     assert!(!kubelet.must_go.is_cancelled() && !next.must_go.is_cancelled());
     drop((busy, another));
     // All have one connection: the oldest goes.
-    let _fourth = guests.let_in(address(4), 3);
+    let _fourth = open_connections.admit(address(4), 3);
     assert!(kubelet.must_go.is_cancelled());
-    assert_eq!(guests.here().all.len(), 3);
+    assert_eq!(open_connections.here().all.len(), 3);
     drop((next, many));
-    assert_eq!(guests.here().all.len(), 1);
+    assert_eq!(open_connections.here().all.len(), 1);
 }

@@ -35,7 +35,7 @@ pub struct WatchHealth {
     pub(super) asked: AtomicU64,
     /// How many lists had been requested when the last processed list began.
     taken_in: AtomicU64,
-    pub(super) bell: Notify,
+    pub(super) relist_requested: Notify,
     not_served: AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl WatchHealth {
             members: None,
             asked: AtomicU64::new(0),
             taken_in: AtomicU64::new(0),
-            bell: Notify::new(),
+            relist_requested: Notify::new(),
             not_served: AtomicBool::new(false),
         }
     }
@@ -106,7 +106,7 @@ impl WatchHealth {
     /// Requests a relist, however healthy the watch is. Returns how many relists were requested so far.
     pub(crate) fn ask_for_list(&self) -> u64 {
         let asked = self.asked.fetch_add(1, Ordering::SeqCst) + 1;
-        self.bell.notify_one();
+        self.relist_requested.notify_one();
         for member in self.members().into_iter().flatten() {
             member.ask_for_list();
         }
@@ -172,7 +172,7 @@ impl WatchHealth {
     }
 
     /// Restarts from a lower revision after revisions went backwards.
-    pub(super) fn begin_anew_from(&self, revision: Revision) {
+    pub(super) fn begin_history_at(&self, revision: Revision) {
         self.newest.store(revision.number(), Ordering::SeqCst);
     }
 
@@ -216,7 +216,7 @@ pub struct Moment {
     pub(crate) revision: Revision,
     /// True if revisions have gone backwards since the last list. Earlier state is invalid, and its revisions must not
     /// be compared with new ones.
-    pub(crate) anew: bool,
+    pub(crate) new_history: bool,
     /// The epoch of the history in which the list was read. Lists of two resources are comparable only if their epochs
     /// are equal.
     pub(crate) epoch: u64,
@@ -234,14 +234,14 @@ struct TakenIn {
 impl Moment {
     pub(super) fn of(
         revision: Revision,
-        anew: bool,
+        new_history: bool,
         health: &Arc<WatchHealth>,
         epoch: u64,
         asked: u64,
     ) -> Self {
         Self {
             revision,
-            anew,
+            new_history,
             epoch,
             taken_in: Some(Arc::new(TakenIn { health: health.clone(), epoch, asked })),
         }
@@ -252,16 +252,21 @@ impl Moment {
     }
 
     #[cfg(test)]
-    pub(crate) fn anew(revision: &str) -> Self {
+    pub(crate) fn new_history(revision: &str) -> Self {
         let mut moment = Self::from(revision);
-        (moment.anew, moment.epoch) = (true, 1);
+        (moment.new_history, moment.epoch) = (true, 1);
         moment
     }
 }
 
 impl From<&str> for Moment {
     fn from(revision: &str) -> Self {
-        Self { revision: ResourceVersion::from(revision).revision(), anew: false, epoch: 0, taken_in: None }
+        Self {
+            revision: ResourceVersion::from(revision).revision(),
+            new_history: false,
+            epoch: 0,
+            taken_in: None,
+        }
     }
 }
 

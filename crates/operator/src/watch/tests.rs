@@ -154,7 +154,7 @@ impl Bench {
     /// The next change, which must be a list: its objects, and whether earlier state is invalid.
     async fn list(&mut self) -> (Vec<(Uid, u64)>, bool) {
         match self.next().await {
-            Change::Reset { all, revision, .. } => (all, revision.anew),
+            Change::Reset { all, revision, .. } => (all, revision.new_history),
             other => panic!("not a reset: {other:?}"),
         }
     }
@@ -433,7 +433,7 @@ async fn between_the_decrease_and_the_new_list_no_watch_is_in_step() {
     history.is_over(0).await;
     assert!(!first.health.is_synced() && !second.health.is_synced());
     let Change::Reset { all, revision, .. } = second.next().await else { panic!() };
-    assert_eq!((all, revision.anew), (vec![("c".into(), 1)], true));
+    assert_eq!((all, revision.new_history), (vec![("c".into(), 1)], true));
     assert!(!second.health.is_synced(), "it is read, but not taken in");
     drop(revision);
     assert!(second.health.is_synced() && !first.health.is_synced());

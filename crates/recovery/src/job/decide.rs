@@ -6,7 +6,7 @@ use super::job_end::{JobEnd, deadline};
 use super::memory::Memory;
 use super::missing_pods::{MissingPods, wanted};
 use super::names::Chooser;
-use super::new_pod::Mould;
+use super::new_pod::ParsedTemplate;
 use super::notes::{deleted_note, news, unknown_mode_note, unreadable_note};
 use super::policy::JobPolicy;
 use super::read_back::ReadBack;
@@ -353,7 +353,7 @@ fn make_pods(
         CreationReason::New
     };
     let mut names = Chooser::new(&record.naming, &record.used, &memory.taken_names);
-    let mould = Mould::of(job);
+    let parsed_template = ParsedTemplate::of(job);
     // The others follow in the next round.
     let bytes = policy.max_pods_at_once.saturating_mul(ORDINARY_BYTES);
     let at_most = (bytes / job.spec.template.0.len().max(1)).max(1);
@@ -361,7 +361,7 @@ fn make_pods(
     let mut creates = places.iter().enumerate().map(|(position, index)| {
         let name = names.choose(*index);
         let failures = index.map_or(IndexFailures::default(), |index| tally.failures_before(index));
-        let body = mould.pod(&name, *index, failures);
+        let body = parsed_template.pod(&name, *index, failures);
         Step::CreatePod { job: job.job.clone(), name, body, reason, told: position < MENTIONED }
     });
     let mut actions = Vec::new();

@@ -13,7 +13,7 @@ use super::views::{IndexFailures, JobView};
 use crate::ids::Uid;
 
 /// What all new pods of a Job share, parsed once from its template.
-pub(super) struct Mould<'a> {
+pub(super) struct ParsedTemplate<'a> {
     job: &'a JobView,
     given: GivenMetadata,
     /// The spec as JSON text.
@@ -37,7 +37,7 @@ struct GivenMetadata {
     finalizers: Option<Vec<String>>,
 }
 
-impl<'a> Mould<'a> {
+impl<'a> ParsedTemplate<'a> {
     pub(super) fn of(job: &'a JobView) -> Self {
         let Given { metadata, spec } = serde_json::from_str(&job.spec.template.0).unwrap_or_default();
         let spec = spec.map_or("{}", RawValue::get);

@@ -274,7 +274,7 @@ impl Store {
     /// list.
     fn list(&mut self, all: Vec<FoundComponent>, moment: &Moment) -> Turn {
         let mut turn = Turn { all: true, ..Turn::default() };
-        if moment.anew {
+        if moment.new_history {
             // State from another history is not comparable with this one.
             self.objects.clear();
             self.names.clear();

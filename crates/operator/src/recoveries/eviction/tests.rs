@@ -105,16 +105,16 @@ fn the_answer_to_our_own_write_is_seen_at_once_and_wakes_the_pods_when_the_watch
 /// A backup was restored: revisions restart, and everything known is void.
 #[test]
 fn after_revisions_went_backwards_only_what_the_new_list_shows_is_known() {
-    for (moment, believed) in [(Moment::anew("20"), true), ("99".into(), true), ("20".into(), false)] {
+    for (moment, believed) in [(Moment::new_history("20"), true), ("99".into(), true), ("20".into(), false)] {
         let mut evictions = asked_for();
         let begun = news(&evictions, node("90", &["NoSchedule", "NoExecute"], Some(STARTED)));
         evictions.on_change(begun, at(1));
-        let anew = moment.anew;
+        let new_history = moment.new_history;
         let all = vec![seen_node(&evictions, node("10", &["NoSchedule"], None))];
         let list = News::Node(Change::Reset { all, revision: moment, asked: 0 });
         assert!(names(&evictions.on_change(list, at(2))).contains(&"pod ns/p".to_owned()));
         assert_eq!(evictions.nodes["a"].view.progress.is_none(), believed);
-        assert_eq!(evictions.nodes["a"].pods.is_empty(), anew, "they are read anew too");
+        assert_eq!(evictions.nodes["a"].pods.is_empty(), new_history, "they are read anew too");
         if believed {
             let later = news(&evictions, node("21", &["NoSchedule", "NoExecute"], Some(STARTED)));
             evictions.on_change(later, at(3));

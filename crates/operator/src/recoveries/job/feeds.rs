@@ -69,7 +69,7 @@ pub(super) fn in_parts<T>(
         && all.len() > PART
     {
         let all = all.split_off(all.len() - PART);
-        parts.push(part(Part { all, revision: revision.revision, anew: revision.anew }));
+        parts.push(part(Part { all, revision: revision.revision, new_history: revision.new_history }));
     }
     parts.push(whole(change));
     parts

@@ -43,7 +43,7 @@ impl SeenJob {
 pub(crate) struct Part<T> {
     pub(super) all: Vec<T>,
     pub(super) revision: Revision,
-    pub(super) anew: bool,
+    pub(super) new_history: bool,
 }
 
 /// The pods in a namespace that a selector matches.

@@ -168,7 +168,7 @@ fn what_is_older_than_what_is_known_is_no_news() {
 fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
     let read = |pod: &Value| read_pod(&pod.to_string(), false).unwrap();
     let restored =
-        |all: Vec<SeenPod>| News::Pod(Change::Reset { all, revision: Moment::anew("20"), asked: 0 });
+        |all: Vec<SeenPod>| News::Pod(Change::Reset { all, revision: Moment::new_history("20"), asked: 0 });
     for pods_first in [true, false] {
         let (mut jobs, subject) = with_job();
         let mut finished = job(90);
@@ -180,7 +180,7 @@ fn after_revisions_went_backwards_only_what_the_new_lists_show_is_known() {
         assert_eq!(asked(&jobs, &subject), ["RemoveFinalizer"]);
 
         let all = vec![ours(&job(10))];
-        let jobs_again = News::Job(Change::Reset { all, revision: Moment::anew("20"), asked: 0 });
+        let jobs_again = News::Job(Change::Reset { all, revision: Moment::new_history("20"), asked: 0 });
         let pods_again = restored(vec![read(&pod("deleted", 9, "Running"))]);
         let both = if pods_first { [pods_again, jobs_again] } else { [jobs_again, pods_again] };
         for (number, news) in both.into_iter().enumerate() {

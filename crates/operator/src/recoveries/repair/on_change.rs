@@ -105,11 +105,11 @@ impl Repairs {
     pub(super) fn list_nodes(
         &mut self,
         change: Vec<Box<NodeView>>,
-        anew: bool,
+        new_history: bool,
         revision: Revision,
     ) -> BTreeSet<Subject> {
         let mut woken: BTreeSet<Subject> = self.subjects().into_iter().collect();
-        if anew {
+        if new_history {
             self.nodes.clear();
             self.uids.clear();
         }
@@ -158,7 +158,7 @@ impl Repairs {
             self.metrics.forget(&policy.name());
             self.written.remove(&key_of(policy));
         }
-        self.selected_anew(told.as_ref(), is_same)
+        self.select_again(told.as_ref(), is_same)
     }
 
     pub(super) fn on_pools(&mut self, news: OfKind<SeenPool>) -> BTreeSet<Subject> {
@@ -187,11 +187,11 @@ impl Repairs {
             self.metrics.forget(&policy.name());
             self.written.remove(&key_of(policy));
         }
-        self.selected_anew(told.as_ref(), is_same)
+        self.select_again(told.as_ref(), is_same)
     }
 
     /// Policies have changed. Returns the subjects to requeue.
-    fn selected_anew(&mut self, told: Option<&Key>, same_spec: bool) -> BTreeSet<Subject> {
+    fn select_again(&mut self, told: Option<&Key>, same_spec: bool) -> BTreeSet<Subject> {
         self.generation += 1;
         if same_spec {
             return told.map(|key| self.concerned_by(key)).unwrap_or_default();

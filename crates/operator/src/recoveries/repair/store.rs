@@ -156,7 +156,7 @@ impl<T: Kept> Store<T> {
     /// Applies a list of all objects. Objects that are not in it are gone, unless they are known to be later than the
     /// list.
     fn list(&mut self, all: Vec<T>, moment: &Moment) -> Turn<T> {
-        if moment.anew {
+        if moment.new_history {
             // State from another history is not comparable with this one.
             self.objects.clear();
             self.gone.clear();

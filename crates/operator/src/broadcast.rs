@@ -7,9 +7,9 @@ use tokio::sync::Notify;
 /// A notification to all recoveries, in the order in which they were started: the brake released, or the server's clock
 /// jumped forward.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bell(Arc<Mutex<Vec<Arc<Notify>>>>);
+pub(crate) struct Broadcast(Arc<Mutex<Vec<Arc<Notify>>>>);
 
-impl Bell {
+impl Broadcast {
     pub(crate) fn listen(&self) -> Arc<Notify> {
         let listener = Arc::new(Notify::new());
         self.all().push(listener.clone());
