@@ -76,7 +76,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
         world.beat().await;
     }
     let mut wrong = Vec::new();
-    let before = world.app().await["spec"]["components"].clone();
+    let before = world.app()["spec"]["components"].clone();
     let made_before = stage.happenings().iter().filter(|it| is_made_of_it(it)).count();
     assert_eq!(made_before, 0);
     if crash {
@@ -87,7 +87,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
     for beat in 0..back.unwrap_or(1) {
         salvor.live(BEAT).await;
         world.beat().await;
-        let app = world.app().await;
+        let app = world.app();
         // After a crash there is no leader for a minute.
         if beat == 8 && !crash && !is_over(&app) && !refused(&app) {
             wrong.push(format!("nobody is told: {}", app["status"]));
@@ -99,11 +99,11 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
     } else {
         None
     };
-    let over = async |world: &World| is_over(&world.app().await);
+    let over = async |world: &World| is_over(&world.app());
     if !until(&mut world, &mut salvor, over).await {
-        wrong.push(format!("it came to no end: {}", world.app().await["status"]));
+        wrong.push(format!("it came to no end: {}", world.app()["status"]));
     }
-    let (app, end) = (world.app().await, describe(&world).await);
+    let (app, end) = (world.app(), describe(&world).await);
     if expected.as_ref().is_some_and(|expected| *expected != end) {
         wrong.push(format!("it ended as {end}"));
     }
@@ -115,7 +115,7 @@ async fn play(change: Change, at: usize, back: Option<usize>, crash: bool) -> Ve
         wrong.push("what was not admitted was made".into());
     }
     world.delete().await;
-    let gone = async |world: &World| world.app().await.is_null() && world.left().await == 0;
+    let gone = async |world: &World| world.app().is_null() && world.left().await == 0;
     if !until(&mut world, &mut salvor, gone).await {
         wrong.push(format!("after its deletion {} are left", world.left().await));
     }

@@ -22,11 +22,11 @@ async fn begin(mut world: World, phase: &str, beats: usize) -> (World, Process) 
     let (line, faults) = (Line::default(), Faults::default());
     let process = Process::start(&world.stage.cluster, "salvor", &settings(), line, &faults);
     let mut waited = 0;
-    while world.phase().await != phase {
+    while world.phase() != phase {
         sleep(Duration::from_secs(1)).await;
         world.beat().await;
         waited += 1;
-        assert!(waited < 300, "{phase} was never reached: {}", world.app().await["status"]);
+        assert!(waited < 300, "{phase} was never reached: {}", world.app()["status"]);
     }
     for _ in 0..beats {
         sleep(BEAT).await;
@@ -55,7 +55,7 @@ impl Story for Mending {
     }
 
     async fn is_over(&self) -> bool {
-        is_over(&self.0.app().await)
+        is_over(&self.0.app())
     }
 
     async fn end(&self) -> Value {
@@ -115,7 +115,7 @@ impl Story for Steady {
     }
 
     async fn is_over(&self) -> bool {
-        self.0.phase().await == "Running"
+        self.0.phase() == "Running"
     }
 
     async fn end(&self) -> Value {

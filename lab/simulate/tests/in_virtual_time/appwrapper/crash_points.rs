@@ -58,7 +58,7 @@ async fn overtaken(flow: Flow, write: u32, late: Duration) -> (Vec<String>, u32)
         sleep(late).await;
         line.let_go();
     });
-    let over = async |world: &World| is_over(&world.app().await);
+    let over = async |world: &World| is_over(&world.app());
     until(&mut world, &mut salvor, over).await;
     while salvor.lives() > 1 && !arrival.is_finished() {
         salvor.live(BEAT).await;
@@ -100,7 +100,7 @@ async fn in_turn(flow: Flow, beats: usize, peace: bool) -> Vec<String> {
             salvor.live(BEAT).await;
             world.beat().await;
         }
-        over = is_over(&world.app().await);
+        over = is_over(&world.app());
         if peace {
             salvor.stop().await;
         } else {

@@ -66,11 +66,11 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
         world.suspend(true).await;
     }
     let mut beats = 0;
-    while world.phase().await != at {
+    while world.phase() != at {
         salvor.live(Duration::from_secs(1)).await;
         world.beat().await;
         beats += 1;
-        assert!(beats < 300, "{at} was never reached: {}", world.app().await["status"]);
+        assert!(beats < 300, "{at} was never reached: {}", world.app()["status"]);
     }
     if let Err(error) = world.edit_status(edit).await {
         // The schema forbids it.
@@ -81,12 +81,12 @@ async fn edited(edit: &Value, at: &str) -> Vec<String> {
         salvor.live(BEAT).await;
         world.beat().await;
     }
-    let came_to = world.app().await["status"].clone();
+    let came_to = world.app()["status"].clone();
     world.delete().await;
-    let gone = async |world: &World| world.app().await.is_null() && world.left().await == 0;
+    let gone = async |world: &World| world.app().is_null() && world.left().await == 0;
     let mut wrong = Vec::new();
     if !until(&mut world, &mut salvor, gone).await {
-        let status = world.app().await["status"].clone();
+        let status = world.app()["status"].clone();
         wrong.push(format!("after its deletion there is {} left, and {status}", world.left().await));
     }
     wrong.extend(problems(&world.stage.happenings(), i64::MAX, &BY_HAND));
@@ -144,10 +144,10 @@ async fn annotated(value: &str) -> Vec<String> {
     world.create(&all).await;
     let stage = world.stage.clone();
     let mut salvor = Salvor::start(&stage, settings(), Line::default(), Trouble::None, Duration::ZERO);
-    let over = async |world: &World| is_over(&world.app().await);
+    let over = async |world: &World| is_over(&world.app());
     let ended = until(&mut world, &mut salvor, over).await;
     let mut wrong = problems(&world.stage.happenings(), 3, &[]);
-    let app = world.app().await;
+    let app = world.app();
     if !ended || phase(&app) != "Failed" {
         wrong.push(format!("it came to {}", app["status"]));
     }

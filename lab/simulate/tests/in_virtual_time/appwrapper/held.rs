@@ -60,11 +60,11 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
     let mut salvor = Salvor::start(&stage, settings(), line, Trouble::None, Duration::ZERO);
     // Its pods run, or the bare one has failed.
     let mut beats = 0;
-    while phase(&world.app().await) != "Running" || world.left().await < 4 {
+    while phase(&world.app()) != "Running" || world.left().await < 4 {
         salvor.live(BEAT).await;
         world.beat().await;
         beats += 1;
-        assert!(beats < 100, "{crash:?}: {}", world.app().await["status"]);
+        assert!(beats < 100, "{crash:?}: {}", world.app()["status"]);
     }
     for _ in 0..3 {
         salvor.live(BEAT).await;
@@ -76,7 +76,7 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
     }
     match reason {
         Reason::Reset | Reason::Failed => {
-            let begun = async |world: &World| holds(&world.app().await["status"], "DeletingResources");
+            let begun = async |world: &World| holds(&world.app()["status"], "DeletingResources");
             let mut beats = 0;
             while !begun(&world).await && beats < 100 {
                 salvor.live(BEAT).await;
@@ -95,14 +95,14 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
             salvor.live(BEAT).await;
             world.beat().await;
         }
-        let app = world.app().await;
+        let app = world.app();
         if !holds(&app["status"], "ResourcesDeployed") || !holds(&app["status"], "QuotaReserved") {
             wrong.push(format!("quota is free while a finalizer holds pods: {}", app["status"]));
         }
         finalizers(&world, json!(null)).await;
     }
     let done = async |world: &World| {
-        let (app, left) = (world.app().await, world.left().await);
+        let (app, left) = (world.app(), world.left().await);
         match reason {
             // On a lost node the new pods do not run, but they exist.
             Reason::Reset => {
@@ -116,7 +116,7 @@ async fn play(reason: Reason, holder: Holder, crash: Option<CrashPoint>) -> (Vec
         }
     };
     if !until(&mut world, &mut salvor, done).await {
-        wrong.push(format!("it came to {}, with {} left", world.app().await["status"], world.left().await));
+        wrong.push(format!("it came to {}, with {} left", world.app()["status"], world.left().await));
     }
     wrong.extend(problems_but(&world, &[]));
     let (_, lives) = salvor.stop().await;

@@ -82,7 +82,7 @@ async fn play(flow: Flow, deed: Deed, moment: Moment, crash: bool) -> (Vec<Strin
             () = salvor.live(BEAT) => {}
         }
         came |= moment == Moment::Beat(beat);
-        if came || (matches!(moment, Moment::Write(_)) && is_over(&world.app().await)) {
+        if came || (matches!(moment, Moment::Write(_)) && is_over(&world.app())) {
             break;
         }
         world.beat().await;
@@ -90,7 +90,7 @@ async fn play(flow: Flow, deed: Deed, moment: Moment, crash: bool) -> (Vec<Strin
     if !came {
         return (Vec::new(), false);
     }
-    let old = world.app().await["metadata"]["uid"].clone();
+    let old = world.app()["metadata"]["uid"].clone();
     deed.carry_out(&world).await;
     if crash {
         line.cut();
@@ -107,11 +107,11 @@ async fn play(flow: Flow, deed: Deed, moment: Moment, crash: bool) -> (Vec<Strin
         }
         world.create(&[("retryLimit", "2")]).await;
     }
-    let done = async |world: &World| deed.is_done(&world.app().await, world.left().await, &old);
+    let done = async |world: &World| deed.is_done(&world.app(), world.left().await, &old);
     let ended = until(&mut world, &mut salvor, done).await;
     let mut wrong = problems_but(&world, &[]);
     if !ended {
-        let app = world.app().await;
+        let app = world.app();
         wrong.push(format!("it came to {}, with {} left", app["status"], world.left().await));
     }
     salvor.stop().await;

@@ -74,7 +74,7 @@ pub(super) fn is_over(app: &Value) -> bool {
 
 /// The actual end, in the form of [`Flow::end`].
 pub(super) async fn describe(world: &World) -> Value {
-    let app = world.app().await;
+    let app = world.app();
     let history = world.stage.happenings();
     let made = |it: &&Happening| it.change == ChangeKind::Added && it.resource == "jobs";
     json!({
@@ -108,7 +108,7 @@ pub(super) async fn play(flow: Flow, line: Line, trouble: Trouble) -> (Vec<Strin
     let mut world = flow.begin().await;
     let stage = world.stage.clone();
     let mut salvor = Salvor::start(&stage, settings(), line, trouble, Duration::from_secs(70));
-    let over = async |world: &World| is_over(&world.app().await);
+    let over = async |world: &World| is_over(&world.app());
     let ended = until(&mut world, &mut salvor, over).await;
     let mut wrong = ending(&world, flow).await;
     if !ended {

@@ -85,7 +85,7 @@ fn a_pause_and_a_grace_period_of_a_day() {
         let gone = when(&world, |it| phase(it) == "Resetting" && !holds(&it["status"], "ResourcesDeployed"));
         let again = when(&world, |it| phase(it) == "Resuming" && it["status"]["resettingCount"] == 1);
         assert_after(gone, again, 24);
-        assert_eq!(world.phase().await, "Running");
+        assert_eq!(world.phase(), "Running");
     });
 }
 
@@ -149,7 +149,7 @@ fn resets_within_a_second() {
             }
             process.stop().await;
             assert_none(&problems(&world.stage.happenings(), 3, &[]));
-            let status = world.app().await["status"].clone();
+            let status = world.app()["status"].clone();
             assert_eq!(status["phase"], "Failed", "{status}");
             assert_eq!(status["resettingCount"], 3, "every {pace} ms: {status}");
             assert_eq!(world.left().await, 0);

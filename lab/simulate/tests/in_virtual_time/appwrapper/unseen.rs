@@ -95,16 +95,16 @@ async fn play(watch: &str, effect: Effect, deed: Deed, after: usize) -> Vec<Stri
     let faults = Faults::default();
     let process = Process::start(&world.stage.cluster, "salvor", &settings(), Line::default(), &faults);
     run(&mut world, 10).await;
-    assert_eq!(world.phase().await, "Running");
+    assert_eq!(world.phase(), "Running");
     // Lists and watches of all namespaces; requests for one object, or for one namespace, are answered.
     faults.add(Fault::new(effect).method(Method::GET).path(watch));
     faults.cut_watches();
     run(&mut world, after).await;
-    let old = world.app().await["metadata"]["uid"].clone();
+    let old = world.app()["metadata"]["uid"].clone();
     deed.carry_out(&mut world).await;
     for _ in 0..60 {
         run(&mut world, 1).await;
-        let app = world.app().await;
+        let app = world.app();
         if deed == Deed::Replace && app.is_null() {
             world.create(&[]).await;
         }
@@ -118,7 +118,7 @@ async fn play(watch: &str, effect: Effect, deed: Deed, after: usize) -> Vec<Stri
     faults.cut_watches();
     for _ in 0..200 {
         run(&mut world, 1).await;
-        let app = world.app().await;
+        let app = world.app();
         match deed {
             Deed::Replace if app.is_null() => world.create(&[]).await,
             Deed::SuspendAndResume if !app.is_null() => world.suspend(false).await,
@@ -128,7 +128,7 @@ async fn play(watch: &str, effect: Effect, deed: Deed, after: usize) -> Vec<Stri
             break;
         }
     }
-    let app = world.app().await;
+    let app = world.app();
     let mut wrong = problems_but(&world, &[]);
     if !deed.is_done(&app, world.left().await, &old, watch) {
         wrong.push(format!("it came to {}, with {} left", app["status"], world.left().await));

@@ -140,12 +140,12 @@ impl World {
     // ---- the state ----------------------------------------------------------------------------------
 
     /// The AppWrapper; null if it is gone.
-    pub(super) async fn app(&self) -> Value {
+    pub(super) fn app(&self) -> Value {
         self.stage.objects("appwrappers").get(APP).map_or(Value::Null, |app| Value::clone(app))
     }
 
-    pub(super) async fn phase(&self) -> String {
-        self.app().await["status"]["phase"].as_str().unwrap_or_default().to_owned()
+    pub(super) fn phase(&self) -> String {
+        self.app()["status"]["phase"].as_str().unwrap_or_default().to_owned()
     }
 
     pub(super) async fn all_pods(&self) -> Vec<Pod> {
@@ -176,7 +176,7 @@ impl World {
 
     async fn reconcile(&mut self) {
         let (jobs, pods) = (self.all_jobs().await, self.all_pods().await);
-        self.runs = self.phase().await == "Running";
+        self.runs = self.phase() == "Running";
         let apps: BTreeSet<String> = self
             .apps
             .list(&Default::default())

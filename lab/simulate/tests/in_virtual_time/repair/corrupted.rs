@@ -74,7 +74,7 @@ impl Story for Repair {
     }
 
     async fn is_over(&self) -> bool {
-        self.0.is_over().await
+        self.0.is_over()
     }
 
     async fn end(&self) -> Value {
@@ -88,7 +88,7 @@ impl Story for Repair {
         json!({
             "replaced": audit.deleted, "wrong": audit.wrong,
             "reboots": self.0.stage.happenings().iter().filter(asked).count(),
-            "repaired": self.0.policy().await["status"]["repaired"],
+            "repaired": self.0.policy()["status"]["repaired"],
         })
     }
 }

@@ -35,7 +35,7 @@ async fn ending(world: &World, over: bool) -> Vec<String> {
     let audit = world.audit();
     let mut wrong = audit.wrong;
     if !over {
-        wrong.push(format!("it came to no end: {}", world.policy().await["status"]));
+        wrong.push(format!("it came to no end: {}", world.policy()["status"]));
     }
     if audit.deleted.len() != sick_nodes(world.by).len() {
         wrong.push(format!("{:?} were deleted", audit.deleted));
@@ -172,7 +172,7 @@ async fn in_turn(beats: usize, peace: bool) -> Vec<String> {
             salvor.live(BEAT).await;
             world.beat().await;
         }
-        over = world.is_over().await;
+        over = world.is_over();
         if peace {
             salvor.stop().await;
         } else {

@@ -189,7 +189,7 @@ fn the_brakes_rate_holds_across_policies() {
         for node in ["node-0", "node-1", "node-3", "node-4"] {
             world.sick(node).await;
         }
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let times = deletions(&stage.happenings());
         assert_eq!(times.len(), 4, "{times:?}");
         for pair in times.windows(2) {

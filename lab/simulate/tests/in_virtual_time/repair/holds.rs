@@ -18,7 +18,7 @@ async fn run(world: &mut World, salvor: &mut Salvor<'_>, minutes: u64) {
 
 /// The record of replacements on the policy or NodePool.
 async fn replacements(world: &World) -> Value {
-    world.policy().await["status"]["replacements"].clone()
+    world.policy()["status"]["replacements"].clone()
 }
 
 /// A bad image: every replacement is unhealthy again. The second node becomes unhealthy when the first one has been
@@ -92,7 +92,7 @@ fn a_try_that_helps_is_followed_by_the_others() {
         world.new_ones_ail = false;
         run(&mut world, &mut salvor, 3).await;
         assert_eq!(world.audit().deleted.len(), 2, "{:?}", world.audit().deleted);
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let audit = world.audit();
         assert_eq!((audit.deleted.len(), audit.wrong), (5, Vec::new()));
         salvor.stop().await;

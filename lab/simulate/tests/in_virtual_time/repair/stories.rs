@@ -29,11 +29,11 @@ fn sick_nodes_are_replaced_one_after_the_other() {
         for node in ["node-1", "node-3", "node-4"] {
             world.sick(node).await;
         }
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let audit = world.audit();
         assert_eq!(audit.wrong, Vec::<String>::new());
         assert_eq!((audit.deleted.len(), audit.most), (3, 1));
-        let status = world.policy().await["status"].clone();
+        let status = world.policy()["status"].clone();
         assert_eq!(status["repaired"], 3, "{status}");
         assert_eq!((&status["nodes"], &status["healthy"]), (&json!(6), &json!(6)), "{status}");
         salvor.stop().await;
@@ -49,11 +49,11 @@ fn a_nodepool_with_a_block_spec_repair_needs_no_policy() {
         for node in ["node-1", "node-3"] {
             world.sick(node).await;
         }
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let audit = world.audit();
         assert_eq!(audit.wrong, Vec::<String>::new());
         assert_eq!((audit.deleted.len(), audit.most), (2, 1));
-        assert_eq!(world.policy().await["status"]["repaired"], 2);
+        assert_eq!(world.policy()["status"]["repaired"], 2);
         salvor.stop().await;
     });
 }
@@ -93,10 +93,10 @@ fn a_ladder_reboots_first_and_then_replaces() {
             let asked = conditions.iter().find(|it| it.type_ == "NodeReboot").unwrap();
             assert_eq!((asked.status.as_str(), asked.reason.as_deref()), ("False", Some("Rebooted")));
         }
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let audit = world.audit();
         assert_eq!((audit.deleted, audit.wrong), (vec!["node-1".to_owned()], Vec::new()));
-        assert_eq!(world.policy().await["status"]["repaired"], 2);
+        assert_eq!(world.policy()["status"]["repaired"], 2);
         salvor.stop().await;
     });
 }
@@ -158,7 +158,7 @@ fn blocked_nodes_are_woken_when_the_block_is_lifted() {
         world.sick("node-1").await;
         run(&mut world, &mut salvor, 20).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());
-        let status = world.policy().await["status"].clone();
+        let status = world.policy()["status"].clone();
         assert_eq!(status["conditions"][1]["reason"], "TooManyUnhealthy", "{status}");
         // A sibling recovers: the brake settles for three minutes, and then the other one does not wait for a poll.
         world.well("node-1").await;
@@ -185,7 +185,7 @@ fn a_stuck_machine_holds_nobody_up_for_ever() {
         salvor.live(BEAT).await;
         world.sick("node-1").await;
         run(&mut world, &mut salvor, 14).await;
-        assert_eq!(world.audit().deleted, ["node-0"], "{}", world.policy().await["status"]);
+        assert_eq!(world.audit().deleted, ["node-0"], "{}", world.policy()["status"]);
         run(&mut world, &mut salvor, 3).await;
         assert_eq!(world.audit().deleted, ["node-0", "node-1"]);
         salvor.stop().await;
@@ -209,16 +209,16 @@ fn a_long_outage_gives_no_more_turns_than_the_budget() {
         }
         run(&mut world, &mut salvor, 60).await;
         assert_eq!(world.audit().deleted, Vec::<String>::new());
-        let status = world.policy().await["status"].clone();
+        let status = world.policy()["status"].clone();
         assert_eq!(status["repairs"].as_array().map(Vec::len), Some(1), "{status}");
         for node in lost {
             unreachable(&world, node, false).await;
         }
         world.karpenter_is_down = true;
         run(&mut world, &mut salvor, 12).await;
-        assert_eq!(world.audit().deleted.len(), 1, "{}", world.policy().await["status"]);
+        assert_eq!(world.audit().deleted.len(), 1, "{}", world.policy()["status"]);
         world.karpenter_is_down = false;
-        assert!(world.until_over(&mut salvor).await, "{}", world.policy().await);
+        assert!(world.until_over(&mut salvor).await, "{}", world.policy());
         let audit = world.audit();
         assert_eq!(audit.wrong, Vec::<String>::new());
         assert_eq!((audit.deleted.len(), audit.most), (3, 1));

@@ -34,13 +34,13 @@ async fn play(watch: &str, effect: Effect, recovers: bool) -> Vec<String> {
     faults.cut_watches();
     for _ in 0..300 {
         run(&mut world, 1).await;
-        if world.is_over().await {
+        if world.is_over() {
             break;
         }
     }
     let mut wrong = world.problems();
-    if !world.is_over().await {
-        wrong.push(format!("it came to no end: {}", world.policy().await["status"]));
+    if !world.is_over() {
+        wrong.push(format!("it came to no end: {}", world.policy()["status"]));
     }
     let expected = if recovers { 2 } else { 3 };
     let deleted = world.audit().deleted;

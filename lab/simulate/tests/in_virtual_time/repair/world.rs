@@ -166,7 +166,7 @@ impl World {
     }
 
     /// The policy; for a NodePool, what would be its status.
-    pub(super) async fn policy(&self) -> Value {
+    pub(super) fn policy(&self) -> Value {
         match self.by {
             By::Policy => Value::clone(&self.stage.objects("noderepairpolicies")["gpu"]),
             By::Pool => {
@@ -178,15 +178,15 @@ impl World {
         }
     }
 
-    pub(super) async fn sick_nodes(&self) -> usize {
+    pub(super) fn sick_nodes(&self) -> usize {
         let nodes = self.stage.objects("nodes");
         nodes.values().filter(|node| is_sick(node, self.by.condition())).count()
     }
 
     /// Whether no node is unhealthy and no repair is in progress.
-    pub(super) async fn is_over(&self) -> bool {
-        let status = self.policy().await["status"].clone();
-        self.sick_nodes().await == 0 && status["repairs"].as_array().is_none_or(Vec::is_empty)
+    pub(super) fn is_over(&self) -> bool {
+        let status = self.policy()["status"].clone();
+        self.sick_nodes() == 0 && status["repairs"].as_array().is_none_or(Vec::is_empty)
     }
 
     /// Runs the world until no node is unhealthy, and a while longer. Returns whether it got there.
@@ -195,7 +195,7 @@ impl World {
         for _ in 0..MOST_BEATS {
             salvor.live(BEAT).await;
             self.beat().await;
-            quiet = if self.is_over().await { quiet + 1 } else { 0 };
+            quiet = if self.is_over() { quiet + 1 } else { 0 };
             if quiet > QUIET {
                 return true;
             }
