@@ -1,77 +1,63 @@
 //! The operator: watches, slim stores, queues, the executor, leader election, metrics, events and health.
 //!
 //! ```text
-//! watch ──► recovery (index, decide) ──► engine (queue, timers, brake) ──► executor ──► API server
+//! watch_set ──► a recovery (index, decide) ──► engine (queue, timers, brake) ──► execute ──► API server
 //! ```
 //!
-//! `recoveries` is the registry of recoveries; everything else is the same for all of them.
+//! | module | what it does |
+//! |---|---|
+//! | `operator` | assembles all of this and runs it; `surroundings` is what it gets from outside, `tasks` how it spawns |
+//! | `watch_set` | declares, runs and monitors watches |
+//! | `engine` | drives one recovery: what it must implement, its queue and timers, the brake, attempts to write |
+//! | `execute` | writes, with preconditions and limits |
+//! | `lead` | leader election, the pause switch, the watchdog |
+//! | `serve` | HTTP for untrusted clients; metrics and health |
+//! | `webhooks` | admission webhooks and their certificates |
+//! | `explain` | asks recoveries for verdicts on a live object |
+//! | `recoveries` | the registry of recoveries, and each of them. Everything else is the same for all |
+//! | `client` | requests, live reads, discovery, and the decoder of objects |
+//! | `time` | the time, here and at the API server |
+//! | `metrics` | the metrics that all recoveries share |
 
-#[cfg(test)]
-mod any_step;
-mod brake_keeper;
-mod broadcast;
 mod client;
-mod crash;
-#[cfg_attr(not(test), allow(dead_code, reason = "see `feeds::kind`"))]
-mod discovery;
 mod engine;
-mod evict;
-mod executor;
+mod execute;
 mod explain;
-mod explainer;
-#[cfg(test)]
-mod fake_api;
-mod feeds;
-#[cfg(test)]
-mod fuzz;
-mod http;
-mod incoming;
-mod interned;
-mod leader;
-mod leases;
-mod live;
+mod lead;
 mod metrics;
-mod nodes;
-mod notices;
 mod operator;
-mod packed;
-mod pause;
-mod pause_client;
-mod published;
-mod recent_reads;
 mod recoveries;
-mod recovery;
-mod revision;
-mod rights;
-mod running;
-mod send_guard;
 pub mod serve;
-mod shared;
 mod surroundings;
 mod tasks;
+#[cfg(test)]
+mod testing;
 mod time;
-pub mod watch;
-mod watchdog;
+mod watch_set;
 pub mod webhooks;
-pub mod wire;
-mod work;
 
-pub use evict::{
-    End, EvictClient, EvictError, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,
+pub use client::{live::story, wire};
+pub use engine::notices::{Notice, Notices};
+pub use explain::{
+    Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport,
+    explainer::{explain, explained_kinds},
 };
-pub use explain::{Detail, DetailLine, ExplainError, Explanation, ObjectKind, ObjectName, RecoveryReport};
-pub use explainer::{explain, explained_kinds};
-pub use live::story;
+pub use lead::{
+    pause_client::{PauseClient, PauseError, Paused},
+    published::{InCluster, Published},
+};
 pub use metrics::{CheckAtStart, reference::reference as metrics_reference};
-pub use nodes::standing_of;
-pub use notices::{Notice, Notices};
 pub use operator::{Operator, RunError, run};
-pub use pause_client::{PauseClient, PauseError, Paused};
-pub use published::{InCluster, Published};
-pub use recoveries::zombie::pod_verdict::{
-    Next, PodObjects, PodVerdict, heartbeat_of_kubelet, pod_verdict, why_off,
+pub use recoveries::{
+    Off, RecoveryEntry,
+    eviction::by_hand::{
+        End, EvictClient, EvictError, EvictionRequest, Standing, Survey, SurveyedPod, SurveyedVolume,
+    },
+    recoveries,
+    rights::{Resource, Right, Scope, Verb},
+    webhooks::in_effect as webhooks_in_effect,
+    zombie::pod_verdict::{Next, PodObjects, PodVerdict, heartbeat_of_kubelet, pod_verdict, why_off},
 };
-pub use recoveries::{Off, RecoveryEntry, recoveries, webhooks::in_effect as webhooks_in_effect};
-pub use rights::{Resource, Right, Scope, Verb};
 pub use surroundings::Surroundings;
 pub use tasks::Sleep;
+pub use watch_set::{nodes::standing_of, watch};

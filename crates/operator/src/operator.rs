@@ -17,24 +17,26 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use crate::{
-    brake_keeper::BrakeKeeper,
-    broadcast::Broadcast,
-    executor::Executor,
-    feeds::Hub,
-    http::Endpoints,
-    leader::{Elector, Leadership},
+    engine::{
+        brake_keeper::BrakeKeeper,
+        notices::Notices,
+        running::{Running, at_once},
+        shared::Shared,
+    },
+    execute::Executor,
+    lead::{
+        Elector, Leadership,
+        pause::SwitchWatch,
+        published::Published,
+        watchdog::{OwnThread, Watchdog},
+    },
     metrics::{CheckAtStart, Metrics},
-    notices::Notices,
-    pause::SwitchWatch,
-    published::Published,
     recoveries::{recoveries, webhooks},
-    running::{Running, at_once},
-    shared::Shared,
+    serve::endpoints::Endpoints,
     surroundings::Surroundings,
     tasks,
-    time::std_duration,
-    watch::Source,
-    watchdog::{OwnThread, Watchdog},
+    time::{broadcast::Broadcast, std_duration},
+    watch_set::{feeds::Hub, watch::Source},
     webhooks::{BoundWebhooks, WebhookError, WebhookServer},
 };
 

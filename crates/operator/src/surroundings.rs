@@ -12,7 +12,7 @@ use tower::{BoxError, Service};
 
 use crate::{
     client::{connect, observe},
-    notices::Notices,
+    engine::notices::Notices,
     time::Time,
     webhooks::Keyring,
 };

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use crate::recovery::Subject;
+use crate::engine::recovery::Subject;
 
 /// Capacity that an empty queue keeps.
 const ROOM: usize = 1024;

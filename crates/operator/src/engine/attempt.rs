@@ -19,12 +19,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
-    executor::{Basis, Executor, Failure, Lane, Permit, Written},
-    leader::Term,
-    recent_reads::{READ_AGAIN_AFTER, READ_VALID_FOR, ReadAge},
-    recovery::{Known, LiveRecheck},
+    client::recent_reads::{READ_AGAIN_AFTER, READ_VALID_FOR, ReadAge},
+    engine::recovery::{Known, LiveRecheck},
+    execute::{Basis, Executor, Failure, Lane, Permit, Written},
+    lead::Term,
     time::Time,
-    watch::WatchSet,
+    watch_set::watch::WatchSet,
 };
 
 /// Limit on second looks for one step when each expires before the write can be sent.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{metrics::Metrics, recovery::Subject};
+use crate::{engine::recovery::Subject, metrics::Metrics};
 
 /// Why a subject that may need a recovery has not been recovered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -22,21 +22,26 @@ use salvor_recovery::{
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::broadcast::Broadcast;
-use crate::executor::{Executor, Lane};
-use crate::leader::Leadership;
+use crate::engine::notices::Notices;
+use crate::execute::{Executor, Lane};
+use crate::lead::Leadership;
 use crate::metrics::Metrics;
-use crate::notices::Notices;
 use crate::time::Time;
+use crate::time::broadcast::Broadcast;
 use crate::{
-    any_step::AnyStep,
-    brake_keeper::BrakeKeeper,
-    fake_api::{Answer, Asked, FakeApi, soon},
-    feeds::{Feed, Hub, Outbox},
-    recent_reads::ReadAge,
-    recovery::{Known, LiveRecheck},
-    watch::{Project, Source, Target, WatchHealth, WatchSet},
-    wire::Whole,
+    client::{recent_reads::ReadAge, wire::Whole},
+    engine::{
+        brake_keeper::BrakeKeeper,
+        recovery::{Known, LiveRecheck},
+    },
+    testing::{
+        any_step::AnyStep,
+        fake_api::{Answer, Asked, FakeApi, soon},
+    },
+    watch_set::{
+        feeds::{Feed, Hub, Outbox},
+        watch::{Project, Source, Target, WatchHealth, WatchSet},
+    },
 };
 
 mod turns;

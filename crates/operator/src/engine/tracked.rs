@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::shared::{FIRST_RETRY, LONGEST_RETRY};
+use crate::engine::shared::{FIRST_RETRY, LONGEST_RETRY};
 use jiff::Timestamp;
 use salvor_recovery::event::EventNote;
 use tokio::time::Instant;

@@ -34,14 +34,18 @@ use self::{
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod, answered},
 };
 use crate::{
-    discovery::{GroupKind, Kind},
-    executor::{Failure, Lane, Refusal, Written},
-    feeds::{Feed, OfKind},
-    leases::{self, Heartbeats, Wanted},
-    recovery::{After, Ended, Recovery, Refused, View},
-    revision::Told,
-    watch::{Change, Moment, Target, WatchHealth},
-    work::WorkReads,
+    client::{
+        discovery::{GroupKind, Kind},
+        revision::Told,
+    },
+    engine::recovery::{After, Ended, Recovery, Refused, View},
+    execute::{Failure, Lane, Refusal, Written},
+    recoveries::work::WorkReads,
+    watch_set::{
+        feeds::{Feed, OfKind},
+        leases::{self, Heartbeats, Wanted},
+        watch::{Change, Moment, Target, WatchHealth},
+    },
 };
 
 mod authors;

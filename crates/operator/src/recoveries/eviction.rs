@@ -30,17 +30,18 @@ use self::{
     wire::{ATTACHMENTS, Attachments, Pods, SeenNode},
 };
 use crate::{
-    executor::{self, Written},
-    feeds::Feed,
-    live::NodeLease,
-    nodes::{CountedNode, NeedsVolumes, NodeWire},
-    recent_reads::RecentReads,
-    recovery::{After, Ended, Recovery, Refused, View},
-    revision::Told,
-    watch::{Change, Target, WatchHealth},
-    work::WorkReads,
+    client::{live::NodeLease, recent_reads::RecentReads, revision::Told},
+    engine::recovery::{After, Ended, Recovery, Refused, View},
+    execute::{self, Written},
+    recoveries::work::WorkReads,
+    watch_set::{
+        feeds::Feed,
+        nodes::{CountedNode, NeedsVolumes, NodeWire},
+        watch::{Change, Target, WatchHealth},
+    },
 };
 
+pub(crate) mod by_hand;
 mod entry;
 mod explain;
 mod kubelet;
@@ -601,7 +602,7 @@ impl Evictions {
         &mut self,
         subject: &Subject,
         step: &Step,
-        refusal: &executor::Refusal,
+        refusal: &execute::Refusal,
         now: Timestamp,
     ) -> Refused {
         let Subject::Node { name } = subject else { return Refused::Waits };

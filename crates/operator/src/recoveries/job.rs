@@ -39,13 +39,17 @@ use self::{
     wire::{PodWire, SeenPod, read_job, read_pod},
 };
 use crate::{
-    executor::{Lane, Refusal, Written},
-    feeds::Feed,
-    live,
-    recent_reads::ReadAge,
-    recovery::{After, Ended, Known as KnownAlready, LiveRecheck, Recovery, Refused, View},
-    revision::{Revision, Told},
-    watch::{Change, Target, WatchHealth},
+    client::{
+        live,
+        recent_reads::ReadAge,
+        revision::{Revision, Told},
+    },
+    engine::recovery::{After, Ended, Known as KnownAlready, LiveRecheck, Recovery, Refused, View},
+    execute::{Lane, Refusal, Written},
+    watch_set::{
+        feeds::Feed,
+        watch::{Change, Target, WatchHealth},
+    },
 };
 
 mod absence;

@@ -10,9 +10,11 @@ pub(crate) mod eviction;
 pub(crate) mod job;
 mod recovery_entry;
 pub(crate) mod repair;
+pub(crate) mod rights;
 #[cfg(test)]
 mod tests;
 pub(crate) mod webhooks;
+pub(crate) mod work;
 pub(crate) mod zombie;
 
 pub use recovery_entry::{Off, RecoveryEntry};

@@ -8,10 +8,10 @@ use salvor_api::{
 };
 
 use crate::{
+    engine::running::Running,
     explain::Explains,
     metrics::{Description, Metrics},
-    rights::Right,
-    running::Running,
+    recoveries::rights::Right,
     webhooks::{HandlerContext, Registration, Webhook},
 };
 

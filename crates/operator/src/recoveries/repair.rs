@@ -33,14 +33,18 @@ use self::{
     wire::{Policies, Pools, Reader, SeenPool},
 };
 use crate::{
-    discovery::{Kind, Versions},
-    executor::Failure,
-    feeds::{Feed, KindTarget},
-    nodes::Needs,
-    recovery::{After, Ended, Recovery, Refused},
-    revision::Told,
-    watch::{Change, WatchHealth},
-    work::WorkReads,
+    client::{
+        discovery::{Kind, Versions},
+        revision::Told,
+    },
+    engine::recovery::{After, Ended, Recovery, Refused},
+    execute::Failure,
+    recoveries::work::WorkReads,
+    watch_set::{
+        feeds::{Feed, KindTarget},
+        nodes::Needs,
+        watch::{Change, WatchHealth},
+    },
 };
 
 mod answers;

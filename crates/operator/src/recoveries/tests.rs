@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     explain::Explains,
     metrics::Description,
-    rights::{Right, Verb},
+    recoveries::rights::{Right, Verb},
 };
 
 /// A configuration that enables exactly this recovery.

@@ -38,15 +38,19 @@ use self::{
     wire::{DeletedPods, PodWire, SeenNode, SeenPod},
 };
 use crate::{
-    executor::Written,
-    feeds::Feed,
-    leases::{self, Heartbeats, Wanted},
-    live::{self, NodeLease},
-    nodes::NodeWire,
-    recent_reads::{ReadAge, RecentReads},
-    recovery::{After, Ended, Known, LiveRecheck, NodeOrPod, Recovery, View},
-    watch::{Change, Target, WatchHealth},
-    wire::read,
+    client::{
+        live::{self, NodeLease},
+        recent_reads::{ReadAge, RecentReads},
+        wire::read,
+    },
+    engine::recovery::{After, Ended, Known, LiveRecheck, NodeOrPod, Recovery, View},
+    execute::Written,
+    watch_set::{
+        feeds::Feed,
+        leases::{self, Heartbeats, Wanted},
+        nodes::NodeWire,
+        watch::{Change, Target, WatchHealth},
+    },
 };
 
 /// Only bound pods: an unbound pod has no kubelet, so it cannot be a zombie.

@@ -1,7 +1,7 @@
 //! Admission webhooks: a TLS server that every replica runs, and what the API server needs in order to call it.
 //!
 //! ```text
-//! API server ──TLS──► serve.rs ──► endpoint.rs ──► a recovery's handler
+//! API server ──TLS──► serve/ ────► endpoint.rs ──► a recovery's handler
 //!     ▲ trusts              ▲ shows
 //! webhook configurations ◄── reconciler.rs ──► certificate ◄── authority, shared in a Secret
 //! ```
@@ -51,10 +51,10 @@ use self::{
 };
 use crate::{
     client::connect,
+    lead::watchdog::OwnThread,
     metrics::Metrics,
     serve::{Limits, serve_tls},
     time::Time,
-    watchdog::OwnThread,
 };
 
 /// The user who sent the request.

@@ -24,7 +24,7 @@ use super::{
     serving::{Files, Serving, ServingError, Shown},
 };
 use crate::{
-    live::brief,
+    client::live::brief,
     metrics::Metrics,
     time::{Time, within},
 };

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        #![proptest_config(crate::fuzz::cases(1024))]
+        #![proptest_config(crate::testing::fuzz::cases(1024))]
 
         #[test]
         fn any_bytes_are_a_review_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {

@@ -23,7 +23,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::wire::{App, Rules, Written};
-use crate::{live, tasks, time::within};
+use crate::{client::live, tasks, time::within};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Timeout of the access reviews.

@@ -17,12 +17,14 @@ use super::{
     wire::Rules,
 };
 use crate::{
+    engine::running::at_once,
     explain::Explains,
     metrics::Metrics,
-    recoveries::{RecoveryEntry, Start, Webhooks},
-    rights::{Resource, Right, Verb, node_leases},
-    running::at_once,
-    work,
+    recoveries::{
+        RecoveryEntry, Start, Webhooks,
+        rights::{Resource, Right, Verb, node_leases},
+        work,
+    },
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

@@ -22,9 +22,11 @@ use super::{
     wire::{App, Rules, SeenNode},
 };
 use crate::{
-    discovery::{Discovery, GroupKind, Versions},
+    client::{
+        discovery::{Discovery, GroupKind, Versions},
+        live,
+    },
     explain::{Answer, Detail, DetailLine, ExplainError, Involved, ObjectKind, Question, cannot_read},
-    live,
 };
 
 pub(super) static APPWRAPPER: ObjectKind = ObjectKind {

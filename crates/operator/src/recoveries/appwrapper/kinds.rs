@@ -13,10 +13,14 @@ use salvor_recovery::{
 
 use super::{news::News, wire::Components};
 use crate::{
-    discovery::{GroupKind, Kind, Served, Versions},
-    feeds::{Feed, KindLost, KindTarget, OfKind},
-    revision::Told,
-    watch::{Change, Moment},
+    client::{
+        discovery::{GroupKind, Kind, Served, Versions},
+        revision::Told,
+    },
+    watch_set::{
+        feeds::{Feed, KindLost, KindTarget, OfKind},
+        watch::{Change, Moment},
+    },
 };
 
 /// The name of the component watches in metrics.

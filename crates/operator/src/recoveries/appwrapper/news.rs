@@ -7,7 +7,10 @@ use salvor_recovery::{
 };
 
 use super::wire::{App, SeenNode, SeenPod};
-use crate::{discovery::GroupKind, feeds::OfKind, live::NodeLease, watch::Change};
+use crate::{
+    client::{discovery::GroupKind, live::NodeLease},
+    watch_set::{feeds::OfKind, watch::Change},
+};
 
 #[derive(Debug)]
 pub(crate) enum News {

@@ -8,7 +8,7 @@ use salvor_recovery::{
 };
 
 use super::{AppWrappers, wire::SeenNode};
-use crate::live::NodeLease;
+use crate::client::live::NodeLease;
 
 impl AppWrappers {
     pub(super) fn see_node(&mut self, node: SeenNode, now: Timestamp) -> Vec<AppWrapperRef> {

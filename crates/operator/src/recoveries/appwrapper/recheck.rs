@@ -30,15 +30,16 @@ use super::{
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{
-    discovery::{GroupKind, Kind, Served},
-    incoming::PageSize,
-    leases::Heartbeats,
-    live::{self, percent_encode},
-    nodes::NodeWire,
-    recent_reads::ReadAge,
-    recovery::{Known, LiveRecheck},
-    wire::{Whole, read},
-    work::read_copies_or_why_not,
+    client::{
+        discovery::{GroupKind, Kind, Served},
+        incoming::PageSize,
+        live::{self, percent_encode},
+        recent_reads::ReadAge,
+        wire::{Whole, read},
+    },
+    engine::recovery::{Known, LiveRecheck},
+    recoveries::work::read_copies_or_why_not,
+    watch_set::{leases::Heartbeats, nodes::NodeWire},
 };
 
 /// Where a kind is served, or what is known of its objects without a read.

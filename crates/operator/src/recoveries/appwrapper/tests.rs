@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    discovery::Served,
-    fake_api::{Answer, FakeApi},
+    client::{discovery::Served, recent_reads::ReadAge},
+    engine::recovery::{Known as KnownAlready, LiveRecheck},
     metrics::Metrics,
-    recent_reads::ReadAge,
-    recovery::{Known as KnownAlready, LiveRecheck},
+    testing::fake_api::{Answer, FakeApi},
     time::Time,
-    watch::Project,
+    watch_set::watch::Project,
     webhooks::Keyring,
 };
 

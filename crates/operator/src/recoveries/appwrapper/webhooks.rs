@@ -168,7 +168,7 @@ fn user(info: &UserInfo) -> User {
 mod tests {
     use super::*;
     use crate::{
-        fake_api::{self, FakeApi},
+        testing::fake_api::{self, FakeApi},
         time::Time,
         webhooks::{Keyring, Ruling},
     };

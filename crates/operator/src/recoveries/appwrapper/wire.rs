@@ -38,13 +38,17 @@ use serde_json::{Map, Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use crate::{
-    discovery::Kind,
-    nodes::NodeWire,
-    revision::Revision,
-    watch::{Identified, Project},
+    client::{
+        discovery::Kind,
+        revision::Revision,
+        wire::{Condition, Meta, Object, Whole, condition},
+    },
+    recoveries::work::{VolumeWire, WorkAnnotations, work},
+    watch_set::{
+        nodes::NodeWire,
+        watch::{Identified, Project},
+    },
     webhooks::Keyring,
-    wire::{Condition, Meta, Object, Whole, condition},
-    work::{VolumeWire, WorkAnnotations, work},
 };
 
 /// Limit on the characters of a refusal that are kept.
@@ -492,7 +496,7 @@ pub(super) fn found(
     resource: &str,
     object: &Value,
 ) -> Result<FoundComponent, serde_json::Error> {
-    let metadata = Meta::<crate::wire::Nothing>::deserialize(&object["metadata"])?;
+    let metadata = Meta::<crate::client::wire::Nothing>::deserialize(&object["metadata"])?;
     let kind = ComponentKind {
         group: kind.group.clone(),
         version: kind.version.clone(),
@@ -683,7 +687,7 @@ fn disruption(conditions: &[Condition]) -> Option<String> {
 #[derive(Clone, Debug)]
 pub(crate) struct SeenNode {
     pub(super) node: NodeRef,
-    /// Its heartbeats are kept elsewhere: see [`Heartbeats`](crate::leases::Heartbeats).
+    /// Its heartbeats are kept elsewhere: see [`Heartbeats`](crate::watch_set::leases::Heartbeats).
     pub(super) view: NodeView,
     /// The heartbeat of its `Ready` condition, for a kubelet without a Lease.
     pub(super) ready_heartbeat: Option<NodeLease>,

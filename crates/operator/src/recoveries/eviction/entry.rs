@@ -14,12 +14,14 @@ use super::{
     metrics::{EvictionMetrics, METRICS},
 };
 use crate::{
+    engine::running::at_once,
     explain::{Explains, NODE, POD},
     metrics::Metrics,
-    recoveries::{RecoveryEntry, Start},
-    rights::{Resource, Right, Verb, node_leases},
-    running::at_once,
-    work,
+    recoveries::{
+        RecoveryEntry, Start,
+        rights::{Resource, Right, Verb, node_leases},
+        work,
+    },
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

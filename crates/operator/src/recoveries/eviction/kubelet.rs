@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use salvor_recovery::eviction::{Lease, NodeView};
 
-use crate::live::NodeLease;
+use crate::client::live::NodeLease;
 
 /// The Lease after one more read.
 pub(super) fn seen(before: Lease, read: Option<NodeLease>, now: Timestamp) -> Lease {

@@ -17,7 +17,7 @@ use tokio::{
 };
 
 use super::news::News;
-use crate::{feeds::Outbox, live, tasks::of_this_operator};
+use crate::{client::live, tasks::of_this_operator, watch_set::feeds::Outbox};
 
 /// A Lease is read this often. A kubelet renews it every ten seconds, and it is read again before any write to a pod.
 const LEASE_PERIOD: Duration = Duration::from_secs(2);

@@ -7,7 +7,7 @@ use salvor_recovery::{
 };
 
 use super::wire::SeenNode;
-use crate::{live::NodeLease, watch::Change};
+use crate::{client::live::NodeLease, watch_set::watch::Change};
 
 #[derive(Debug)]
 pub(crate) enum News {

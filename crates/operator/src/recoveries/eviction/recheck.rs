@@ -19,12 +19,14 @@ use super::{
     wire::{ATTACHMENTS, AttachmentWire, PodWire},
 };
 use crate::{
-    live,
-    nodes::{NODES, NodeWire},
-    recent_reads::{ReadAge, RecentReads},
-    recovery::{Known, LiveRecheck},
-    wire::read,
-    work::{read_copies, read_copies_or_why_not},
+    client::{
+        live,
+        recent_reads::{ReadAge, RecentReads},
+        wire::read,
+    },
+    engine::recovery::{Known, LiveRecheck},
+    recoveries::work::{read_copies, read_copies_or_why_not},
+    watch_set::nodes::{NODES, NodeWire},
 };
 
 #[derive(Debug)]

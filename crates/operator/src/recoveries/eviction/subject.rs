@@ -8,7 +8,7 @@ use salvor_recovery::{
     objects::PodRef,
 };
 
-use crate::recovery::NodeOrPod;
+use crate::engine::recovery::NodeOrPod;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Subject {

@@ -11,10 +11,10 @@ use tokio::time::Instant;
 
 use super::{wire::PodWire, *};
 use crate::{
-    fake_api::{Answer, FakeApi},
-    recent_reads::ReadAge,
-    recovery::{Known, LiveRecheck},
-    watch::Moment,
+    client::recent_reads::ReadAge,
+    engine::recovery::{Known, LiveRecheck},
+    testing::fake_api::{Answer, FakeApi},
+    watch_set::watch::Moment,
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -453,7 +453,7 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
     assert_eq!(start.name(), "StartEviction");
     let words = format!("metadata.annotations: Too long{}", "é".repeat(1000));
     assert!(matches!(
-        evictions.refused(&subject, &start, &executor::Refusal::saying(&words), at(0)),
+        evictions.refused(&subject, &start, &execute::Refusal::saying(&words), at(0)),
         Refused::Judged(None)
     ));
     let said = actions(&evictions, 1);
@@ -468,7 +468,7 @@ fn a_refused_start_is_remembered_until_the_server_takes_it() {
     assert_eq!((condition.reason, note.reason.as_ref()), ("WriteRefused", "WriteRefused"));
     // A refused event is different: the whole node backs off.
     assert!(matches!(
-        evictions.refused(&subject, event, &executor::Refusal::saying("no"), at(1)),
+        evictions.refused(&subject, event, &execute::Refusal::saying("no"), at(1)),
         Refused::Waits
     ));
     evictions.done(&subject, event, &Written::Nothing, at(1));

@@ -14,10 +14,12 @@ use salvor_recovery::{
 use serde::Deserialize;
 
 use crate::{
-    nodes::{CountedNode, NodeWire},
-    watch::{Project, Target},
-    wire::{Condition, Nothing, Object, condition, node_ready},
-    work::{VolumeWire, WorkAnnotations, work},
+    client::wire::{Condition, Nothing, Object, condition, node_ready},
+    recoveries::work::{VolumeWire, WorkAnnotations, work},
+    watch_set::{
+        nodes::{CountedNode, NodeWire},
+        watch::{Project, Target},
+    },
 };
 
 pub(super) const ATTACHMENTS: Target =

@@ -7,7 +7,7 @@ use std::{
 
 use salvor_recovery::ids::Uid;
 
-use crate::revision::{Revision, Told};
+use crate::client::revision::{Revision, Told};
 
 /// Number of UIDs of deleted pods to remember. The answer to our own write may arrive after the pod's deletion and
 /// would bring it back for ever. Far more than can be in flight at once.

@@ -14,11 +14,13 @@ use super::{
     metrics::{JobMetrics, METRICS},
 };
 use crate::{
+    engine::running::at_once,
     explain::Explains,
     metrics::Metrics,
-    recoveries::{RecoveryEntry, Start},
-    rights::{Resource, Right, Verb},
-    running::at_once,
+    recoveries::{
+        RecoveryEntry, Start,
+        rights::{Resource, Right, Verb},
+    },
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

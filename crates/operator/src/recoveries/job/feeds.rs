@@ -11,7 +11,7 @@ use super::{
     news::{News, Part, SeenJob},
     wire::{JobWire, PodWire, SeenPod},
 };
-use crate::watch::{Change, Project};
+use crate::watch_set::watch::{Change, Project};
 
 /// Objects of a list that are processed at a time.
 const PART: usize = 25;

@@ -18,9 +18,11 @@ use super::{
     wire::{PodWire, SeenPod},
 };
 use crate::{
-    feeds::Outbox,
-    live::{self, percent_encode},
-    revision::Revision,
+    client::{
+        live::{self, percent_encode},
+        revision::Revision,
+    },
+    watch_set::feeds::Outbox,
 };
 
 const FIRST_RETRY: Duration = Duration::from_secs(1);

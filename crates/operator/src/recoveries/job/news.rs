@@ -6,7 +6,7 @@ use salvor_recovery::{
 };
 
 use super::wire::SeenPod;
-use crate::{revision::Revision, watch::Change};
+use crate::{client::revision::Revision, watch_set::watch::Change};
 
 #[derive(Debug)]
 pub(crate) enum News {

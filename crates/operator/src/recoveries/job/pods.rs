@@ -17,8 +17,8 @@ use super::{
     wire::{SeenPod, read_pod},
 };
 use crate::{
-    executor::Written,
-    revision::{Revision, Told},
+    client::revision::{Revision, Told},
+    execute::Written,
 };
 
 /// True if a pod has terminated but still has our finalizer, so its count is not final yet.

@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    fake_api::{Answer, FakeApi},
+    client::recent_reads::ReadAge,
     metrics::Metrics,
-    recent_reads::ReadAge,
+    testing::fake_api::{Answer, FakeApi},
     time::Time,
-    watch::{Moment, Project},
+    watch_set::watch::{Moment, Project},
 };
 
 mod adoption;

@@ -14,7 +14,7 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use crate::{
+use crate::client::{
     revision::Revision,
     wire::{Condition, ContainerStatus, Object, bad_exits, condition},
 };

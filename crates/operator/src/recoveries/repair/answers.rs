@@ -13,7 +13,12 @@ use super::{
     subjects::{Key, Subject},
     wire,
 };
-use crate::{executor::Written, nodes::NodeWire, recovery::View, revision::Told, wire::read};
+use crate::{
+    client::{revision::Told, wire::read},
+    engine::recovery::View,
+    execute::Written,
+    watch_set::nodes::NodeWire,
+};
 
 impl Repairs {
     pub(super) fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {

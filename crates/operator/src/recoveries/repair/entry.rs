@@ -14,12 +14,14 @@ use super::{
     metrics::{METRICS, RepairMetrics},
 };
 use crate::{
+    engine::running::at_once,
     explain::{Explains, NODE},
     metrics::Metrics,
-    recoveries::{RecoveryEntry, Start},
-    rights::{Resource, Right, Verb},
-    running::at_once,
-    work,
+    recoveries::{
+        RecoveryEntry, Start,
+        rights::{Resource, Right, Verb},
+        work,
+    },
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

@@ -16,19 +16,21 @@ use serde_json::{Value, json};
 
 use super::{Repairs, metrics::RepairMetrics, news::News, owners::MACHINE_VERSIONS, recheck::on_node, wire};
 use crate::{
+    client::live,
+    engine::recovery::Recovery,
     explain::{Answer, Answering, Detail, DetailLine, Question, cannot_read},
-    feeds::{KindLost, OfKind},
-    live,
-    nodes::{NODES, NodeWire},
-    recovery::Recovery,
-    watch::{Change, Moment},
-    work::read_copies_or_why_not,
+    recoveries::work::read_copies_or_why_not,
+    watch_set::{
+        feeds::{KindLost, OfKind},
+        nodes::{NODES, NodeWire},
+        watch::{Change, Moment},
+    },
 };
 
 pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
     async move {
         let asked: NodeWire =
-            crate::wire::read(question.object).map_err(|error| question.cannot_read_it(error))?;
+            crate::client::wire::read(question.object).map_err(|error| question.cannot_read_it(error))?;
         let name = NodeName::from(asked.metadata.name.clone());
         let mut world = Repairs::new(&Arc::new(question.configuration.clone()), RepairMetrics::unread());
         // A node that would get its turn now is reported as such.
@@ -53,7 +55,7 @@ async fn read_world(world: &mut Repairs, question: &Question<'_>) -> kube::Resul
     let nodes =
         live::list(client, &NODES.path, "", |wire: NodeWire| Some(Box::new(reader.node(&wire)))).await?;
     world.on_change(News::Node(reset(nodes)), now);
-    let whole = |wire: crate::wire::Whole| Some(wire.object);
+    let whole = |wire: crate::client::wire::Whole| Some(wire.object);
     let policies = list(client, "/apis/salvor.dev/v1alpha1/noderepairpolicies", whole).await?;
     world.on_change(News::Policy(kind(policies, |object| wire::policy(&object))), now);
     let pools = list(client, "/apis/karpenter.sh/v1/nodepools", whole).await?;

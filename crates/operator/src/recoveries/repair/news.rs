@@ -7,7 +7,7 @@ use salvor_recovery::{
 };
 
 use super::{owners::SeenOwner, wire::SeenPool};
-use crate::{feeds::OfKind, watch::Change};
+use crate::watch_set::{feeds::OfKind, watch::Change};
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "policies are few")]

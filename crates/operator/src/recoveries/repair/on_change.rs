@@ -16,11 +16,9 @@ use super::{
     wire::SeenPool,
 };
 use crate::{
-    feeds::OfKind,
-    packed::packed,
-    recovery::Recovery,
-    revision::{Revision, Told},
-    watch::Change,
+    client::revision::{Revision, Told},
+    engine::recovery::Recovery,
+    watch_set::{feeds::OfKind, packed::packed, watch::Change},
 };
 
 impl Repairs {

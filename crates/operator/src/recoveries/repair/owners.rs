@@ -20,11 +20,15 @@ use super::{
     wire::Reader,
 };
 use crate::{
-    feeds::OfKind,
-    packed::packed_set,
-    revision::{Revision, Told},
-    watch::{Change, Project},
-    wire::{Condition, Nothing, Object, condition},
+    client::{
+        revision::{Revision, Told},
+        wire::{Condition, Nothing, Object, condition},
+    },
+    watch_set::{
+        feeds::OfKind,
+        packed::packed_set,
+        watch::{Change, Project},
+    },
 };
 
 /// The versions in which Cluster API serves Machines, the newest first.

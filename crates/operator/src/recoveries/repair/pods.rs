@@ -12,9 +12,11 @@ use tokio::sync::Notify;
 
 use super::{news::News, recheck::on_node, subjects::Key};
 use crate::{
-    feeds::Outbox,
-    live,
-    wire::{Nothing, Object},
+    client::{
+        live,
+        wire::{Nothing, Object},
+    },
+    watch_set::feeds::Outbox,
 };
 
 /// Timeout of a count. Without one, the node counts as having many pods, so that no node waits for it.

@@ -21,10 +21,12 @@ use super::{
     wire::Reader,
 };
 use crate::{
-    feeds::Feed,
-    watch::{Change, Project, Target},
-    wire::Object,
-    work::{VolumeWire, WorkAnnotations, work},
+    client::wire::Object,
+    recoveries::work::{VolumeWire, WorkAnnotations, work},
+    watch_set::{
+        feeds::Feed,
+        watch::{Change, Project, Target},
+    },
 };
 
 /// The name of the watches of pods in metrics.

@@ -23,11 +23,13 @@ use super::{
     wire::{self, Reader},
 };
 use crate::{
-    live,
-    nodes::NodeWire,
-    recent_reads::ReadAge,
-    recovery::{Known, LiveRecheck},
-    wire::{Nothing, Object, read},
+    client::{
+        live,
+        recent_reads::ReadAge,
+        wire::{Nothing, Object, read},
+    },
+    engine::recovery::{Known, LiveRecheck},
+    watch_set::nodes::NodeWire,
 };
 
 #[derive(Debug, Default)]

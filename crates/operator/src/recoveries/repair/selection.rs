@@ -12,7 +12,7 @@ use super::{
     subjects::{Key, Subject, key_of},
     wire::SeenPool,
 };
-use crate::packed::{packed, packed_set};
+use crate::watch_set::packed::{packed, packed_set};
 
 /// The policy that applies to a node, and younger ones that select it too.
 struct Choice {

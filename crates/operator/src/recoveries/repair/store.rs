@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use salvor_recovery::ids::Uid;
 
 use crate::{
-    feeds::{KindLost, OfKind},
-    packed::packed,
-    revision::{Revision, Told},
-    watch::{Change, Moment},
+    client::revision::{Revision, Told},
+    watch_set::{
+        feeds::{KindLost, OfKind},
+        packed::packed,
+        watch::{Change, Moment},
+    },
 };
 
 /// Number of deleted UIDs to remember, for answers that arrive after the deletion.

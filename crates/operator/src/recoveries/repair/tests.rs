@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 
 use super::{owners::SeenOwner, subjects::PodSubject, *};
 use crate::{
-    executor::Written,
-    feeds::{KindLost, OfKind},
+    execute::Written,
     metrics::Metrics,
     time::Time,
-    watch::Moment,
+    watch_set::{
+        feeds::{KindLost, OfKind},
+        watch::Moment,
+    },
 };
 
 mod second_look;

@@ -17,11 +17,15 @@ use serde_json::Value;
 
 use super::store::Kept;
 use crate::{
-    interned::Interned,
-    nodes::{NodeWire, RepairAnnotations},
-    revision::Revision,
-    watch::Project,
-    wire::{Condition, Whole, node_ready},
+    client::{
+        revision::Revision,
+        wire::{Condition, Whole, node_ready},
+    },
+    watch_set::{
+        interned::Interned,
+        nodes::{NodeWire, RepairAnnotations},
+        watch::Project,
+    },
 };
 
 /// Decodes objects, and stores values that many of them share only once.

@@ -11,11 +11,13 @@ use salvor_recovery::zombie::ZombiePolicy;
 
 use super::{Zombies, explain};
 use crate::{
+    engine::running::at_once,
     explain::{Explains, NODE, POD},
     metrics::Metrics,
-    recoveries::{RecoveryEntry, Start},
-    rights::{Resource, Right, Verb, node_leases},
-    running::at_once,
+    recoveries::{
+        RecoveryEntry, Start,
+        rights::{Resource, Right, Verb, node_leases},
+    },
 };
 
 pub(crate) static ENTRY: RecoveryEntry = RecoveryEntry {

@@ -15,8 +15,8 @@ use super::{
     heartbeat_at_first_sight, jobs, node_at_first_sight, parse_pod, see_at_first_sight, wire::PodWire,
 };
 use crate::{
+    client::live,
     explain::{Answering, ExplainError, Question, cannot_read},
-    live,
 };
 
 pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {

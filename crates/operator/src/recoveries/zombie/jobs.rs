@@ -20,10 +20,12 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 
 use crate::{
-    feeds::Outbox,
-    live,
-    recent_reads::{ReadAge, RecentReads},
-    wire::Object,
+    client::{
+        live,
+        recent_reads::{ReadAge, RecentReads},
+        wire::Object,
+    },
+    watch_set::feeds::Outbox,
 };
 
 /// Limit on concurrent reads.

@@ -13,7 +13,10 @@ use salvor_recovery::{
 };
 
 use super::{parse_pod, see_at_first_sight};
-use crate::{leader::brake_of, live, pause::paused};
+use crate::{
+    client::live,
+    lead::{brake_of, pause::paused},
+};
 
 /// The objects that a verdict on a pod depends on, as JSON.
 #[derive(Clone, Copy, Debug)]

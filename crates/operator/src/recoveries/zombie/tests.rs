@@ -15,7 +15,7 @@ use salvor_recovery::{Reason, Verdict, event::EventNote, ids::NodeName};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::fake_api::{Answer, Asked, FakeApi};
+use crate::testing::fake_api::{Answer, Asked, FakeApi};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()

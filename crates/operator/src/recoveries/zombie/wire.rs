@@ -26,9 +26,8 @@ use serde::Deserialize;
 
 use super::unconsented_pods::UnconsentedPod;
 use crate::{
-    nodes::NodeWire,
-    watch::Project,
-    wire::{Condition, ContainerStatus, Object, bad_exits, condition, node_ready},
+    client::wire::{Condition, ContainerStatus, Object, bad_exits, condition, node_ready},
+    watch_set::{nodes::NodeWire, watch::Project},
 };
 
 /// Keeps a pod only while it is being deleted: all others cost nothing. Little is kept of a pod without consent.

@@ -13,7 +13,7 @@ use rcgen::{CertificateParams, KeyPair};
 
 use super::*;
 use crate::{
-    fake_api::{Answer as ApiAnswer, Asked, FakeApi, soon},
+    testing::fake_api::{Answer as ApiAnswer, Asked, FakeApi, soon},
     webhooks::x509::Validity,
 };
 

@@ -129,7 +129,7 @@ async fn answers_that_are_late_for_one_look_count_for_the_next() {
         loop {
             let asked = tokio::time::Instant::now();
             let (code, _) = look(&recovery, &subject, &api).await.unwrap();
-            assert!(asked.elapsed() < crate::recent_reads::READ_VALID_FOR, "{:?}", asked.elapsed());
+            assert!(asked.elapsed() < crate::client::recent_reads::READ_VALID_FOR, "{:?}", asked.elapsed());
             if code == expected {
                 break;
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 
 use super::*;
-use crate::feeds::KindLost;
+use crate::watch_set::feeds::KindLost;
 
 /// An AppWrapper with `count` components, none of them created yet.
 fn of_components(count: usize) -> Value {

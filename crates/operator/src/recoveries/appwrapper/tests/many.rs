@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::recent_reads::READ_VALID_FOR;
+use crate::client::recent_reads::READ_VALID_FOR;
 
 const SERVICES: usize = 127;
 /// Duration of every request, as on an overloaded machine.

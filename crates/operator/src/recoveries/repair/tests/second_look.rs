@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::{
-    fake_api::{Answer, FakeApi},
-    recent_reads::ReadAge,
-    recovery::{Known, LiveRecheck as _},
+    client::recent_reads::ReadAge,
+    engine::recovery::{Known, LiveRecheck as _},
+    testing::fake_api::{Answer, FakeApi},
 };
 
 const NODE: &str = "/api/v1/nodes/n0000";
