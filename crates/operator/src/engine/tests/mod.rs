@@ -16,7 +16,7 @@ use salvor_recovery::{
     brake::{BrakeState, Outage},
     event::{EventNote, EventType},
     job::{self, CreationReason},
-    objects::{JobRef, PodRef},
+    objects::{JobRef, ObjectRef, PodRef},
     zombie,
 };
 use tokio::task::JoinHandle;
@@ -32,7 +32,7 @@ use crate::{
     client::{recent_reads::ReadAge, wire::Whole},
     engine::{
         brake_keeper::BrakeKeeper,
-        recovery::{Known, LiveRecheck},
+        recovery::{After, Known, LiveRecheck, View},
     },
     testing::{
         any_step::AnyStep,
