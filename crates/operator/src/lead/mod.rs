@@ -2,17 +2,23 @@
 //! for its duration, on the observer's own monotonic clock. The wall-clock times in the Lease are informational and
 //! never compared.
 
+mod brake_state;
+mod leadership;
 pub(crate) mod pause;
 pub(crate) mod pause_client;
 pub(crate) mod published;
 pub(crate) mod watchdog;
 
+pub(crate) use self::{
+    brake_state::brake_of,
+    leadership::{Leadership, Term},
+};
+
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         coordination::v1::{Lease, LeaseSpec},
@@ -24,150 +30,27 @@ use kube::{
     Api, Client,
     api::{ObjectMeta, PostParams},
 };
-use salvor_api::{
-    config::{BrakeLimits, LeaderElection},
-    names::annotations,
-};
-use salvor_recovery::{
-    brake::{Brake, BrakeState},
-    ids::ResourceVersion,
-};
-use tokio::{sync::Notify, time::Instant};
+use salvor_api::{config::LeaderElection, names::annotations};
+use salvor_recovery::{brake::Brake, ids::ResourceVersion};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::{
+    brake_state::{Inherited, inherited, unreadable},
+    leadership::{Claim, Tenure},
+};
 use crate::{
     client::{
         live,
         revision::{History, Revision},
     },
-    lead::{
-        pause::{PauseSwitch, paused},
-        watchdog::Watchdog,
-    },
+    lead::{pause::paused, watchdog::Watchdog},
     metrics::Metrics,
     time::{Time, std_duration},
 };
 
 /// Lower limit between two renewals, however often the brake admits something.
 const SOONEST_RENEWAL: Duration = Duration::from_millis(100);
-/// Bytes of an unreadable brake state that are kept on the Lease for inspection.
-const UNREADABLE_KEPT: usize = 1024;
-
-/// Whether this process may write, and for how long that is certain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tenure {
-    Follows,
-    /// No other replica can hold the Lease before this instant. The margin covers requests in flight.
-    LeadsUntil(Instant),
-    /// There is no election.
-    LeadsAlone,
-}
-
-/// A period of uninterrupted leadership. A decision made in one term is never written in another, because another
-/// replica may have led in between.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Term(u64);
-
-/// Whether we held the Lease before this claim without a gap.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
-    /// We held the Lease, and no other replica has held it since our last renewal.
-    Renewed,
-    /// The Lease was free or held by another replica.
-    Acquired,
-}
-
-/// Every writer checks this first. Clones share the state.
-///
-/// This is not a tokio watch channel: that wakes its waiters in random order, and the simulation must be reproducible
-/// from its seed.
-#[derive(Clone, Debug)]
-pub(crate) struct Leadership(Arc<Standing>);
-
-#[derive(Debug)]
-struct Standing {
-    /// The tenure and its term. While this process follows, the term is the last one that it led.
-    tenure: Mutex<(Tenure, Term)>,
-    changed: Notify,
-    renew: Notify,
-    pause: PauseSwitch,
-}
-
-impl Leadership {
-    fn new(tenure: Tenure) -> Self {
-        Self(Arc::new(Standing {
-            tenure: Mutex::new((tenure, Term(0))),
-            changed: Notify::new(),
-            renew: Notify::new(),
-            pause: PauseSwitch::default(),
-        }))
-    }
-
-    /// The switch with which a user pauses every replica.
-    pub(crate) fn pause(&self) -> &PauseSwitch {
-        &self.0.pause
-    }
-
-    /// Leadership without an election.
-    pub(crate) fn alone() -> Self {
-        Self::new(Tenure::LeadsAlone)
-    }
-
-    fn standing(&self) -> MutexGuard<'_, (Tenure, Term)> {
-        self.0.tenure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn tenure(&self) -> Tenure {
-        self.standing().0
-    }
-
-    fn follow(&self) {
-        self.standing().0 = Tenure::Follows;
-        self.0.changed.notify_waiters();
-    }
-
-    /// Leads until `end`. Returns true if this begins a new term, because another replica may have led since the last
-    /// one.
-    fn lead_until(&self, end: Instant, claim: Claim) -> bool {
-        let begins = {
-            let mut standing = self.standing();
-            let begins = standing.0.time_left().is_none() || claim == Claim::Acquired;
-            let Term(number) = standing.1;
-            *standing = (Tenure::LeadsUntil(end), Term(number + u64::from(begins)));
-            begins
-        };
-        self.0.changed.notify_waiters();
-        begins
-    }
-
-    pub(crate) fn term(&self) -> Option<Term> {
-        let (tenure, term) = *self.standing();
-        tenure.time_left().map(|_| term)
-    }
-
-    /// How long a write of this term may take from now on; `None` if it must not be sent.
-    pub(crate) fn time_left(&self, judged_in: Term) -> Option<Duration> {
-        let (tenure, term) = *self.standing();
-        tenure.time_left().filter(|_| term == judged_in)
-    }
-
-    /// Requests an early renewal, so that the next leader sees the brake's new state even if this process dies.
-    pub(crate) fn renew_soon(&self) {
-        self.0.renew.notify_one();
-    }
-
-    /// Waits until this process leads in another term or stops leading. A renewal does not count as a change.
-    pub(crate) async fn changed(&self, led: Option<Term>) {
-        loop {
-            // Register before reading the term, so that no change is missed.
-            let changed = self.0.changed.notified();
-            if self.term() != led {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
 
 pub(crate) struct Elector {
     leases: Api<Lease>,
@@ -190,16 +73,6 @@ pub(crate) struct Elector {
     inherited: Inherited,
     /// An unreadable brake state found on the Lease, kept in an annotation instead of being lost.
     unreadable: Option<String>,
-}
-
-/// The brake state that the previous leader left on the Lease.
-#[derive(Debug)]
-enum Inherited {
-    /// No replica has led before.
-    Nothing,
-    Memory(Box<BrakeState>),
-    /// The state is unreadable, or missing although a replica has led before.
-    Lost(String),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -331,7 +204,7 @@ impl Elector {
             }
             self.metrics.leads(self.is_leading());
             let next = async {
-                self.leadership.0.renew.notified().await;
+                self.leadership.renewal_asked_for().await;
                 // Batch further admissions of the brake into the same renewal.
                 tokio::time::sleep(SOONEST_RENEWAL).await;
             };
@@ -641,23 +514,6 @@ impl Elector {
     }
 }
 
-impl Tenure {
-    /// How long the tenure is certain to last from now on; `None` if it is over.
-    fn time_left(self) -> Option<Duration> {
-        match self {
-            Self::Follows => None,
-            Self::LeadsUntil(end) => {
-                end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-            }
-            Self::LeadsAlone => Some(Duration::MAX),
-        }
-    }
-
-    fn has_ended(&self) -> bool {
-        matches!(self, Self::LeadsUntil(end) if *end <= Instant::now())
-    }
-}
-
 /// The part of a Lease whose change proves that its holder is alive.
 fn record(lease: &Lease) -> Option<(&LeaseSpec, Option<&String>)> {
     lease.spec.as_ref().map(|spec| (spec, lease.metadata.resource_version.as_ref()))
@@ -678,41 +534,6 @@ fn same_tenure(before: &Lease, after: &Lease) -> bool {
 
 fn revision(lease: &Lease) -> Revision {
     lease.metadata.resource_version.as_deref().map(ResourceVersion::from).unwrap_or_default().revision()
-}
-
-fn inherited(lease: &Lease) -> Inherited {
-    let Some(kept) = annotation(lease, annotations::BRAKE) else {
-        let held = lease.spec.as_ref().is_some_and(|spec| {
-            spec.holder_identity.is_some() || spec.acquire_time.is_some() || spec.lease_transitions.is_some()
-        });
-        let why = || format!("annotation {} of the Lease is not there", annotations::BRAKE);
-        return if held { Inherited::Lost(why()) } else { Inherited::Nothing };
-    };
-    match BrakeState::read(kept) {
-        Ok(state) => Inherited::Memory(Box::new(state)),
-        Err(error) => Inherited::Lost(format!("annotation {} of the Lease: {error}", annotations::BRAKE)),
-    }
-}
-
-fn annotation<'a>(lease: &'a Lease, key: &str) -> Option<&'a str> {
-    lease.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-/// The start of an unreadable brake state on the Lease.
-fn unreadable(lease: &Lease) -> Option<String> {
-    let kept = annotation(lease, annotations::BRAKE)?;
-    Some(kept[..kept.floor_char_boundary(UNREADABLE_KEPT)].to_owned())
-}
-
-/// The brake as the leader left it on the Lease; for display only.
-pub(crate) fn brake_of(limits: BrakeLimits, lease: Option<&Lease>, now: Timestamp) -> Brake {
-    let mut brake = Brake::new(limits, BrakeState::default());
-    match lease.map_or(Inherited::Nothing, inherited) {
-        Inherited::Nothing => {}
-        Inherited::Memory(state) => brake.restore(now, *state),
-        Inherited::Lost(why) => brake.assume_spent(now, why),
-    }
-    brake
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::BrakeLimits;
-use salvor_recovery::brake::NodeCounts;
+use salvor_recovery::brake::{BrakeState, NodeCounts};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -26,10 +26,6 @@ impl Leadership {
             None => told.follow(),
         };
         (leadership, tell)
-    }
-
-    pub(crate) async fn renewal_asked_for(&self) {
-        self.0.renew.notified().await;
     }
 }
 
