@@ -13,12 +13,15 @@ use std::{
 
 use http::Request;
 use kube::{Client, client::Body};
-use salvor_recovery::ids::{ResourceVersion, Uid};
-use serde::{Deserialize, de::DeserializeOwned};
+use salvor_recovery::ids::ResourceVersion;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
 
-use self::identity::Identity;
+use self::{
+    end::{SILENCE_ALLOWED, WATCH_SECONDS, WatchEnd, expired_or_api, refused},
+    identity::Identity,
+};
 use crate::{
     client::{
         incoming::{Incoming, Line, Page, PageSize, ReadError},
@@ -28,20 +31,19 @@ use crate::{
     tasks,
 };
 
+mod end;
 mod health;
 mod identity;
 mod set;
+mod source;
 
 pub use crate::client::revision::Revision;
 pub use health::{Moment, WatchHealth};
 pub(crate) use set::WatchSet;
+pub use source::{Change, Identified, Project, Source, Target};
 
-/// Timeout that a watch requests. When the server ends the watch in time, that also proves that the server is alive.
-const WATCH_SECONDS: u64 = 60;
 /// The same while the server may have more events to send: it sends a bookmark two seconds before the end.
 const CATCHING_UP_SECONDS: u64 = 5;
-/// A connection that is silent for this long, past the requested timeout, is given up as half open.
-const SILENCE_ALLOWED: Duration = Duration::from_secs(WATCH_SECONDS + 15);
 /// Timeout of one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 /// A watch that ends sooner than this counts as refused.
@@ -49,125 +51,11 @@ const SHORT_WATCH: Duration = Duration::from_secs(1);
 /// Time within which the changes of a watch are processed.
 const TAKING_IN: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
-    /// Used in metrics and logs.
-    pub resource: &'static str,
-    pub path: Cow<'static, str>,
-    pub field_selector: Option<Cow<'static, str>>,
-    pub label_selector: Option<Cow<'static, str>>,
-}
-
-impl Target {
-    pub const fn all(resource: &'static str, path: &'static str) -> Self {
-        Self { resource, path: Cow::Borrowed(path), field_selector: None, label_selector: None }
-    }
-
-    pub fn fields(
-        resource: &'static str,
-        path: &'static str,
-        selector: impl Into<Cow<'static, str>>,
-    ) -> Self {
-        Self { field_selector: Some(selector.into()), ..Self::all(resource, path) }
-    }
-}
-
-/// The API server that watches read from. Watches of one source share the history of its revisions. Clones share it
-/// too.
-#[derive(Clone)]
-pub struct Source {
-    pub(crate) client: Client,
-    pub(crate) history: History,
-}
-
-impl Source {
-    pub fn new(client: Client) -> Self {
-        Self { client, history: History::default() }
-    }
-}
-
-/// The projection of an object that a recovery keeps.
-pub trait Project: Send + Sync + 'static {
-    /// Decodes all fields that may be needed in one pass.
-    type Wire: DeserializeOwned + Identified + Send;
-    type Kept: Send + 'static;
-
-    /// `None` if the object cannot matter in its present state.
-    fn keep(&self, wire: Self::Wire) -> Option<Self::Kept>;
-}
-
-impl<P: Project> Project for Arc<P> {
-    type Wire = P::Wire;
-    type Kept = P::Kept;
-
-    fn keep(&self, wire: P::Wire) -> Option<P::Kept> {
-        (**self).keep(wire)
-    }
-}
-
-pub trait Identified {
-    fn uid(&self) -> &Uid;
-    fn resource_version(&self) -> &ResourceVersion;
-}
-
-#[derive(Clone, Debug)]
-pub enum Change<T> {
-    /// All objects at one revision.
-    Reset {
-        all: Vec<T>,
-        /// When the list was read, as the server counts.
-        revision: Moment,
-        /// How many lists had been requested when this one began.
-        asked: u64,
-    },
-    Applied(T),
-    /// The object with this UID was deleted or no longer matters.
-    Gone(Uid),
-}
-
-impl<T> Change<T> {
-    pub(crate) fn map<U>(self, mut form: impl FnMut(T) -> U) -> Change<U> {
-        match self {
-            Self::Reset { all, revision, asked } => {
-                Change::Reset { all: all.into_iter().map(form).collect(), revision, asked }
-            }
-            Self::Applied(one) => Change::Applied(form(one)),
-            Self::Gone(uid) => Change::Gone(uid),
-        }
-    }
-}
-
 #[derive(Deserialize)]
 struct Event<'a, T> {
     #[serde(rename = "type", borrow)]
     kind: Cow<'a, str>,
     object: T,
-}
-
-#[derive(Debug, thiserror::Error)]
-enum WatchEnd {
-    #[error("the revision is too old")]
-    Expired,
-    #[error("the server has not reached the revision yet")]
-    Ahead,
-    #[error("a revision is lower than one that was seen before")]
-    Rewound,
-    #[error("{}", live::brief(.0))]
-    Api(kube::Error),
-    #[error("the server says {code}: {message}")]
-    Refused { code: u16, message: String },
-    #[error("{0}")]
-    Read(#[from] ReadError),
-    #[error("nothing was heard for {} seconds", SILENCE_ALLOWED.as_secs())]
-    Silent,
-    #[error("the watch told nothing at all")]
-    Mute,
-    #[error("the server closed the watch at once")]
-    ClosedAtOnce,
-    #[error("everything is to be read anew")]
-    Asked,
-    #[error("nobody listens any more")]
-    Unheard,
 }
 
 /// Follows a resource until the receiver is gone.
@@ -620,39 +508,6 @@ struct Word<T> {
     seen: ResourceVersion,
     /// `None` for a bookmark.
     change: Option<Change<T>>,
-}
-
-fn expired_or_api(error: kube::Error) -> WatchEnd {
-    match error {
-        kube::Error::Api(status) => match end_of(status.code, &status.message) {
-            Some(end) => end,
-            None => WatchEnd::Api(kube::Error::Api(status)),
-        },
-        other => WatchEnd::Api(other),
-    }
-}
-
-fn refused(status: &RawValue) -> WatchEnd {
-    #[derive(Deserialize, Default)]
-    #[serde(default)]
-    struct Status {
-        code: u16,
-        message: String,
-    }
-    let Status { code, message } = serde_json::from_str(status.get()).unwrap_or_default();
-    end_of(code, &message).unwrap_or(WatchEnd::Refused { code, message })
-}
-
-/// Recognizes that the server cannot start a watch from the requested revision.
-fn end_of(code: u16, message: &str) -> Option<WatchEnd> {
-    match code {
-        410 => Some(WatchEnd::Expired),
-        // The first message comes from a server that asks its watch cache, the second from one that asks etcd.
-        _ if message.contains("Too large resource version") || message.contains("future revision") => {
-            Some(WatchEnd::Ahead)
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]
