@@ -4,6 +4,8 @@ mod entry;
 mod explain;
 mod jobs;
 pub(crate) mod pod_verdict;
+mod recheck;
+mod subject;
 #[cfg(test)]
 mod tests;
 mod unconsented_pods;
@@ -13,42 +15,36 @@ pub(super) use entry::ENTRY;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
 };
 
-use futures::future::try_join;
 use jiff::Timestamp;
-use kube::Client;
 use salvor_api::{config::LostPods, names::reasons};
 use salvor_recovery::{
     Decision,
     ids::{NodeName, Uid},
     liveness::{Heartbeat, Lease},
-    objects::{JobRef, PodRef, Ready},
+    objects::{JobRef, Ready},
     zombie::{
-        AskedWait, JobSight, NodeView, NodeWhy, PodView, PodWhy, Relative, Stage, Step, ZombiePolicy,
-        decide_node, decide_pod, is_due,
+        AskedWait, JobSight, NodeView, PodView, PodWhy, Relative, Stage, Step, ZombiePolicy, decide_node,
+        decide_pod, is_due,
     },
 };
 
 use self::{
     jobs::Jobs,
+    recheck::Recheck,
+    subject::{Subject, Why},
     unconsented_pods::UnconsentedPods,
-    wire::{DeletedPods, PodWire, SeenNode, SeenPod},
+    wire::{DeletedPods, SeenNode, SeenPod},
 };
 use crate::{
-    client::{
-        live::{self, NodeLease},
-        recent_reads::{ReadAge, RecentReads},
-        wire::read,
-    },
-    engine::recovery::{After, Ended, Known, LiveRecheck, NodeOrPod, Recovery, View},
+    client::{live::NodeLease, recent_reads::RecentReads},
+    engine::recovery::{After, Ended, Recovery, View},
     execute::Written,
     watch_set::{
         feeds::Feed,
         leases::{self, Heartbeats, Wanted},
-        nodes::NodeWire,
         watch::{Change, Target, WatchHealth},
     },
 };
@@ -57,32 +53,6 @@ use crate::{
 fn bound_pods() -> Target {
     Target::fields("pods", "/api/v1/pods", "spec.nodeName!=")
 }
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Subject {
-    /// Shared, because the engine keeps it in several places, and there may be thousands.
-    Pod(Arc<PodRef>),
-    Node {
-        name: NodeName,
-    },
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pod(pod) => write!(f, "pod {}/{}", pod.namespace, pod.name),
-            Self::Node { name } => write!(f, "node {name}"),
-        }
-    }
-}
-
-impl Subject {
-    fn pod(pod: &PodRef) -> Self {
-        Self::Pod(Arc::new(pod.clone()))
-    }
-}
-
-pub(crate) type Why = NodeOrPod<NodeWhy, PodWhy>;
 
 #[derive(Debug)]
 pub(crate) enum News {
@@ -541,117 +511,4 @@ impl Zombies {
         }
         View::Synced
     }
-}
-
-#[derive(Debug)]
-pub(crate) struct Recheck {
-    subject: Subject,
-    /// The pod as it was decided.
-    pod: Option<PodView>,
-    announced: bool,
-    return_told: bool,
-    observed: Option<Timestamp>,
-    policy: Arc<ZombiePolicy>,
-    looks: RecentReads<NodeView>,
-    heartbeats: Heartbeats,
-    jobs: Jobs,
-}
-
-impl Recheck {
-    /// The node and its Lease, live.
-    async fn node(&self, client: &Client, name: &NodeName, now: Timestamp) -> kube::Result<Option<NodeView>> {
-        let observed = self.observed.unwrap_or(now);
-        let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
-        let Some(mut node) = node else { return Ok(None) };
-        node.heartbeat = self.heartbeats.note(&node.node, lease.or(node.ready_heartbeat), now);
-        Ok(Some(node))
-    }
-}
-
-impl LiveRecheck for Recheck {
-    type Why = Why;
-    type Step = Step;
-
-    async fn ask(
-        &self,
-        client: &Client,
-        known: Known<'_>,
-        now: Timestamp,
-        sight: &mut ReadAge,
-    ) -> kube::Result<Option<Decision<Why, Step>>> {
-        match &self.subject {
-            Subject::Pod(subject) => {
-                let PodRef { namespace, name, uid } = &**subject;
-                let fresh = match known {
-                    Known::Guarded => self.pod.clone(),
-                    Known::Written(pod) => Some(read::<PodWire>(pod)?.view()),
-                    Known::Nothing => pod(client, namespace, name).await?,
-                };
-                let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
-                pod.announced = self.announced;
-                // That event was recorded before any write, or is not needed.
-                pod.wait_told = true;
-                let node = match &pod.node_name {
-                    Some(name) => self.looks.at(name, sight, self.node(client, name, now)).await?,
-                    None => None,
-                };
-                let asks = !pod.phase.is_terminal() && self.policy.lost_pods != LostPods::Count;
-                if let Some(of) = pod.job.as_mut().filter(|_| asks) {
-                    of.sight = self.jobs.look(client, &of.job, now, sight).await?;
-                    self.jobs.note_again(&of.job, &of.sight);
-                    if let Some(judged) = self.pod.as_ref().and_then(|pod| pod.job.as_ref()) {
-                        of.family.clone_from(&judged.family);
-                        of.told = judged.told;
-                    }
-                }
-                Ok(Some(decide_pod(&pod, node.as_ref(), &self.policy, now).map_why(Why::Pod)))
-            }
-            Subject::Node { name } => {
-                let Some(mut node) = self.node(client, name, now).await? else { return Ok(None) };
-                (node.announced, node.return_told) = (self.announced, self.return_told);
-                Ok(Some(decide_node(&node, &self.policy, now).map_why(Why::Node)))
-            }
-        }
-    }
-}
-
-async fn pod(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<PodView>> {
-    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-    let text = live::get(client, &path).await?;
-    text.map(|text| parse_pod(&text)).transpose()
-}
-
-fn parse_pod(text: &str) -> kube::Result<PodView> {
-    Ok(read::<PodWire>(text)?.view())
-}
-
-/// Reads a node live, without its Lease, for a caller that has not watched it.
-async fn node_at_first_sight(
-    client: &Client,
-    name: &NodeName,
-    now: Timestamp,
-) -> kube::Result<Option<NodeView>> {
-    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| see_at_first_sight(&text, now)).transpose()
-}
-
-/// Decodes a node, without its Lease, for a caller that has not watched it.
-fn see_at_first_sight(text: &str, now: Timestamp) -> kube::Result<NodeView> {
-    Ok(SeenNode::from(&read::<NodeWire>(text)?).view_at_first_sight(now))
-}
-
-/// The heartbeat that a node's Lease shows without having been watched.
-async fn heartbeat_at_first_sight(
-    client: &Client,
-    node: &NodeView,
-    now: Timestamp,
-) -> kube::Result<Heartbeat> {
-    let lease = live::node_lease(client, &node.node.name).await?;
-    Ok(Heartbeat::at_a_glance(lease.or(node.ready_heartbeat), now))
-}
-
-/// Reads a node live. `observed` is when it was first seen unreachable, for a taint without a time.
-async fn node(client: &Client, name: &NodeName, observed: Timestamp) -> kube::Result<Option<NodeView>> {
-    let text = live::get(client, &format!("/api/v1/nodes/{name}")).await?;
-    text.map(|text| Ok(SeenNode::from(&read::<NodeWire>(&text)?).view(observed))).transpose()
 }

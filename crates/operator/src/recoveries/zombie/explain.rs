@@ -12,7 +12,9 @@ use salvor_recovery::{
 };
 
 use super::{
-    heartbeat_at_first_sight, jobs, node_at_first_sight, parse_pod, see_at_first_sight, wire::PodWire,
+    jobs,
+    recheck::{heartbeat_at_first_sight, node_at_first_sight, parse_pod, see_at_first_sight},
+    wire::PodWire,
 };
 use crate::{
     client::live,

@@ -12,7 +12,7 @@ use salvor_recovery::{
     zombie::{Disabled, NodeView, PodWhy, ZombiePolicy, decide_pod},
 };
 
-use super::{parse_pod, see_at_first_sight};
+use super::recheck::{parse_pod, see_at_first_sight};
 use crate::{
     client::live,
     lead::{brake_of, pause::paused},

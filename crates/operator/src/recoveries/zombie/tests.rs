@@ -14,8 +14,13 @@ use salvor_api::config::{Configuration, parse};
 use salvor_recovery::{Reason, Verdict, event::EventNote, ids::NodeName};
 use serde_json::{Value, json};
 
-use super::*;
-use crate::testing::fake_api::{Answer, Asked, FakeApi};
+use super::{wire::PodWire, *};
+use crate::{
+    client::recent_reads::ReadAge,
+    engine::recovery::{Known, LiveRecheck},
+    testing::fake_api::{Answer, Asked, FakeApi},
+    watch_set::nodes::NodeWire,
+};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
