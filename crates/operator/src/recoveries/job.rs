@@ -6,24 +6,20 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
 
-use jiff::{SignedDuration, Timestamp};
-use kube::Client;
-use salvor_api::names::job::{CONTROLLER_NAME, conditions};
+use jiff::Timestamp;
 use salvor_recovery::{
     Decision,
     event::EventNote,
     ids::Uid,
     job::{
-        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, Stray, UsedNames, created_note, decide,
-        decide_leftovers, decide_once_pods_are_found, failure_action, refused_note, remember, remember_names,
-        undeleted_note,
+        JobPolicy, JobStatus, JobView, JobWhy, Memory, PodView, Step, UsedNames, decide, decide_leftovers,
+        decide_once_pods_are_found, remember, remember_names,
     },
-    objects::{JobRef, PodRef},
+    objects::JobRef,
 };
 
 use self::{
@@ -32,20 +28,18 @@ use self::{
     feeds::{OurJobs, PodsOfJobs, in_parts},
     interest::{Interest, Progress},
     lookup::{Lookups, look_up},
-    metrics::{JobMetrics, SyncAction},
+    metrics::JobMetrics,
     news::{News, Part, SeenJob},
+    recheck::Recheck,
     selectors::is_generated,
     strays::Strays,
-    wire::{PodWire, SeenPod, read_job, read_pod},
+    subject::Subject,
+    wire::SeenPod,
 };
 use crate::{
-    client::{
-        live,
-        recent_reads::ReadAge,
-        revision::{Revision, Told},
-    },
-    engine::recovery::{After, Ended, Known as KnownAlready, LiveRecheck, Recovery, Refused, View},
-    execute::{Lane, Refusal, Written},
+    client::revision::{Revision, Told},
+    engine::recovery::{After, Ended, Recovery},
+    execute::Lane,
     watch_set::{
         feeds::Feed,
         watch::{Change, Target, WatchHealth},
@@ -53,6 +47,7 @@ use crate::{
 };
 
 mod absence;
+mod answers;
 mod by_owner;
 mod entry;
 mod explain;
@@ -62,8 +57,10 @@ mod lookup;
 mod metrics;
 mod news;
 mod pods;
+mod recheck;
 mod selectors;
 mod strays;
+mod subject;
 mod wire;
 
 pub(super) use entry::ENTRY;
@@ -71,35 +68,8 @@ pub(super) use entry::ENTRY;
 const JOBS: Target = Target::all("jobs", "/apis/batch/v1/jobs");
 const PODS: Target = Target::all("job pods", "/api/v1/pods");
 
-/// The backoff after the first pod that the server refused to create or delete, and its maximum.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// A decision about a Job takes about this long per pod.
 const EFFORT_PER_POD: Duration = Duration::from_nanos(500);
-
-/// The object of a decision: a Job that exists or existed, or a pod without an owner that still has our finalizer.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Subject {
-    Job(Arc<JobRef>),
-    Pod { namespace: String, name: String, uid: Uid },
-}
-
-impl Subject {
-    /// A pod without an owner is a subject of its own.
-    fn pod(pod: &PodRef) -> Self {
-        let PodRef { namespace, name, uid } = pod.clone();
-        Self::Pod { namespace, name, uid }
-    }
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Job(job) => write!(f, "job {job}"),
-            Self::Pod { namespace, name, .. } => write!(f, "pod {namespace}/{name}"),
-        }
-    }
-}
 
 #[derive(Debug)]
 struct KnownJob {
@@ -483,211 +453,6 @@ impl Recovery for Jobs {
             None => after,
         }
     }
-}
-
-impl Jobs {
-    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
-        let Subject::Job(job) = subject else {
-            if let Step::RemoveFinalizer { pod, .. } = step {
-                self.pod_answered(&pod.uid, answer);
-            }
-            return View::Synced;
-        };
-        match step {
-            Step::CreatePod { name, reason, .. } => {
-                self.metrics.pod_created(reason.as_str(), "succeeded");
-                let Written::Object(text) = answer else { return View::Lagging };
-                let Ok(seen) = read_pod(text, self.policy.unmanaged_jobs) else { return View::Lagging };
-                let ours = seen.is_of(job);
-                if let Some(known) = self.jobs.get_mut(&job.uid) {
-                    known.refusals = 0;
-                    known.memory.creation_paused_until = None;
-                    known.memory.made_pods |= ours;
-                    if !ours {
-                        known.memory.taken_names.insert(name.clone());
-                    }
-                }
-                if ours {
-                    self.pod_watch.saw(seen.revision());
-                    self.take_pod(seen, Heard::Answer);
-                }
-            }
-            Step::RemoveFinalizer { pod, .. } => {
-                let known = self.jobs.get(&job.uid).zip(self.pods.get(&pod.uid));
-                if let Some(action) = known.and_then(|(known, (_, pod))| failure_action(&known.view, pod)) {
-                    self.metrics.failure_handled(action);
-                }
-                self.pod_answered(&pod.uid, answer);
-            }
-            Step::DeletePod { pod } => {
-                if let Some(known) = self.jobs.get_mut(&job.uid) {
-                    known.undeleted = 0;
-                    known.memory.deletion_paused_until = None;
-                }
-                self.pod_answered(&pod.uid, answer);
-            }
-            Step::AdoptPod { pod, .. } | Step::ReleasePod { pod, .. } => {
-                self.pod_answered(&pod.uid, answer);
-            }
-            Step::Mention(note) => {
-                if let Some(known) = self.jobs.get_mut(&job.uid) {
-                    known.memory.told = Some(note.name.clone());
-                }
-            }
-            Step::PatchJobStatus { status, .. } => {
-                let Written::Object(text) = answer else { return View::Lagging };
-                let Ok(view) = read_job(text) else { return View::Lagging };
-                // If the watch reported its deletion before the answer arrived, the Job must not come back.
-                let Some(known) = self.jobs.get_mut(&job.uid) else { return View::Synced };
-                known.memory.status_written = Some(now);
-                known.memory.made_pods = false;
-                if let Some(counted) = &known.counted {
-                    self.metrics.status_written(&known.view.spec, counted, status);
-                }
-                known.counted = uncounted_yet(status);
-                self.job_watch.saw(view.revision());
-                self.take_job(view, Told::Alone);
-            }
-            // The watch reports the deletion.
-            Step::DeleteJob { .. } => {}
-            // Its steps are reported one by one.
-            Step::AtOnce { .. } => {}
-        }
-        View::Synced
-    }
-
-    /// The event about a completed step, if it needs the server's answer.
-    fn worth_telling(&self, subject: &Subject, step: &Step, answer: &Written) -> Option<EventNote> {
-        let (Subject::Job(job), Step::CreatePod { told: true, .. }) = (subject, step) else { return None };
-        let Written::Object(text) = answer else { return None };
-        let seen = read_pod(text, self.policy.unmanaged_jobs).ok()?;
-        // An existing pod of that name with another owner was not created by us.
-        match seen {
-            SeenPod::OfJob { owner, pod } if owner.uid == job.uid => Some(created_note(job, &pod.pod)),
-            SeenPod::OfJob { .. } | SeenPod::Stray(_) | SeenPod::Bare { .. } => None,
-        }
-    }
-
-    fn refused(&mut self, subject: &Subject, step: &Step, refusal: &Refusal, now: Timestamp) -> Refused {
-        let Subject::Job(job) = subject else { return Refused::Waits };
-        let Some(known) = self.jobs.get_mut(&job.uid) else { return Refused::Waits };
-        let pause = |refusals: &mut u32| {
-            let pause =
-                FIRST_PAUSE.saturating_mul(2u32.saturating_pow((*refusals).min(16))).min(LONGEST_PAUSE);
-            *refusals = refusals.saturating_add(1);
-            now.checked_add(SignedDuration::try_from(pause).unwrap_or(SignedDuration::ZERO)).ok()
-        };
-        let note = match step {
-            Step::CreatePod { reason, .. } => {
-                self.metrics.pod_created(reason.as_str(), "failed");
-                known.memory.creation_paused_until = pause(&mut known.refusals);
-                refused_note(job, &refusal.words, now)
-            }
-            Step::DeletePod { pod } => {
-                known.memory.deletion_paused_until = pause(&mut known.undeleted);
-                undeleted_note(job, pod, &refusal.words, now)
-            }
-            Step::AtOnce { .. }
-            | Step::Mention(_)
-            | Step::PatchJobStatus { .. }
-            | Step::RemoveFinalizer { .. }
-            | Step::AdoptPod { .. }
-            | Step::ReleasePod { .. }
-            | Step::DeleteJob { .. } => return Refused::Waits,
-        };
-        // Nothing can be created in a terminating namespace, and no user reads events there.
-        Refused::Judged((!refusal.namespace_terminates).then(|| Box::new(note)))
-    }
-
-    /// Counts one sync of a Job.
-    fn count(&self, subject: &Subject, end: &Ended<'_, Step>) {
-        let Subject::Job(job) = subject else { return };
-        let Some(KnownJob { view, .. }) = self.jobs.get(&job.uid).map(Box::as_ref) else { return };
-        let any = |is: fn(&Step) -> bool| end.done.iter().any(|(step, _)| is(step));
-        let settled = [conditions::SUCCESS_CRITERIA_MET, conditions::FAILURE_TARGET];
-        let action = if any(|step| matches!(step, Step::CreatePod { .. })) {
-            SyncAction::PodsCreated
-        } else if any(|step| matches!(step, Step::DeletePod { .. })) {
-            SyncAction::PodsDeleted
-        } else if view.deleting || settled.iter().any(|kind| view.status.holds(kind).is_some()) {
-            SyncAction::Reconciling
-        } else {
-            SyncAction::Tracking
-        };
-        self.metrics.synced(&view.spec.completion_mode, end.worked, action, end.took);
-    }
-}
-
-/// The second look at a Job: is it really gone, or still as it was decided?
-#[derive(Debug)]
-pub(crate) struct Recheck {
-    subject: Subject,
-    pods: Vec<PodView>,
-    strays: Vec<Stray>,
-    memory: Memory,
-    /// When it was decided. At a later time another rule may apply first, but the requested step is still wanted.
-    judged: Timestamp,
-    policy: Arc<JobPolicy>,
-}
-
-impl LiveRecheck for Recheck {
-    type Why = JobWhy;
-    type Step = Step;
-
-    async fn ask(
-        &self,
-        client: &Client,
-        _: KnownAlready<'_>,
-        _: Timestamp,
-        _: &mut ReadAge,
-    ) -> kube::Result<Option<Decision<JobWhy, Step>>> {
-        match &self.subject {
-            Subject::Job(job) => {
-                let live = read_live(client, &job.namespace, &job.name).await?;
-                let live = live.filter(|live| live.job.uid == job.uid);
-                let is_ours = |live: &JobView| self.policy.manages(live.spec.managed_by.as_deref());
-                Ok(Some(match live {
-                    Some(live) if is_ours(&live) => {
-                        decide(&live, &self.pods, &self.strays, &self.memory, &self.policy, self.judged)
-                    }
-                    anothers => {
-                        let tracked = self.pods.iter().filter_map(PodView::tracked);
-                        decide_leftovers(tracked, anothers.is_some(), &self.policy)
-                    }
-                }))
-            }
-            Subject::Pod { namespace, name, uid } => {
-                let text = live::get(client, &format!("/api/v1/namespaces/{namespace}/pods/{name}")).await?;
-                let seen = text
-                    .map(|text| read_pod(&text, self.policy.unmanaged_jobs).map_err(kube::Error::SerdeError))
-                    .transpose()?;
-                let Some(SeenPod::Stray(stray)) = seen.filter(|seen| seen.uid() == uid) else {
-                    return Ok(None);
-                };
-                Ok(Some(decide_leftovers(stray.tracked().into_iter(), false, &self.policy)))
-            }
-        }
-    }
-}
-
-async fn read_live(client: &Client, namespace: &str, name: &str) -> kube::Result<Option<JobView>> {
-    let text = live::get(client, &format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")).await?;
-    text.map(|text| parse_live(&text)).transpose()
-}
-
-fn parse_live(text: &str) -> kube::Result<JobView> {
-    read_job(text).map_err(kube::Error::SerdeError)
-}
-
-async fn read_live_pods(client: &Client, job: &JobView) -> kube::Result<Vec<PodView>> {
-    let path = format!("/api/v1/namespaces/{}/pods", job.job.namespace);
-    // A Job that does not name us in `managedBy` is ours only if we replace the built-in controller.
-    let stands_in = job.spec.managed_by.as_deref() != Some(CONTROLLER_NAME);
-    let owned = |wire: PodWire| match SeenPod::new(wire, stands_in) {
-        SeenPod::OfJob { owner, pod } if owner.uid == job.job.uid => Some(*pod),
-        SeenPod::OfJob { .. } | SeenPod::Stray(_) | SeenPod::Bare { .. } => None,
-    };
-    live::list(client, &path, "", owned).await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use salvor_recovery::{
     job::{JobPolicy, Waiting, decide, recollect, waiting},
 };
 
-use super::{parse_live, read_live_pods};
+use super::recheck::{parse_live, read_live_pods};
 use crate::explain::{Answer, Answering, Detail, DetailLine, Involved, ObjectKind, Question, cannot_read};
 
 pub(super) static JOB: ObjectKind = ObjectKind {

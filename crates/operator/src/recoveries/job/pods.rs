@@ -9,11 +9,12 @@ use salvor_recovery::{
 };
 
 use super::{
-    Jobs, Subject,
+    Jobs,
     absence::{Absence, Gone, Heard},
     by_owner::Kept,
     interest::may_matter,
     strays::Strays,
+    subject::Subject,
     wire::{SeenPod, read_pod},
 };
 use crate::{

@@ -5,9 +5,14 @@ use salvor_recovery::Step as _;
 use salvor_recovery::{Verdict, objects::PodPhase};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{
+    wire::{read_job, read_pod},
+    *,
+};
 use crate::{
     client::recent_reads::ReadAge,
+    engine::recovery::{Known, LiveRecheck, Refused, View},
+    execute::{Refusal, Written},
     metrics::Metrics,
     testing::fake_api::{Answer, FakeApi},
     time::Time,
@@ -370,7 +375,7 @@ async fn pods_that_the_built_in_controller_made_are_their_jobs_unless_another_co
         let api = FakeApi::new(move |_| Answer::Json(200, live.clone()));
         let decision = jobs
             .recheck(&woken[0], now())
-            .ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default())
+            .ask(&api.client, Known::Nothing, now(), &mut ReadAge::default())
             .await;
         let steps = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(steps.iter().map(Step::name).collect::<Vec<_>>(), expected, "{managed_by}, live");
@@ -437,7 +442,7 @@ async fn leftovers_are_let_go_only_after_a_live_look_at_their_job() {
         assert_eq!(asked(&jobs, &woken[0]), ["RemoveFinalizer"]);
         let decision = jobs
             .recheck(&woken[0], now())
-            .ask(&api.client, KnownAlready::Nothing, now(), &mut ReadAge::default())
+            .ask(&api.client, Known::Nothing, now(), &mut ReadAge::default())
             .await;
         let actions = decision.unwrap().unwrap().verdict.actions().to_vec();
         assert_eq!(actions.iter().any(|a| a.name() == "RemoveFinalizer"), lets_go, "{live:?}: {actions:?}");
