@@ -7,13 +7,13 @@ use std::{
     sync::Arc,
 };
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use salvor_recovery::{
-    Decision, Step as _,
+    Decision,
     brake::{Census, NodeCounts, Outage},
     eviction::{
-        AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, PodView, PodWhy, Refusal, Scene,
-        Step, asked_in_person, decide_node, decide_pod,
+        AttachmentView, DespiteOutage, EvictionPolicy, Lease, NodeView, PodView, PodWhy, Scene, Step,
+        asked_in_person, decide_node, decide_pod,
     },
     gate::{Copies, Work},
     ids::{NodeName, Uid},
@@ -31,16 +31,16 @@ use self::{
 };
 use crate::{
     client::{live::NodeLease, recent_reads::RecentReads, revision::Told},
-    engine::recovery::{After, Ended, Recovery, Refused, View},
-    execute::{self, Written},
+    engine::recovery::{After, Ended, Recovery},
     recoveries::work::WorkReads,
     watch_set::{
         feeds::Feed,
-        nodes::{CountedNode, NeedsVolumes, NodeWire},
+        nodes::{CountedNode, NeedsVolumes},
         watch::{Change, Target, WatchHealth},
     },
 };
 
+mod answers;
 pub(crate) mod by_hand;
 mod entry;
 mod explain;
@@ -55,11 +55,6 @@ mod wire;
 pub(super) use entry::ENTRY;
 pub(crate) use recheck::{parse_node, read_attachments, read_lease, read_node, read_pods};
 use recheck::{parse_pod, read_works, read_zone};
-
-/// Delay before a refused write is retried.
-const REFUSED_FOR: SignedDuration = SignedDuration::from_mins(1);
-/// Limit on the part of the server's message that is passed on.
-const LONGEST_WORDS: usize = 400;
 
 /// The watches of pods, one for each node that is being evicted.
 const PODS: &str = "pods of evicted nodes";
@@ -544,84 +539,6 @@ impl Recovery for Evictions {
             None => after,
         }
     }
-}
-
-impl Evictions {
-    fn done(&mut self, subject: &Subject, step: &Step, answer: &Written, now: Timestamp) -> View {
-        if let Subject::Node { name } = subject
-            && let Some(node) = self.nodes.get_mut(name)
-        {
-            node.view.refused.retain(|refusal| refusal.step != step.name());
-        }
-        match (subject, step) {
-            (Subject::Node { name }, Step::EmitEvent(note)) => {
-                if let Some(node) = self.nodes.get_mut(name) {
-                    // The last of each kind is enough: the server's message on a refusal may differ every time.
-                    let kind = |name: &str| name.split('.').next().map(str::to_owned);
-                    node.view.told.retain(|told| kind(told) != kind(&note.name));
-                    node.view.told.insert(note.name.clone());
-                }
-                View::Synced
-            }
-            (Subject::Pod(pod), Step::EmitEvent(_)) => {
-                if let Some(pod) = self.nodes.get_mut(&pod.node).and_then(|n| n.pods.get_mut(&pod.uid)) {
-                    pod.announced = true;
-                }
-                View::Synced
-            }
-            (Subject::Node { .. }, _) => match answer {
-                Written::Object(object) => match serde_json::from_str::<NodeWire>(object) {
-                    // Other affected subjects are requeued when the watch delivers the same state.
-                    Ok(wire) => {
-                        let counted = Arc::new(CountedNode::from(&wire));
-                        let seen = SeenNode::new(&wire, &counted, &self.policy);
-                        // If the watch reported its deletion before the answer arrived, the node must not come back.
-                        let known = self.counted.get(&counted.node.name);
-                        let is_there = known.is_some_and(|known| known.node == counted.node);
-                        match Some(seen).filter(|seen| is_there && seen.view.is_some()) {
-                            Some(node) => {
-                                if let Some((view, watch)) = node.view.as_ref().zip(self.node_watch.as_ref())
-                                {
-                                    watch.saw(view.resource_version.revision());
-                                }
-                                self.apply_node(node, Told::Alone, now);
-                                View::Synced
-                            }
-                            None => View::Lagging,
-                        }
-                    }
-                    Err(_) => View::Lagging,
-                },
-                Written::Nothing => View::Lagging,
-            },
-            (Subject::Pod(_), _) => View::Lagging,
-        }
-    }
-
-    fn refused(
-        &mut self,
-        subject: &Subject,
-        step: &Step,
-        refusal: &execute::Refusal,
-        now: Timestamp,
-    ) -> Refused {
-        let Subject::Node { name } = subject else { return Refused::Waits };
-        let is_told = step.tells().is_some();
-        let Some(node) = self.nodes.get_mut(name).filter(|_| !is_told) else { return Refused::Waits };
-        // Decided again, which reports the refusal on the node; retried later.
-        node.view.refused.retain(|refusal| refusal.step != step.name());
-        node.view.refused.push(Refusal {
-            step: step.name(),
-            what: step.to_string(),
-            words: shortened(&refusal.words).to_owned(),
-            until: now.saturating_add(REFUSED_FOR).unwrap_or(Timestamp::MAX),
-        });
-        Refused::Judged(None)
-    }
-}
-
-fn shortened(words: &str) -> &str {
-    &words[..words.floor_char_boundary(LONGEST_WORDS)]
 }
 
 #[cfg(test)]

@@ -5,16 +5,17 @@ use std::time::Duration;
 use futures::future::join_all;
 use jiff::SignedDuration;
 use salvor_api::config::Configuration;
-use salvor_recovery::Reason;
+use salvor_recovery::{Reason, Step as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{wire::PodWire, *};
 use crate::{
     client::recent_reads::ReadAge,
-    engine::recovery::{Known, LiveRecheck},
+    engine::recovery::{Known, LiveRecheck, Refused, View},
+    execute::{self, Written},
     testing::fake_api::{Answer, FakeApi},
-    watch_set::watch::Moment,
+    watch_set::{nodes::NodeWire, watch::Moment},
 };
 
 fn at(seconds: i64) -> Timestamp {
