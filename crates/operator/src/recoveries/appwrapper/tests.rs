@@ -3,14 +3,18 @@
 use salvor_api::config::parse;
 use salvor_recovery::{
     Reason, Verdict,
-    appwrapper::{Comparison, admitted::compare},
+    appwrapper::{AppWrapperStatus, Comparison, admitted::compare},
 };
 use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    client::{discovery::Served, recent_reads::ReadAge},
-    engine::recovery::{Known as KnownAlready, LiveRecheck},
+    client::{
+        discovery::{Kind, Served},
+        recent_reads::ReadAge,
+    },
+    engine::recovery::{Known as KnownAlready, LiveRecheck, Refused, View},
+    execute::{Failure, Refusal, Written},
     metrics::Metrics,
     testing::fake_api::{Answer, FakeApi},
     time::Time,
