@@ -1,53 +1,45 @@
 //! AppWrappers, their components, pods and nodes as the API sends them, and the fields that are kept.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod components;
+mod nodes;
+mod pods;
+
+pub(super) use self::{
+    components::{Components, answered, found},
+    pods::{LabelledPods, PodWire},
+};
+pub(crate) use self::{nodes::SeenNode, pods::SeenPod};
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use salvor_api::{
     config::Configuration,
-    names::{
-        appwrapper::{FINALIZER, MEMBER_LABEL, conditions::RESOURCES_DEPLOYED},
-        taints::{FORCE_EVICTION, OUT_OF_SERVICE, UNREACHABLE},
-    },
+    names::appwrapper::{FINALIZER, conditions::RESOURCES_DEPLOYED},
 };
 use salvor_recovery::{
     appwrapper::{
-        Annotations, AppWrapperPolicy, AppWrapperRef, AppWrapperStatus, Comparison, ComponentKind,
-        ComponentState, FoundComponent, NodeView, ObjectRef, Phase, PodView,
+        Annotations, AppWrapperRef, AppWrapperStatus, Comparison, Phase,
         admission::{
             AdmissionPolicy, Answer, Operation, Refusal, Request, User, refusal_without_stamp,
             refusal_without_webhook, validate,
         },
         admitted::compare,
         bounds::Size,
-        components::{ORIGIN_LABELS, Waves},
         inject::{self, Component, InjectionPolicy, Owner},
         podsets::{FieldError, PodSet, TemplateKind, pod_sets},
         stamp::{self, Claim, Unstamped},
         status::ComponentStatus,
     },
-    eviction,
-    gate::{Machine, Proof},
-    ids::{NodeName, ResourceVersion, Uid},
-    liveness::{Heartbeat, NodeLease},
-    objects::{Deletion, NodeRef, PodPhase, PodRef, Taint},
-    one_actor::EvictionSign,
+    ids::{ResourceVersion, Uid},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::time::Instant;
 
 use crate::{
-    client::{
-        discovery::Kind,
-        revision::Revision,
-        wire::{Condition, Meta, Object, Whole, condition},
-    },
-    recoveries::work::{VolumeWire, WorkAnnotations, work},
-    watch_set::{
-        nodes::NodeWire,
-        watch::{Identified, Project},
-    },
+    client::{discovery::Kind, revision::Revision, wire::Meta},
+    watch_set::watch::{Identified, Project},
     webhooks::Keyring,
 };
 
@@ -478,358 +470,9 @@ impl Project for OurAppWrappers {
     }
 }
 
-pub(super) struct Components(pub(super) Kind);
-
-impl Project for Components {
-    type Wire = Whole;
-    type Kept = FoundComponent;
-
-    fn keep(&self, wire: Whole) -> Option<FoundComponent> {
-        found(&self.0, "", &wire.object)
-            .inspect_err(|error| tracing::warn!(kind = %self.0, %error, "object skipped: unreadable"))
-            .ok()
-    }
-}
-
-pub(super) fn found(
-    kind: &Kind,
-    resource: &str,
-    object: &Value,
-) -> Result<FoundComponent, serde_json::Error> {
-    let metadata = Meta::<crate::client::wire::Nothing>::deserialize(&object["metadata"])?;
-    let kind = ComponentKind {
-        group: kind.group.clone(),
-        version: kind.version.clone(),
-        kind: kind.kind.clone(),
-        resource: resource.to_owned(),
-    };
-    let is_pod = kind.group.is_empty() && kind.kind == "Pod";
-    let conditions = || Vec::<Condition>::deserialize(&object["status"]["conditions"]).unwrap_or_default();
-    let deletion = if is_pod {
-        metadata.pod_deletion()
-    } else {
-        metadata
-            .deletion_timestamp
-            .map(|timestamp| Deletion { timestamp, grace_seconds: metadata.deletion_grace_period_seconds })
-    };
-    Ok(FoundComponent {
-        state: ComponentState::read(&kind, &object["status"]),
-        waves: Waves::read(&kind, object),
-        disruption: is_pod.then(|| disruption(&conditions())).flatten(),
-        node_name: object["spec"]["nodeName"].as_str().filter(|_| is_pod).map(NodeName::from),
-        without_grace: is_pod && object["spec"]["terminationGracePeriodSeconds"] == 0,
-        owner_uid: metadata.controller().map(|owner| owner.uid.clone()),
-        deletion,
-        created: metadata.creation_timestamp.unwrap_or_default(),
-        resource_version: metadata.resource_version,
-        finalizers: metadata.finalizers,
-        object: ObjectRef { uid: metadata.uid, kind, namespace: metadata.namespace, name: metadata.name },
-    })
-}
-
-/// Decodes the object in the server's answer; `None` if the answer is something else.
-pub(super) fn answered(kind: &Kind, resource: &str, text: &str) -> Option<FoundComponent> {
-    let object: Value = serde_json::from_str(text).ok()?;
-    (object["kind"] == *kind.kind).then(|| found(kind, resource, &object).ok()).flatten()
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct SeenPod {
-    /// The name of its AppWrapper.
-    pub(super) app: String,
-    pub(super) view: PodView,
-    pub(super) controller_uid: Option<Uid>,
-    pub(super) named: Option<(&'static str, String)>,
-}
-
-pub(super) struct LabelledPods(pub(super) std::sync::Arc<AppWrapperPolicy>);
-
-pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
-
-impl Project for LabelledPods {
-    type Wire = PodWire;
-    type Kept = SeenPod;
-
-    fn keep(&self, wire: PodWire) -> Option<SeenPod> {
-        SeenPod::new(wire, &self.0)
-    }
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodSpec {
-    node_name: Option<NodeName>,
-    containers: Vec<Container>,
-    volumes: Vec<VolumeWire>,
-    termination_grace_period_seconds: Option<i64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Container {
-    resources: Resources,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct Resources {
-    requests: Option<Map<String, Value>>,
-    limits: Option<Map<String, Value>>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodStatus {
-    phase: String,
-    conditions: Vec<Condition>,
-    container_statuses: Vec<ContainerStatus>,
-    init_container_statuses: Vec<ContainerStatus>,
-    ephemeral_container_statuses: Vec<ContainerStatus>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct ContainerStatus {
-    state: State,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct State {
-    terminated: Option<Terminated>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Terminated {
-    exit_code: i32,
-    finished_at: Option<Timestamp>,
-}
-
-impl SeenPod {
-    /// `None` for a pod without the label.
-    pub(super) fn new(
-        PodWire { metadata, spec, status }: PodWire,
-        policy: &AppWrapperPolicy,
-    ) -> Option<Self> {
-        let app = metadata.labels.get(MEMBER_LABEL)?.to_owned();
-        let named =
-            ORIGIN_LABELS.iter().find_map(|(key, _)| Some((*key, metadata.labels.get(key)?.to_owned())));
-        let scheduled = condition(&status.conditions, "PodScheduled");
-        let ended = || status.container_statuses.iter().filter_map(|it| it.state.terminated.as_ref());
-        let view = PodView {
-            phase: PodPhase::from_api(&status.phase),
-            created: metadata.creation_timestamp.unwrap_or_default(),
-            deletion: metadata.pod_deletion(),
-            node_name: spec.node_name.filter(|name| !name.is_empty()),
-            component: None,
-            ended: ended().filter_map(|it| it.finished_at).max(),
-            exit_codes: ended().map(|it| it.exit_code).filter(|code| *code != 0).collect(),
-            resources: spec.containers.iter().flat_map(used).collect(),
-            unschedulable: scheduled.is_some_and(|it| {
-                it.status == "False" && ["Unschedulable", "SchedulingGated"].contains(&it.reason.as_str())
-            }),
-            disruption: disruption(&status.conditions),
-            terminated: status.is_terminated(spec.containers.len()),
-            without_grace: spec.termination_grace_period_seconds == Some(0),
-            work: work(&metadata, &spec.volumes, policy.eviction.gate()),
-            resource_version: metadata.resource_version.clone(),
-            finalizers: metadata.finalizers.clone(),
-            pod: PodRef {
-                namespace: metadata.namespace.clone(),
-                name: metadata.name.clone(),
-                uid: metadata.uid.clone(),
-            },
-        };
-        let controller_uid = metadata.controller().map(|owner| owner.uid.clone());
-        Some(Self { app, view, controller_uid, named })
-    }
-}
-
-impl PodStatus {
-    /// True if every container was reported as terminated, init and ephemeral containers included. `containers` is the
-    /// number of regular ones.
-    fn is_terminated(&self, containers: usize) -> bool {
-        let is_over = |it: &ContainerStatus| it.state.terminated.is_some();
-        let mut helpers = self.init_container_statuses.iter().chain(&self.ephemeral_container_statuses);
-        self.container_statuses.len() >= containers.max(1)
-            && self.container_statuses.iter().all(is_over)
-            && helpers.all(is_over)
-    }
-}
-
-/// The resources that a container requests or is limited to.
-fn used(container: &Container) -> BTreeSet<String> {
-    let Resources { requests, limits } = &container.resources;
-    let all = [requests, limits].into_iter().flatten().flatten();
-    all.filter(|(_, amount)| is_positive(amount)).map(|(name, _)| name.clone()).collect()
-}
-
-/// True if a quantity is more than 0: it has a digit other than 0 before its unit.
-fn is_positive(amount: &Value) -> bool {
-    match amount {
-        Value::Number(number) => number.as_f64().is_some_and(|number| number > 0.0),
-        Value::String(text) => {
-            let number =
-                text.trim_start_matches('+').chars().take_while(|it| it.is_ascii_digit() || *it == '.');
-            number.into_iter().any(|it| ('1'..='9').contains(&it))
-        }
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
-    }
-}
-
-/// The reason of a pod's `DisruptionTarget` condition, if that is True.
-fn disruption(conditions: &[Condition]) -> Option<String> {
-    let target = condition(conditions, "DisruptionTarget").filter(|it| it.status == "True");
-    target.map(|it| it.reason.clone())
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct SeenNode {
-    pub(super) node: NodeRef,
-    /// Its heartbeats are kept elsewhere: see [`Heartbeats`](crate::watch_set::leases::Heartbeats).
-    pub(super) view: NodeView,
-    /// The heartbeat of its `Ready` condition, for a kubelet without a Lease.
-    pub(super) ready_heartbeat: Option<NodeLease>,
-}
-
-impl SeenNode {
-    pub(super) fn new(wire: &NodeWire, policy: &AppWrapperPolicy) -> Self {
-        let NodeWire { metadata, spec, status } = wire;
-        let tainted = |key: &str| spec.taints.iter().any(|taint| taint.key == key);
-        let ready = condition(&status.conditions, "Ready");
-        let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
-        let annotations = &metadata.annotations;
-        let out_of_service = spec.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
-        // An out-of-service taint of our own rests on time alone, and proves nothing.
-        let proves = |key: &str| key != OUT_OF_SERVICE || annotations.out_of_service_since.is_none();
-        let machine = match out_of_service.filter(|taint| proves(&taint.key)) {
-            Some(taint) => Machine::Off(Proof::Taint(Taint::from(taint).to_string())),
-            // A request from while its kubelet was alive says nothing about later.
-            None if wire.may_be_evicted(&policy.eviction) => {
-                let mut node = eviction::NodeView { asked: None, ..wire.view() };
-                node.taints.retain(|taint| proves(&taint.key));
-                policy.eviction.machine(&node)
-            }
-            None => Machine::MayRun,
-        };
-        let eviction =
-            EvictionSign::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
-        let unreachable = (tainted(UNREACHABLE) || says("Unknown")) && !says("True");
-        let lost = ready.filter(|_| says("Unknown")).and_then(|ready| ready.last_transition_time);
-        let view = NodeView {
-            no_execute: policy.autopilot.no_execute(|key| metadata.labels.get(key)),
-            unreachable,
-            lost: lost.filter(|_| unreachable),
-            force_evicted: tainted(FORCE_EVICTION)
-                || out_of_service.is_some()
-                || eviction == EvictionSign::UnderWay,
-            machine,
-            heartbeat: Heartbeat::UNREAD,
-        };
-        let ready_heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
-        let ready_heartbeat = ready_heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
-        Self { node: wire.node(), view, ready_heartbeat }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// CodeFlare's tests of its node monitor, and the additional checks of Salvor.
-    #[test]
-    fn nodes_are_read_by_their_labels_taints_and_conditions() {
-        let policy = AppWrapperPolicy::default();
-        let health = |value: &str| json!({"metadata": {"labels": {"autopilot.ibm.com/gpuhealth": value}}});
-        let taint = |key: &str| json!({"spec": {"taints": [{"key": key, "effect": "NoExecute"}]}});
-        let ready = |status: &str| json!({"status": {"conditions": [{"type": "Ready", "status": status, "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]}});
-        let progress =
-            |text: &str| json!({"metadata": {"annotations": {"eviction.salvor.dev/progress": text}}});
-        let gpu: &[&str] = &["nvidia.com/gpu"];
-        let cases = [
-            ("healthy", json!({}), &[][..], false, false),
-            ("EVICT", health("EVICT"), gpu, false, false),
-            ("WARN", health("WARN"), &[], false, false),
-            ("TESTING", health("TESTING"), &[], false, false),
-            ("unreachable", taint(UNREACHABLE), &[], true, false),
-            ("not ready", taint("node.kubernetes.io/not-ready"), &[], false, false),
-            ("Ready is Unknown", ready("Unknown"), &[], true, false),
-            ("Ready is False", ready("False"), &[], false, false),
-            ("out of service", taint(OUT_OF_SERVICE), &[], false, true),
-            ("asked to be evicted", taint(FORCE_EVICTION), &[], false, true),
-            ("a note of an eviction that nobody can read", progress("?"), &[], false, false),
-        ];
-        for (case, mut node, no_execute, unreachable, force_evicted) in cases {
-            node["metadata"]["name"] = "n1".into();
-            node["metadata"]["uid"] = "1".into();
-            node["metadata"]["resourceVersion"] = "1".into();
-            let wire: NodeWire = serde_json::from_value(node).unwrap();
-            let view = SeenNode::new(&wire, &policy).view;
-            let expected: BTreeSet<String> = no_execute.iter().map(|it| (*it).to_owned()).collect();
-            assert_eq!(
-                (view.no_execute, view.unreachable, view.force_evicted),
-                (expected, unreachable, force_evicted),
-                "{case}"
-            );
-        }
-        let back = json!({
-            "metadata": {"name": "n1", "uid": "1", "resourceVersion": "1"},
-            "spec": {"taints": [{"key": UNREACHABLE, "effect": "NoExecute"}]},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-        });
-        let wire: NodeWire = serde_json::from_value(back).unwrap();
-        assert!(!SeenNode::new(&wire, &policy).view.unreachable, "its kubelet is back, and the taint goes");
-    }
-
-    #[test]
-    fn a_taint_proves_that_a_machine_is_off() {
-        let settings = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n\
-                        eviction: {triggers: [{key: off, proof: true}, {key: sick}, {key: node.kubernetes.io/out-of-service, proof: true}]}\n";
-        let policy = AppWrapperPolicy::new(&salvor_api::config::parse(settings).unwrap());
-        let taint = |key: &str, effect: &str| json!({"key": key, "value": "v", "effect": effect});
-        let asked = json!({"eviction.salvor.dev/asked": r#"{"value":"v","renewed":"2026-01-01T00:00:00Z"}"#});
-        let ours = json!({"zombie.salvor.dev/out-of-service-since": "2026-01-01T00:00:00Z"});
-        for (case, taints, annotations, proof) in [
-            ("none", json!([]), json!({}), None),
-            ("lost", json!([taint(UNREACHABLE, "NoExecute")]), json!({}), None),
-            (
-                "out of service",
-                json!([taint(OUT_OF_SERVICE, "NoExecute")]),
-                json!({}),
-                Some("node.kubernetes.io/out-of-service=v:NoExecute"),
-            ),
-            ("out of service by us", json!([taint(OUT_OF_SERVICE, "NoExecute")]), ours.clone(), None),
-            (
-                "out of service by us, and a person's word",
-                json!([taint(OUT_OF_SERVICE, "NoExecute"), taint(FORCE_EVICTION, "NoSchedule")]),
-                ours,
-                Some("salvor.dev/force-eviction=v:NoSchedule"),
-            ),
-            (
-                "a person's word",
-                json!([taint(FORCE_EVICTION, "NoSchedule")]),
-                json!({}),
-                Some("salvor.dev/force-eviction=v:NoSchedule"),
-            ),
-            (
-                "a trigger with proof",
-                json!([taint("off", "NoSchedule")]),
-                json!({}),
-                Some("off=v:NoSchedule"),
-            ),
-            ("a trigger without", json!([taint("sick", "NoSchedule")]), json!({}), None),
-            ("a word from before its kubelet was heard of", json!([]), asked, None),
-        ] {
-            let node = json!({
-                "metadata": {"name": "n1", "uid": "1", "resourceVersion": "1", "annotations": annotations},
-                "spec": {"taints": taints},
-            });
-            let machine = SeenNode::new(&serde_json::from_value(node).unwrap(), &policy).view.machine;
-            let expected = proof.map_or(Machine::MayRun, |it| Machine::Off(Proof::Taint(it.to_owned())));
-            assert_eq!(machine, expected, "{case}");
-        }
-    }
 
     #[test]
     fn a_template_tells_whether_its_job_awaits_the_end_of_its_pods() {
@@ -847,48 +490,6 @@ mod tests {
             ),
         ] {
             assert_eq!(awaits_ends(&template), expected, "{template}");
-        }
-    }
-
-    #[test]
-    fn a_pod_is_terminated_when_every_container_was_reported_so() {
-        let status = |running: bool| json!({"state": if running { json!({"running": {}}) } else { json!({"terminated": {"exitCode": 0}}) }});
-        for (case, status, expected) in [
-            ("nothing reported", json!({}), false),
-            ("one of two", json!({"containerStatuses": [status(false)]}), false),
-            ("both", json!({"containerStatuses": [status(false), status(false)]}), true),
-            ("one runs", json!({"containerStatuses": [status(false), status(true)]}), false),
-            (
-                "a sidecar runs",
-                json!({
-                    "containerStatuses": [status(false), status(false)],
-                    "initContainerStatuses": [status(true)],
-                }),
-                false,
-            ),
-        ] {
-            let status: PodStatus = serde_json::from_value(status).unwrap();
-            assert_eq!(status.is_terminated(2), expected, "{case}");
-        }
-    }
-
-    #[test]
-    fn a_quantity_is_positive_if_a_digit_of_its_number_is() {
-        for (amount, positive) in [
-            (json!("1"), true),
-            (json!("100m"), true),
-            (json!("0.5"), true),
-            (json!("+2Gi"), true),
-            (json!("0"), false),
-            (json!("0e5"), false),
-            (json!("0Mi"), false),
-            (json!("-1"), false),
-            (json!(""), false),
-            (json!(3), true),
-            (json!(0), false),
-            (json!(null), false),
-        ] {
-            assert_eq!(is_positive(&amount), positive, "{amount}");
         }
     }
 }
