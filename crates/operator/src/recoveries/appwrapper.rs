@@ -22,13 +22,13 @@ use salvor_recovery::{
 };
 
 use self::{
-    authors::{Reviews, authorship},
     kinds::{COMPONENTS, Kinds, Turn},
     metrics::AppWrapperMetrics,
     news::{News, WorkKey},
     pods::Pods,
     recheck::{Places, Recheck, Unlabelled, WORKS_AT_ONCE},
     snapshot::{Snapshot, view},
+    webhooks::authors::{Reviews, authorship},
     wire::{App, LabelledPods, OurAppWrappers, Rules, SeenNode, SeenPod},
 };
 use crate::{
@@ -44,7 +44,6 @@ use crate::{
 };
 
 mod answers;
-mod authors;
 mod entry;
 mod explain;
 mod kinds;

@@ -23,16 +23,18 @@ use salvor_recovery::{
 };
 
 use self::{
-    absence::{Gone, Heard},
-    by_owner::ByOwner,
     feeds::{OurJobs, PodsOfJobs, in_parts},
-    interest::{Interest, Progress},
-    lookup::{Lookups, look_up},
     metrics::JobMetrics,
     news::{News, Part, SeenJob},
+    pods::{
+        absence::{Gone, Heard},
+        by_owner::ByOwner,
+        interest::{Interest, Progress},
+        lookup::{Lookups, look_up},
+        selectors::is_generated,
+        strays::Strays,
+    },
     recheck::Recheck,
-    selectors::is_generated,
-    strays::Strays,
     subject::Subject,
     wire::SeenPod,
 };
@@ -46,20 +48,14 @@ use crate::{
     },
 };
 
-mod absence;
 mod answers;
-mod by_owner;
 mod entry;
 mod explain;
 mod feeds;
-mod interest;
-mod lookup;
 mod metrics;
 mod news;
 mod pods;
 mod recheck;
-mod selectors;
-mod strays;
 mod subject;
 mod wire;
 

@@ -21,15 +21,17 @@ use salvor_recovery::{
 };
 
 use self::{
-    cache::Cache,
     metrics::RepairMetrics,
     news::{News, WorkKey},
-    owners::{Claims, MACHINE_VERSIONS, Machines, Owners},
-    pods::Counted,
-    pods_on_nodes::PodsOnNodes,
     recheck::{PodQuestion, Recheck},
-    store::Store,
+    store::{
+        Store,
+        owners::{Claims, MACHINE_VERSIONS, Machines, Owners},
+        pods::{self, Counted},
+        pods_on_nodes::PodsOnNodes,
+    },
     subjects::{Key, Subject, Why},
+    surveys::cache::Cache,
     wire::{Policies, Pools, Reader, SeenPool},
 };
 use crate::{
@@ -48,18 +50,13 @@ use crate::{
 };
 
 mod answers;
-mod cache;
 mod deciding;
 mod entry;
 mod explain;
 mod metrics;
 mod news;
 mod on_change;
-mod owners;
-mod pods;
-mod pods_on_nodes;
 mod recheck;
-mod selection;
 mod store;
 mod subjects;
 mod surveys;

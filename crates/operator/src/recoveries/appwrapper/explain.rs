@@ -16,9 +16,9 @@ use salvor_recovery::{
 use serde_json::json;
 
 use super::{
-    authors::{Reviews, authorship},
     recheck::{Places, read_node, read_snapshot, read_works},
     snapshot::{Snapshot, view},
+    webhooks::authors::{Reviews, authorship},
     wire::{App, Rules, SeenNode},
 };
 use crate::{

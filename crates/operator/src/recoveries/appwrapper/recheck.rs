@@ -25,8 +25,8 @@ use salvor_recovery::{
 use serde_json::Value;
 
 use super::{
-    authors::{Reviews, Standing, standing},
     snapshot::{Snapshot, view},
+    webhooks::authors::{Reviews, Standing, standing},
     wire::{App, PodWire, Rules, SeenNode, SeenPod, found},
 };
 use crate::{

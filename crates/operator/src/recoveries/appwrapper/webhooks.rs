@@ -1,5 +1,7 @@
 //! The admission webhooks of AppWrappers: they record who created one, and refuse what could never run.
 
+pub(super) mod authors;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
@@ -17,7 +19,7 @@ use salvor_recovery::appwrapper::{
 };
 use serde_json::{Value, json, value::RawValue};
 
-use super::authors::ask;
+use self::authors::ask;
 use crate::webhooks::{
     AdmissionRequest, Answer, Change, FailurePolicy, HandlerContext, Operation, Registration, Rule, Webhook,
     WebhookKind,

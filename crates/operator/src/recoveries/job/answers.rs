@@ -11,8 +11,8 @@ use salvor_recovery::{
 
 use super::{
     Jobs, KnownJob, Revised as _,
-    absence::Heard,
     metrics::SyncAction,
+    pods::absence::Heard,
     subject::Subject,
     uncounted_yet,
     wire::{SeenPod, read_job, read_pod},

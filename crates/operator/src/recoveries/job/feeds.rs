@@ -7,8 +7,8 @@ use salvor_api::names::job::BUILT_IN_CONTROLLER;
 use salvor_recovery::job::{JobPolicy, JobView};
 
 use super::{
-    interest::Interest,
     news::{News, Part, SeenJob},
+    pods::interest::Interest,
     wire::{JobWire, PodWire, SeenPod},
 };
 use crate::watch_set::watch::{Change, Project};

@@ -1,5 +1,12 @@
 //! The pods of Jobs, and the pods that a Job may adopt: which of them are kept, and which subjects a change requeues.
 
+pub(super) mod absence;
+pub(super) mod by_owner;
+pub(super) mod interest;
+pub(super) mod lookup;
+pub(super) mod selectors;
+pub(super) mod strays;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use salvor_recovery::{
@@ -8,12 +15,14 @@ use salvor_recovery::{
     objects::JobRef,
 };
 
-use super::{
-    Jobs,
+use self::{
     absence::{Absence, Gone, Heard},
     by_owner::Kept,
     interest::may_matter,
     strays::Strays,
+};
+use super::{
+    Jobs,
     subject::Subject,
     wire::{SeenPod, read_pod},
 };

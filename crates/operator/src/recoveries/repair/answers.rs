@@ -9,7 +9,7 @@ use salvor_recovery::{
 
 use super::{
     Repairs,
-    owners::MACHINE_VERSIONS,
+    store::owners::MACHINE_VERSIONS,
     subjects::{Key, Subject},
     wire,
 };

@@ -14,7 +14,7 @@ use salvor_recovery::{
 
 use super::{
     Repairs,
-    owners::{Owners, machine_name},
+    store::owners::{Owners, machine_name},
     subjects::{Key, PodSubject},
 };
 

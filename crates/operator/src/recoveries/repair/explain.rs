@@ -14,7 +14,9 @@ use salvor_recovery::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Repairs, metrics::RepairMetrics, news::News, owners::MACHINE_VERSIONS, recheck::on_node, wire};
+use super::{
+    Repairs, metrics::RepairMetrics, news::News, recheck::on_node, store::owners::MACHINE_VERSIONS, wire,
+};
 use crate::{
     client::live,
     engine::recovery::Recovery,

@@ -6,7 +6,7 @@ use salvor_recovery::{
     repair::{NodeView, PodView, Policy},
 };
 
-use super::{owners::SeenOwner, wire::SeenPool};
+use super::{store::owners::SeenOwner, wire::SeenPool};
 use crate::watch_set::{feeds::OfKind, watch::Change};
 
 #[derive(Debug)]

@@ -1,5 +1,7 @@
 //! Applies changes of nodes, policies, NodePools, NodeClaims and Machines, and finds the subjects to requeue.
 
+pub(super) mod selection;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
@@ -10,8 +12,7 @@ use salvor_recovery::{
 
 use super::{
     Repairs,
-    owners::SeenOwner,
-    store::Turn,
+    store::{Turn, owners::SeenOwner},
     subjects::{Key, Subject, key_of},
     wire::SeenPool,
 };

@@ -17,8 +17,10 @@ use salvor_recovery::{
 };
 
 use super::{
-    owners::{MACHINE_VERSIONS, SeenOwner},
-    pods_on_nodes::left_of,
+    store::{
+        owners::{MACHINE_VERSIONS, SeenOwner},
+        pods_on_nodes::left_of,
+    },
     subjects::Why,
     wire::{self, Reader},
 };

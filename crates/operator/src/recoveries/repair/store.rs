@@ -1,5 +1,9 @@
 //! The objects of a kind that may not be served, as its watch last delivered them.
 
+pub(super) mod owners;
+pub(super) mod pods;
+pub(super) mod pods_on_nodes;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use salvor_recovery::ids::Uid;

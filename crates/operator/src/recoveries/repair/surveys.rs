@@ -1,6 +1,8 @@
 //! Surveys of policies: computed once for all changes that arrived meanwhile, and not for each decision that depends on
 //! them.
 
+pub(super) mod cache;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, MutexGuard, PoisonError},
@@ -12,12 +14,8 @@ use salvor_recovery::{
     repair::{LaunchTrouble, Policy, Repair, Scope, Survey, survey},
 };
 
-use super::{
-    Repairs,
-    cache::{Cache, Surveyed},
-    owners::SeenOwner,
-    subjects::Key,
-};
+use self::cache::{Cache, Surveyed};
+use super::{Repairs, store::owners::SeenOwner, subjects::Key};
 
 impl Repairs {
     pub(super) fn cache(&self) -> MutexGuard<'_, Cache> {

@@ -9,7 +9,7 @@ use salvor_recovery::appwrapper::{
     stamp::{Stamping, read, stamp},
 };
 
-use super::{super::authors::Reviews, *};
+use super::{super::webhooks::authors::Reviews, *};
 
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 

@@ -10,12 +10,12 @@ use kube::Client;
 use salvor_recovery::ids::NodeName;
 use tokio::sync::Notify;
 
-use super::{news::News, recheck::on_node, subjects::Key};
 use crate::{
     client::{
         live,
         wire::{Nothing, Object},
     },
+    recoveries::repair::{news::News, recheck::on_node, subjects::Key},
     watch_set::feeds::Outbox,
 };
 
@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The counts, and the nodes whose pods are to be counted. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Counted(Arc<Shared>);
+pub(crate) struct Counted(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -44,7 +44,7 @@ impl Counted {
     }
 
     /// Requests the counts of these nodes, which decide the order of repairs in a policy.
-    pub(super) fn want(&self, key: &Key, nodes: &BTreeSet<NodeName>) {
+    pub(crate) fn want(&self, key: &Key, nodes: &BTreeSet<NodeName>) {
         let mut state = self.state();
         if nodes.is_empty() {
             state.wanted.remove(key);
@@ -54,15 +54,15 @@ impl Counted {
         }
     }
 
-    pub(super) fn of(&self, node: &NodeName) -> Option<u32> {
+    pub(crate) fn of(&self, node: &NodeName) -> Option<u32> {
         self.state().counts.get(node).copied()
     }
 
-    pub(super) fn counted(&self, node: &NodeName, pods: u32) {
+    pub(crate) fn counted(&self, node: &NodeName, pods: u32) {
         self.state().counts.insert(node.clone(), pods);
     }
 
-    pub(super) fn forget(&self, node: &NodeName) {
+    pub(crate) fn forget(&self, node: &NodeName) {
         self.state().counts.remove(node);
     }
 
@@ -74,7 +74,7 @@ impl Counted {
 }
 
 /// Counts the wanted nodes, one after the other, until the receiver is gone.
-pub(super) async fn count(client: Client, counted: Counted, news: Outbox<News>) {
+pub(crate) async fn count(client: Client, counted: Counted, news: Outbox<News>) {
     loop {
         let Some(node) = counted.next() else {
             tokio::select! {

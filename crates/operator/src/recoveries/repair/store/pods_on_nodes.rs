@@ -15,14 +15,16 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use super::{
-    news::{News, WorkKey},
-    subjects::{PodSubject, Subject},
-    wire::Reader,
-};
 use crate::{
     client::wire::Object,
-    recoveries::work::{VolumeWire, WorkAnnotations, work},
+    recoveries::{
+        repair::{
+            news::{News, WorkKey},
+            subjects::{PodSubject, Subject},
+            wire::Reader,
+        },
+        work::{VolumeWire, WorkAnnotations, work},
+    },
     watch_set::{
         feeds::Feed,
         watch::{Change, Project, Target},
@@ -56,7 +58,7 @@ struct Buried {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct PodsOnNodes {
+pub(crate) struct PodsOnNodes {
     nodes: BTreeMap<NodeName, NodePods>,
     graves: BTreeMap<NodeName, Buried>,
     /// Deleted NodeClaims and Machines of repairs, and since when, until their repair is over.
@@ -68,13 +70,13 @@ pub(super) struct PodsOnNodes {
 
 impl PodsOnNodes {
     /// The owner of a repair's machine is gone.
-    pub(super) fn owner_is_gone(&mut self, owner: &ObjectRef, now: Timestamp) {
+    pub(crate) fn owner_is_gone(&mut self, owner: &ObjectRef, now: Timestamp) {
         self.owners.retain(|_, (_, since)| now < lasts(*since));
         self.owners.insert(owner.uid.clone(), (owner.clone(), now));
     }
 
     /// A repair is over. If we saw the deletion of its NodeClaim or Machine, its pods are force deleted.
-    pub(super) fn bury(&mut self, node: NodeRef, owner: &Uid, now: Timestamp) {
+    pub(crate) fn bury(&mut self, node: NodeRef, owner: &Uid, now: Timestamp) {
         let Some((owner, _)) = self.owners.remove(owner) else { return };
         if self.graves.len() < MOST_GRAVES {
             let name = node.name.clone();
@@ -83,12 +85,12 @@ impl PodsOnNodes {
     }
 
     /// A node of this name exists: its kubelet decides about its pods.
-    pub(super) fn node_is_there(&mut self, name: &NodeName) {
+    pub(crate) fn node_is_there(&mut self, name: &NodeName) {
         self.graves.remove(name);
     }
 
     /// Drops nodes that have been gone for long, or have no pods left.
-    pub(super) fn expire(&mut self, now: Timestamp) {
+    pub(crate) fn expire(&mut self, now: Timestamp) {
         let nodes = &self.nodes;
         self.graves.retain(|name, buried| {
             let is_empty = nodes.get(name).is_some_and(|it| it.listed && it.pods.is_empty());
@@ -96,12 +98,12 @@ impl PodsOnNodes {
         });
     }
 
-    pub(super) fn grave(&self, name: &NodeName) -> Option<&Grave> {
+    pub(crate) fn grave(&self, name: &NodeName) -> Option<&Grave> {
         self.graves.get(name).map(|buried| &buried.grave)
     }
 
     /// Watches the pods of these nodes, and of those that are gone. Returns true if that is a change.
-    pub(super) fn watch(&mut self, drained: BTreeSet<NodeName>) -> bool {
+    pub(crate) fn watch(&mut self, drained: BTreeSet<NodeName>) -> bool {
         let mut wanted = drained;
         wanted.extend(self.graves.keys().cloned());
         let before = self.nodes.len();
@@ -121,7 +123,7 @@ impl PodsOnNodes {
         changed
     }
 
-    pub(super) fn feeds(&self, reader: &Arc<Reader>) -> impl Iterator<Item = Feed<News>> {
+    pub(crate) fn feeds(&self, reader: &Arc<Reader>) -> impl Iterator<Item = Feed<News>> {
         let watches = self.nodes.iter().map(|(node, node_pods)| {
             let (of, number) = (node.clone(), node_pods.number);
             let target = Target::fields(PODS, "/api/v1/pods", format!("spec.nodeName={node}"));
@@ -135,7 +137,7 @@ impl PodsOnNodes {
     }
 
     /// Applies a change and returns the pods to requeue.
-    pub(super) fn on_change(
+    pub(crate) fn on_change(
         &mut self,
         node: &NodeName,
         number: u64,
@@ -172,7 +174,7 @@ impl PodsOnNodes {
     }
 
     /// The pods left by a drain whose claims and Job decide whether two copies may run.
-    pub(super) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
+    pub(crate) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
         let mut wanted = BTreeMap::new();
         for (node, node_pods) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
             let pods = node_pods.pods.values();
@@ -185,7 +187,7 @@ impl PodsOnNodes {
     }
 
     /// Applies the result for the claims and the Job of a pod. Returns true if it changed.
-    pub(super) fn learn(&mut self, (node, number, uid): &WorkKey, copies: Copies) -> bool {
+    pub(crate) fn learn(&mut self, (node, number, uid): &WorkKey, copies: Copies) -> bool {
         let node_pods = self.nodes.get_mut(node).filter(|it| it.number == *number);
         let Some(pod) = node_pods.and_then(|it| it.pods.get_mut(uid)) else { return false };
         let is_news = pod.work.copies != copies;
@@ -194,13 +196,13 @@ impl PodsOnNodes {
     }
 
     /// The results for the claims and Jobs of the pods of a node.
-    pub(super) fn copies(&self, node: &NodeName) -> BTreeMap<Uid, Copies> {
+    pub(crate) fn copies(&self, node: &NodeName) -> BTreeMap<Uid, Copies> {
         let pods = self.nodes.get(node).into_iter().flat_map(|it| it.pods.values());
         pods.map(|pod| (pod.pod.uid.clone(), pod.work.copies.clone())).collect()
     }
 
     /// Sets all pods of a node that is not watched.
-    pub(super) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
+    pub(crate) fn list(&mut self, node: &NodeName, all: Vec<PodView>) {
         self.watch(BTreeSet::from([node.clone()]));
         if let Some(node_pods) = self.nodes.get_mut(node) {
             node_pods.listed = true;
@@ -209,7 +211,7 @@ impl PodsOnNodes {
     }
 
     /// Applies the answer to our own write.
-    pub(super) fn saw(&mut self, node: &NodeName, pod: PodView) {
+    pub(crate) fn saw(&mut self, node: &NodeName, pod: PodView) {
         if let Some(known) = self.nodes.get_mut(node).and_then(|it| it.pods.get_mut(&pod.pod.uid)) {
             let copies = known.work.copies.clone();
             *known = pod;
@@ -217,26 +219,26 @@ impl PodsOnNodes {
         }
     }
 
-    pub(super) fn pod(&self, subject: &PodSubject) -> Option<&PodView> {
+    pub(crate) fn pod(&self, subject: &PodSubject) -> Option<&PodView> {
         self.nodes.get(&subject.node)?.pods.get(&subject.pod.uid)
     }
 
-    pub(super) fn subjects(&self) -> impl Iterator<Item = Subject> {
+    pub(crate) fn subjects(&self) -> impl Iterator<Item = Subject> {
         self.nodes.iter().flat_map(|(node, it)| it.pods.values().map(|pod| pod_subject(node, pod)))
     }
 
     /// The pods left by the drain of a node, if they are known.
-    pub(super) fn left(&self, node: &NodeName) -> Option<Left> {
+    pub(crate) fn left(&self, node: &NodeName) -> Option<Left> {
         let node_pods = self.nodes.get(node).filter(|it| it.listed)?;
         Some(left_of(node_pods.pods.values()))
     }
 
-    pub(super) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {
+    pub(crate) fn refusal(&self, pod: &Uid) -> Option<&Refusal> {
         self.refused.get(pod).map(|(refusal, _)| refusal)
     }
 
     /// The API server refused to evict a pod.
-    pub(super) fn refuse(&mut self, pod: &Uid, words: String, now: Timestamp) {
+    pub(crate) fn refuse(&mut self, pod: &Uid, words: String, now: Timestamp) {
         let times = self.refused.get(pod).map_or(0, |(_, times)| *times).min(10);
         let wait = FIRST_RETRY.saturating_mul(1 << times).min(LAST_RETRY);
         let until = now.saturating_add(wait).unwrap_or(Timestamp::MAX);
@@ -245,7 +247,7 @@ impl PodsOnNodes {
 }
 
 /// Those of the pods that block a drain, in the order of their names.
-pub(super) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
+pub(crate) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
     let mut pods: Vec<PodView> = pods.into_iter().filter(|pod| pod.holds_a_drain()).cloned().collect();
     pods.sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
     Left { pods }
@@ -266,7 +268,7 @@ fn pod_subject(node: &NodeName, pod: &PodView) -> Subject {
     Subject::Pod(Box::new(PodSubject { node: node.clone(), pod: pod.pod.clone() }))
 }
 
-pub(super) struct Pods(Arc<Reader>);
+pub(crate) struct Pods(Arc<Reader>);
 
 impl Project for Pods {
     type Wire = PodWire;
@@ -277,23 +279,23 @@ impl Project for Pods {
     }
 }
 
-pub(super) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
+pub(crate) type PodWire = Object<PodSpec, PodStatus, WorkAnnotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct PodSpec {
+pub(crate) struct PodSpec {
     volumes: Vec<VolumeWire>,
     termination_grace_period_seconds: Option<i64>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct PodStatus {
+pub(crate) struct PodStatus {
     phase: String,
 }
 
 impl Reader {
-    pub(super) fn pod(&self, PodWire { metadata, spec, status }: PodWire) -> PodView {
+    pub(crate) fn pod(&self, PodWire { metadata, spec, status }: PodWire) -> PodView {
         let is_of_daemon_set = metadata
             .controller()
             .is_some_and(|owner| owner.kind == "DaemonSet" && owner.api_version.starts_with("apps/"));

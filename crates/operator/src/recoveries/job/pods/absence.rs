@@ -15,7 +15,7 @@ const GONE_REMEMBERED: usize = 16_384;
 
 /// Where the state of a pod comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Heard {
+pub(crate) enum Heard {
     /// A watch event.
     Watch,
     /// The watch's list at this revision.
@@ -27,7 +27,7 @@ pub(super) enum Heard {
 }
 
 impl Heard {
-    pub(super) fn told(self) -> Told {
+    pub(crate) fn told(self) -> Told {
         match self {
             Self::List(revision) => Told::ByListAt(revision),
             Self::Watch | Self::Answer | Self::Lookup => Told::Alone,
@@ -37,7 +37,7 @@ impl Heard {
 
 /// Why a pod is no longer kept.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Absence {
+pub(crate) enum Absence {
     /// The watch reported that it is gone or irrelevant. If it becomes relevant again, the watch reports that too.
     Watched,
     /// The server reported it in the answer to our write. The watch may still deliver earlier states.
@@ -48,7 +48,7 @@ pub(super) enum Absence {
 
 impl Absence {
     /// True if this state of a pod proves that it is relevant again.
-    pub(super) fn is_over(self, revision: Revision, heard: Heard) -> bool {
+    pub(crate) fn is_over(self, revision: Revision, heard: Heard) -> bool {
         match self {
             Self::Watched => matches!(heard, Heard::Watch | Heard::List(_)),
             Self::Answered => false,
@@ -60,13 +60,13 @@ impl Absence {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Gone {
-    pub(super) of: BTreeMap<Arc<Uid>, Absence>,
+pub(crate) struct Gone {
+    pub(crate) of: BTreeMap<Arc<Uid>, Absence>,
     in_order: VecDeque<Arc<Uid>>,
 }
 
 impl Gone {
-    pub(super) fn insert(&mut self, uid: &Uid, why: Absence) {
+    pub(crate) fn insert(&mut self, uid: &Uid, why: Absence) {
         let uid = Arc::new(uid.clone());
         if self.of.insert(uid.clone(), why).is_none() {
             self.in_order.push_back(uid);

@@ -15,12 +15,12 @@ const MOST_ASKED: usize = 256;
 const MOST_VALUES: usize = 16;
 
 /// The UID of the Job that a pod was created for, if its labels name it.
-pub(super) fn made_for(labels: &Labels) -> Option<&str> {
+pub(crate) fn made_for(labels: &Labels) -> Option<&str> {
     CONTROLLER_UID.into_iter().find_map(|key| labels.get(key))
 }
 
 /// True if no pod can have matched a selector before its Job existed.
-pub(super) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
+pub(crate) fn is_generated(job: &JobRef, selector: &LabelSelector) -> bool {
     CONTROLLER_UID
         .into_iter()
         .any(|key| selector.match_labels.get(key).is_some_and(|uid| job.uid == uid.as_str()))
@@ -91,17 +91,17 @@ impl Space {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Selectors {
+pub(crate) struct Selectors {
     jobs: BTreeMap<Uid, Entry>,
     spaces: BTreeMap<String, Space>,
     /// The number of selectors checked.
     #[cfg(test)]
-    pub(super) asked: std::sync::atomic::AtomicU64,
+    pub(crate) asked: std::sync::atomic::AtomicU64,
 }
 
 impl Selectors {
     /// Returns whether the Job is new.
-    pub(super) fn insert(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) -> bool {
+    pub(crate) fn insert(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) -> bool {
         if self.jobs.contains_key(&job.uid) {
             return false;
         }
@@ -116,7 +116,7 @@ impl Selectors {
     }
 
     /// Returns whether the Job was there.
-    pub(super) fn remove(&mut self, uid: &Uid) -> bool {
+    pub(crate) fn remove(&mut self, uid: &Uid) -> bool {
         let Some(Entry { job, places, .. }) = self.jobs.remove(uid) else { return false };
         if let Some(space) = self.spaces.get_mut(&job.namespace) {
             for place in &places {
@@ -129,12 +129,12 @@ impl Selectors {
         true
     }
 
-    pub(super) fn get(&self, uid: &Uid) -> Option<&LabelSelector> {
+    pub(crate) fn get(&self, uid: &Uid) -> Option<&LabelSelector> {
         self.jobs.get(uid).map(|entry| &entry.selector)
     }
 
     /// A Job whose selector matches these labels.
-    pub(super) fn claimant(&self, namespace: &str, labels: &Labels) -> Option<Arc<JobRef>> {
+    pub(crate) fn claimant(&self, namespace: &str, labels: &Labels) -> Option<Arc<JobRef>> {
         let space = self.spaces.get(namespace)?;
         let by_label = labels.iter().filter_map(|(key, value)| space.with_label(key, value));
         let by_key = labels.iter().filter_map(|(key, _)| space.by_key.get(key));

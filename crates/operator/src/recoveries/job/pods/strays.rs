@@ -7,33 +7,33 @@ use std::{
 
 use salvor_recovery::{ids::Uid, job::Stray, objects::JobRef};
 
-use super::{by_owner::ByOwner, selectors::made_for};
+use crate::recoveries::job::pods::{by_owner::ByOwner, selectors::made_for};
 
 /// Pods that no Job controls, grouped by the Job that may adopt them, or `None`.
 #[derive(Debug, Default)]
-pub(super) struct Strays {
+pub(crate) struct Strays {
     rows: ByOwner<Option<Arc<JobRef>>, Stray>,
     /// UIDs of pods whose labels name the Job that they were created for, by the UID of that Job.
     made_for: BTreeMap<Uid, BTreeSet<Uid>>,
 }
 
 impl Strays {
-    pub(super) fn get(&self, uid: &Uid) -> Option<&Stray> {
+    pub(crate) fn get(&self, uid: &Uid) -> Option<&Stray> {
         self.rows.get(uid).map(|(_, stray)| stray)
     }
 
-    pub(super) fn of(&self, job: &Arc<JobRef>) -> &[Stray] {
+    pub(crate) fn of(&self, job: &Arc<JobRef>) -> &[Stray] {
         self.rows.at(&Some(job.clone()))
     }
 
-    pub(super) fn insert(&mut self, claimant: Option<Arc<JobRef>>, stray: Stray) {
+    pub(crate) fn insert(&mut self, claimant: Option<Arc<JobRef>>, stray: Stray) {
         if let Some(job) = made_for(&stray.labels) {
             self.made_for.entry(job.into()).or_default().insert(stray.pod.uid.clone());
         }
         self.rows.insert(claimant, stray);
     }
 
-    pub(super) fn remove(&mut self, uid: &Uid) -> Option<Stray> {
+    pub(crate) fn remove(&mut self, uid: &Uid) -> Option<Stray> {
         let (_, stray) = self.rows.remove(uid)?;
         if let Some(job) = made_for(&stray.labels)
             && let Some(uids) = self.made_for.get_mut(job)
@@ -46,17 +46,17 @@ impl Strays {
         Some(stray)
     }
 
-    pub(super) fn made_for(&self, job: &Uid) -> Vec<Stray> {
+    pub(crate) fn made_for(&self, job: &Uid) -> Vec<Stray> {
         let uids = self.made_for.get(job).into_iter().flatten();
         uids.filter_map(|uid| self.get(uid)).cloned().collect()
     }
 
     /// Those that still have our finalizer, and that no Job adopts.
-    pub(super) fn to_let_go(&self) -> impl Iterator<Item = &Stray> {
+    pub(crate) fn to_let_go(&self) -> impl Iterator<Item = &Stray> {
         self.rows.at(&None).iter().filter(|stray| stray.tracking.is_some())
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Stray> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Stray> {
         self.rows.all()
     }
 }

@@ -8,7 +8,7 @@ use salvor_recovery::{
 };
 use serde_json::{Value, json};
 
-use super::{owners::SeenOwner, subjects::PodSubject, *};
+use super::{store::owners::SeenOwner, subjects::PodSubject, *};
 use crate::{
     execute::Written,
     metrics::Metrics,

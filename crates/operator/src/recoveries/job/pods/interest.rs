@@ -13,8 +13,8 @@ use salvor_recovery::{
 };
 use tokio::sync::Notify;
 
-use super::{
-    selectors::{Selectors, made_for},
+use crate::recoveries::job::{
+    pods::selectors::{Selectors, made_for},
     wire::SeenPod,
 };
 
@@ -22,24 +22,24 @@ use super::{
 const LONGEST_LABELS: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(crate) enum Progress {
     Runs,
     Finished,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(crate) struct State {
     /// The selectors of the Jobs that may adopt pods.
-    pub(super) selectors: Selectors,
+    pub(crate) selectors: Selectors,
     /// All our Jobs, by UID.
-    pub(super) jobs: BTreeMap<Uid, Progress>,
+    pub(crate) jobs: BTreeMap<Uid, Progress>,
     /// True once the Jobs are listed.
     listed: bool,
 }
 
 /// Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interest(Arc<Shared>);
+pub(crate) struct Interest(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -48,18 +48,18 @@ struct Shared {
 }
 
 impl Interest {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that our Jobs are listed. Returns whether they were before.
-    pub(super) fn jobs_are_listed(&self) -> bool {
+    pub(crate) fn jobs_are_listed(&self) -> bool {
         let before = std::mem::replace(&mut self.state().listed, true);
         self.0.listed.notify_waiters();
         before
     }
 
-    pub(super) async fn until_jobs_are_listed(&self) {
+    pub(crate) async fn until_jobs_are_listed(&self) {
         loop {
             let listed = self.0.listed.notified();
             if self.state().listed {
@@ -72,12 +72,12 @@ impl Interest {
 
 impl State {
     /// True if pods may have been read with this state.
-    pub(super) fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         self.listed
     }
 
     /// The kept form of a pod; `None` if it belongs to a Job and cannot matter in its present state.
-    pub(super) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
+    pub(crate) fn sift(&self, seen: SeenPod) -> Option<SeenPod> {
         match seen {
             SeenPod::OfJob { owner, mut pod } => {
                 match (self.jobs.get(&owner.uid), self.selectors.get(&owner.uid)) {
@@ -117,7 +117,7 @@ impl State {
 }
 
 /// True if a pod that no Job claims is kept: it has our finalizer, or its labels name a Job that may not be known yet.
-pub(super) fn may_matter(stray: &Stray) -> bool {
+pub(crate) fn may_matter(stray: &Stray) -> bool {
     stray.tracking.is_some() || (stray.adoptable && made_for(&stray.labels).is_some())
 }
 

@@ -7,7 +7,7 @@ use salvor_recovery::{
     job::{PodView, Stray},
 };
 
-pub(super) trait Kept {
+pub(crate) trait Kept {
     fn uid(&self) -> &Uid;
     fn resource_version(&self) -> &ResourceVersion;
     fn is_tracked(&self) -> bool;
@@ -43,7 +43,7 @@ impl Kept for Stray {
 
 /// All objects of a group share its key.
 #[derive(Debug)]
-pub(super) struct ByOwner<Home, T> {
+pub(crate) struct ByOwner<Home, T> {
     of: BTreeMap<Home, Vec<T>>,
     /// The position of each object, by UID.
     places: BTreeMap<Uid, (Home, usize)>,
@@ -56,21 +56,21 @@ impl<Home, T> Default for ByOwner<Home, T> {
 }
 
 impl<Home: Ord + Clone, T: Kept> ByOwner<Home, T> {
-    pub(super) fn at(&self, home: &Home) -> &[T] {
+    pub(crate) fn at(&self, home: &Home) -> &[T] {
         self.of.get(home).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn at_mut(&mut self, home: &Home) -> &mut [T] {
+    pub(crate) fn at_mut(&mut self, home: &Home) -> &mut [T] {
         self.of.get_mut(home).map_or(&mut [], Vec::as_mut_slice)
     }
 
-    pub(super) fn get(&self, uid: &Uid) -> Option<(&Home, &T)> {
+    pub(crate) fn get(&self, uid: &Uid) -> Option<(&Home, &T)> {
         let (home, at) = self.places.get(uid)?;
         Some((home, self.at(home).get(*at)?))
     }
 
     /// Inserts an object, or replaces the one with the same UID in the same group.
-    pub(super) fn insert(&mut self, home: Home, thing: T) {
+    pub(crate) fn insert(&mut self, home: Home, thing: T) {
         if let Some((known, at)) = self.places.get(thing.uid())
             && *known == home
         {
@@ -85,7 +85,7 @@ impl<Home: Ord + Clone, T: Kept> ByOwner<Home, T> {
         row.push(thing);
     }
 
-    pub(super) fn remove(&mut self, uid: &Uid) -> Option<(Home, T)> {
+    pub(crate) fn remove(&mut self, uid: &Uid) -> Option<(Home, T)> {
         let (home, at) = self.places.remove(uid)?;
         let row = self.of.get_mut(&home)?;
         let thing = row.swap_remove(at);
@@ -98,20 +98,20 @@ impl<Home: Ord + Clone, T: Kept> ByOwner<Home, T> {
         Some((home, thing))
     }
 
-    pub(super) fn homes(&self) -> impl Iterator<Item = &Home> {
+    pub(crate) fn homes(&self) -> impl Iterator<Item = &Home> {
         self.of.keys()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &T> {
         self.of.values().flatten()
     }
 
-    pub(super) fn has_tracked(&self, home: &Home) -> bool {
+    pub(crate) fn has_tracked(&self, home: &Home) -> bool {
         self.at(home).iter().any(Kept::is_tracked)
     }
 
     #[cfg(test)]
-    pub(super) fn uids(&self) -> Vec<&str> {
+    pub(crate) fn uids(&self) -> Vec<&str> {
         self.places.keys().map(Uid::as_str).collect()
     }
 }

@@ -22,8 +22,12 @@ use salvor_recovery::appwrapper::{
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::wire::{App, Rules, Written};
-use crate::{client::live, tasks, time::within};
+use crate::{
+    client::live,
+    recoveries::appwrapper::wire::{App, Rules, Written},
+    tasks,
+    time::within,
+};
 
 const ACCESS_REVIEWS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 /// Timeout of the access reviews.
@@ -35,7 +39,7 @@ const LOOK_WAITS: Duration = Duration::from_millis(700);
 const LATE_HOLDS: Duration = Duration::from_secs(8);
 
 /// Asks the API server what a user may do. That changes nothing there.
-pub(super) async fn ask(client: &Client, questions: &Questions) -> Vec<Access> {
+pub(crate) async fn ask(client: &Client, questions: &Questions) -> Vec<Access> {
     let reviews = questions.reviews();
     join_all(reviews.iter().map(|review| ask_one(client, review))).await
 }
@@ -102,7 +106,7 @@ impl Late {
 /// The result of the last look's access reviews, if it prevents a creation. The next look asks again; this only records
 /// the reason. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reviews(Arc<Mutex<Known>>);
+pub(crate) struct Reviews(Arc<Mutex<Known>>);
 
 #[derive(Debug, Default)]
 struct Known {
@@ -142,7 +146,7 @@ impl Reviews {
         }
     }
 
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let mut known = self.known();
         (known.last, known.late) = (None, None);
     }
@@ -157,7 +161,7 @@ impl Reviews {
     }
 
     /// Asks what the author of a stamp may create, and records what prevents it.
-    pub(super) async fn ask(
+    pub(crate) async fn ask(
         &self,
         client: &Client,
         claim: &Claim,
@@ -206,14 +210,14 @@ impl Reviews {
 }
 
 /// Whether access reviews are needed before anything is created.
-pub(super) enum Standing<'a> {
+pub(crate) enum Standing<'a> {
     /// No: the result is known.
     Known(Authorship),
     /// Yes, for this author.
     Author { claim: &'a Claim, author: User },
 }
 
-pub(super) fn standing<'a>(app: &'a App, rules: &Rules, reviews: &Reviews) -> Standing<'a> {
+pub(crate) fn standing<'a>(app: &'a App, rules: &Rules, reviews: &Reviews) -> Standing<'a> {
     let refused = |refusal: Option<&String>| {
         refusal.map_or(Authorship::Fine, |refusal| Authorship::Refused(refusal.clone()))
     };
@@ -235,7 +239,7 @@ pub(super) fn standing<'a>(app: &'a App, rules: &Rules, reviews: &Reviews) -> St
 }
 
 /// What is known without new reviews.
-pub(super) fn authorship(app: &App, rules: &Rules, reviews: &Reviews) -> Authorship {
+pub(crate) fn authorship(app: &App, rules: &Rules, reviews: &Reviews) -> Authorship {
     match standing(app, rules, reviews) {
         Standing::Known(authorship) => authorship,
         // Reviews matter only where something is to be created.

@@ -5,32 +5,32 @@ use std::{collections::BTreeMap, sync::Arc};
 use jiff::Timestamp;
 use salvor_recovery::{ids::Uid, repair::Survey};
 
-use super::subjects::Key;
+use crate::recoveries::repair::subjects::Key;
 
 /// The survey of a policy, and how long it is valid.
 #[derive(Debug)]
-pub(super) struct Surveyed {
-    pub(super) generation: u64,
-    pub(super) at: Timestamp,
-    pub(super) survey: Arc<Survey>,
+pub(crate) struct Surveyed {
+    pub(crate) generation: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) survey: Arc<Survey>,
     /// True if the nodes that are due by it were requeued since.
-    pub(super) woken: bool,
+    pub(crate) woken: bool,
 }
 
 /// What decisions cache.
 #[derive(Debug, Default)]
-pub(super) struct Cache {
-    pub(super) surveys: BTreeMap<Key, Surveyed>,
+pub(crate) struct Cache {
+    pub(crate) surveys: BTreeMap<Key, Surveyed>,
     /// Since when repairs, by the UID of their node, are no longer needed.
-    pub(super) idle: BTreeMap<Uid, Timestamp>,
+    pub(crate) idle: BTreeMap<Uid, Timestamp>,
     /// The number of surveys computed.
     #[cfg(test)]
-    pub(super) made: u64,
+    pub(crate) made: u64,
 }
 
 impl Cache {
     /// The survey of a policy, if it is still valid.
-    pub(super) fn known(&self, key: &Key, generation: u64, now: Timestamp) -> Option<Arc<Survey>> {
+    pub(crate) fn known(&self, key: &Key, generation: u64, now: Timestamp) -> Option<Arc<Survey>> {
         let known = self.surveys.get(key).filter(|known| {
             let is_over = known.survey.changes_at.is_some_and(|at| at <= now);
             known.generation == generation && known.at <= now && !is_over
@@ -39,7 +39,7 @@ impl Cache {
     }
 
     /// The last survey of a policy, unless the nodes that are due by it were requeued since.
-    pub(super) fn wake(&mut self, key: &Key) -> Option<Arc<Survey>> {
+    pub(crate) fn wake(&mut self, key: &Key) -> Option<Arc<Survey>> {
         let known = self.surveys.get_mut(key)?;
         (!std::mem::replace(&mut known.woken, true)).then(|| known.survey.clone())
     }

@@ -13,14 +13,14 @@ use salvor_api::{LabelSelector, Operator, Requirement};
 use salvor_recovery::{ids::Uid, job::Stray, objects::JobRef};
 use tokio::sync::mpsc;
 
-use super::{
-    news::{News, Wanted},
-    wire::{PodWire, SeenPod},
-};
 use crate::{
     client::{
         live::{self, percent_encode},
         revision::Revision,
+    },
+    recoveries::job::{
+        news::{News, Wanted},
+        wire::{PodWire, SeenPod},
     },
     watch_set::feeds::Outbox,
 };
@@ -45,7 +45,7 @@ enum Since {
 }
 
 #[derive(Debug)]
-pub(super) struct Lookups {
+pub(crate) struct Lookups {
     ask: mpsc::UnboundedSender<Wanted>,
     asked: Mutex<Option<mpsc::UnboundedReceiver<Wanted>>>,
     /// Requested lists, and whether they must be repeated.
@@ -72,7 +72,7 @@ impl Default for Lookups {
 impl Lookups {
     /// Requests the pods that a Job's selector matches. Jobs with the same selector share one list, because any of them
     /// may adopt a pod.
-    pub(super) fn ask(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) {
+    pub(crate) fn ask(&mut self, job: &Arc<JobRef>, selector: &LabelSelector) {
         let wanted = Wanted::new(&job.namespace, selector);
         self.waiting.insert(job.uid.clone(), (job.clone(), wanted.clone()));
         self.request(wanted);
@@ -90,35 +90,35 @@ impl Lookups {
         }
     }
 
-    pub(super) fn is_awaited_by(&self, job: &Uid) -> bool {
+    pub(crate) fn is_awaited_by(&self, job: &Uid) -> bool {
         self.waiting.contains_key(job)
     }
 
-    pub(super) fn give_up(&mut self, job: &Uid) {
+    pub(crate) fn give_up(&mut self, job: &Uid) {
         self.waiting.remove(job);
     }
 
     /// Records that a pod was skipped in this state.
-    pub(super) fn passed_over(&mut self, uid: &Uid, revision: Revision) {
+    pub(crate) fn passed_over(&mut self, uid: &Uid, revision: Revision) {
         if !self.under_way.is_empty() {
             self.since.insert(uid.clone(), Since::Passed(revision));
         }
     }
 
-    pub(super) fn gone(&mut self, uid: &Uid) {
+    pub(crate) fn gone(&mut self, uid: &Uid) {
         if !self.under_way.is_empty() {
             self.since.insert(uid.clone(), Since::Gone);
         }
     }
 
     /// The watch has listed all pods.
-    pub(super) fn listed(&mut self) {
+    pub(crate) fn listed(&mut self) {
         // For a pod that is in only one of the two lists, it is unknown which list is later.
         self.under_way.values_mut().for_each(|again| *again = true);
     }
 
     /// The found pods that have not changed since, and the Jobs that waited for them.
-    pub(super) fn found(&mut self, wanted: Wanted, strays: Vec<Stray>) -> (Vec<Stray>, Vec<Arc<JobRef>>) {
+    pub(crate) fn found(&mut self, wanted: Wanted, strays: Vec<Stray>) -> (Vec<Stray>, Vec<Arc<JobRef>>) {
         match self.under_way.remove(&wanted) {
             Some(true) => {
                 self.request(wanted);
@@ -143,13 +143,13 @@ impl Lookups {
     }
 
     /// The receiver of the requested lists. Available only once.
-    pub(super) fn requests(&self) -> Option<mpsc::UnboundedReceiver<Wanted>> {
+    pub(crate) fn requests(&self) -> Option<mpsc::UnboundedReceiver<Wanted>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 /// Runs the requested lists, one at a time, until the receiver is gone.
-pub(super) async fn look_up(
+pub(crate) async fn look_up(
     client: Client,
     mut requests: mpsc::UnboundedReceiver<Wanted>,
     stands_in: bool,

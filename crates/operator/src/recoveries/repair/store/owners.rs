@@ -15,14 +15,14 @@ use salvor_recovery::{
 };
 use serde::Deserialize;
 
-use super::{
-    store::{Kept, Store, Turn},
-    wire::Reader,
-};
 use crate::{
     client::{
         revision::{Revision, Told},
         wire::{Condition, Nothing, Object, condition},
+    },
+    recoveries::repair::{
+        store::{Kept, Store, Turn},
+        wire::Reader,
     },
     watch_set::{
         feeds::OfKind,
@@ -32,25 +32,25 @@ use crate::{
 };
 
 /// The versions in which Cluster API serves Machines, the newest first.
-pub(super) const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
+pub(crate) const MACHINE_VERSIONS: [&str; 2] = ["v1beta2", "v1beta1"];
 
 /// A NodeClaim or a Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SeenOwner {
-    pub(super) uid: Uid,
+    pub(crate) uid: Uid,
     kind: OwnerKind,
     name: Box<str>,
-    pub(super) resource_version: ResourceVersion,
+    pub(crate) resource_version: ResourceVersion,
     /// How nodes refer to it: the providerID of a NodeClaim, or namespace and name of a Machine. Empty if it has none
     /// yet.
-    pub(super) called: Arc<str>,
+    pub(crate) called: Arc<str>,
     /// The name of its node; empty if unknown.
-    pub(super) node: NodeName,
+    pub(crate) node: NodeName,
     /// The NodePool or MachineDeployment that creates its replacement; empty if it has none.
-    pub(super) pool: Arc<str>,
-    pub(super) created: Option<Timestamp>,
+    pub(crate) pool: Arc<str>,
+    pub(crate) created: Option<Timestamp>,
     /// True if its machine has become a node.
-    pub(super) is_up: bool,
+    pub(crate) is_up: bool,
     remediated: bool,
     initialized: Option<bool>,
     /// Boxed, because most have none.
@@ -88,15 +88,15 @@ impl Marks {
 
 impl SeenOwner {
     /// True if a NodeClaim belongs to this node. After a rename, two Node objects may have the same providerID.
-    pub(super) fn is_of(&self, node: &NodeView) -> bool {
+    pub(crate) fn is_of(&self, node: &NodeView) -> bool {
         *self.called == *node.provider_id && (self.node.is_empty() || self.node == node.node.name)
     }
 
-    pub(super) fn deleting(&self) -> Option<Timestamp> {
+    pub(crate) fn deleting(&self) -> Option<Timestamp> {
         self.marks.as_ref()?.deleting
     }
 
-    pub(super) fn object(&self) -> ObjectRef {
+    pub(crate) fn object(&self) -> ObjectRef {
         let (kind, namespace) = match &self.kind {
             OwnerKind::NodeClaim => (NODE_CLAIM.clone(), None),
             OwnerKind::Machine(home) => (machine_kind(home.version), Some(home.namespace.clone())),
@@ -104,7 +104,7 @@ impl SeenOwner {
         ObjectRef { uid: self.uid.clone(), kind, namespace, name: self.name.to_string() }
     }
 
-    pub(super) fn view(&self) -> OwnerView {
+    pub(crate) fn view(&self) -> OwnerView {
         let Marks { termination, termination_before, veto, do_not_repair, karpenter_do_not_repair, deleting } =
             self.marks.as_deref().cloned().unwrap_or_default();
         OwnerView {
@@ -140,7 +140,7 @@ impl Kept for SeenOwner {
 
 /// All NodeClaims, or all Machines.
 #[derive(Debug)]
-pub(super) struct Owners {
+pub(in crate::recoveries::repair) struct Owners {
     all: Store<SeenOwner>,
     /// UIDs by how nodes refer to them.
     called: BTreeSet<(Arc<str>, Uid)>,
@@ -155,19 +155,19 @@ impl Deref for Owners {
 }
 
 impl Owners {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { all: Store::new(), called: BTreeSet::new() }
     }
 
     /// The owners that nodes refer to by this name.
-    pub(super) fn called(&self, name: &str) -> impl Iterator<Item = &SeenOwner> {
+    pub(crate) fn called(&self, name: &str) -> impl Iterator<Item = &SeenOwner> {
         let from = (Arc::from(name), Uid::default());
         let theirs = self.called.range(from.clone()..).take_while(move |(called, _)| *called == from.0);
         theirs.filter_map(|(_, uid)| self.all.get(uid))
     }
 
     /// Applies a change. One that differs only in the resourceVersion counts as none.
-    pub(super) fn on_change(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
+    pub(crate) fn on_change(&mut self, news: OfKind<SeenOwner>) -> Turn<SeenOwner> {
         let says_nothing = match &news {
             OfKind::Change(Change::Applied(owner)) => {
                 self.all.get(&owner.uid).is_some_and(|known| known.says_the_same_as(owner))
@@ -185,7 +185,7 @@ impl Owners {
     }
 
     /// Applies the answer to our own write.
-    pub(super) fn take(&mut self, owner: SeenOwner) {
+    pub(crate) fn take(&mut self, owner: SeenOwner) {
         let turn = self.all.take(owner, Told::Alone);
         self.index(&turn);
     }
@@ -211,13 +211,13 @@ impl Owners {
 
 type Annotations = BTreeMap<String, String>;
 
-pub(super) struct Claims(pub(super) Arc<Reader>);
+pub(crate) struct Claims(pub(crate) Arc<Reader>);
 
-pub(super) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
+pub(crate) type ClaimWire = Object<Nothing, ClaimStatus, Annotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-pub(super) struct ClaimStatus {
+pub(crate) struct ClaimStatus {
     #[serde(rename = "providerID")]
     provider_id: String,
     #[serde(rename = "nodeName")]
@@ -234,13 +234,13 @@ impl Project for Claims {
     }
 }
 
-pub(super) struct Machines(pub(super) &'static str, pub(super) Arc<Reader>);
+pub(crate) struct Machines(pub(crate) &'static str, pub(crate) Arc<Reader>);
 
-pub(super) type MachineWire = Object<Nothing, MachineStatus, Annotations>;
+pub(crate) type MachineWire = Object<Nothing, MachineStatus, Annotations>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct MachineStatus {
+pub(crate) struct MachineStatus {
     node_ref: Option<NodeReference>,
 }
 
@@ -264,14 +264,14 @@ const fn machine_kind(version: &'static str) -> Kind {
 }
 
 /// The name by which nodes and their Machine are matched.
-pub(super) fn machine_name(namespace: &str, name: &str) -> String {
+pub(crate) fn machine_name(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }
 
 const MACHINE_POOLS: [&str; 2] = ["cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/set-name"];
 
 impl Reader {
-    pub(super) fn claim(&self, ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner {
+    pub(crate) fn claim(&self, ClaimWire { metadata, status, .. }: ClaimWire) -> SeenOwner {
         let holds = |kind: &str| condition(&status.conditions, kind).map(|it| it.status == "True");
         let of = |key: &str| metadata.annotations.get(key).cloned();
         let marks = Marks {
@@ -299,7 +299,7 @@ impl Reader {
         }
     }
 
-    pub(super) fn machine(
+    pub(crate) fn machine(
         &self,
         MachineWire { metadata, status, .. }: MachineWire,
         version: &'static str,

@@ -7,12 +7,14 @@ use salvor_recovery::{
     repair::{NodeView, Policy},
 };
 
-use super::{
-    Repairs,
-    subjects::{Key, Subject, key_of},
-    wire::SeenPool,
+use crate::{
+    recoveries::repair::{
+        Repairs,
+        subjects::{Key, Subject, key_of},
+        wire::SeenPool,
+    },
+    watch_set::packed::{packed, packed_set},
 };
-use crate::watch_set::packed::{packed, packed_set};
 
 /// The policy that applies to a node, and younger ones that select it too.
 struct Choice {
@@ -32,27 +34,27 @@ impl Choice {
 }
 
 impl Repairs {
-    pub(super) fn node(&self, name: &NodeName) -> Option<&NodeView> {
+    pub(crate) fn node(&self, name: &NodeName) -> Option<&NodeView> {
         self.nodes.get(name).map(Box::as_ref)
     }
 
-    pub(super) fn policy(&self, key: &Key) -> Option<&Policy> {
+    pub(crate) fn policy(&self, key: &Key) -> Option<&Policy> {
         match key {
             Key::Policy(name) => self.policies.values().find(|policy| *policy.object.name == **name),
             Key::Pool(name) => self.pool(name).and_then(|pool| pool.policy.as_ref()),
         }
     }
 
-    pub(super) fn pool(&self, name: &str) -> Option<&SeenPool> {
+    pub(crate) fn pool(&self, name: &str) -> Option<&SeenPool> {
         self.pools.values().find(|pool| pool.view.object.name == name)
     }
 
     /// NodePools with a block `spec.repair`.
-    pub(super) fn pool_policies(&self) -> impl Iterator<Item = &Policy> {
+    pub(crate) fn pool_policies(&self) -> impl Iterator<Item = &Policy> {
         self.pools.values().filter_map(|pool| pool.policy.as_ref())
     }
 
-    pub(super) fn keys(&self) -> Vec<Key> {
+    pub(crate) fn keys(&self) -> Vec<Key> {
         self.policies.values().chain(self.pool_policies()).map(key_of).collect()
     }
 
@@ -64,7 +66,7 @@ impl Repairs {
         policies.into_iter().chain(self.pool_policies()).map(|policy| (key_of(policy), policy)).collect()
     }
 
-    pub(super) fn assign(&mut self, name: &NodeName) {
+    pub(crate) fn assign(&mut self, name: &NodeName) {
         let choice = self.node(name).and_then(|node| Choice::of(&self.by_age(), node));
         self.unassign(name);
         if let Some(choice) = choice {
@@ -72,7 +74,7 @@ impl Repairs {
         }
     }
 
-    pub(super) fn assign_all(&mut self) {
+    pub(crate) fn assign_all(&mut self) {
         let policies = self.by_age();
         let chosen = |node: &NodeView| Some((node.node.name.clone(), Choice::of(&policies, node)?));
         let all: Vec<(NodeName, Choice)> = self.nodes.values().filter_map(|node| chosen(node)).collect();
@@ -95,7 +97,7 @@ impl Repairs {
         self.assigned.insert(name, key);
     }
 
-    pub(super) fn unassign(&mut self, name: &NodeName) {
+    pub(crate) fn unassign(&mut self, name: &NodeName) {
         if let Some(key) = self.assigned.remove(name)
             && let Some(members) = self.members.get_mut(&key)
         {
@@ -109,7 +111,7 @@ impl Repairs {
 
     /// The subjects to requeue when something changes around a node: the node, its policy, and the nodes whose repair
     /// is blocked.
-    pub(super) fn concerned(&self, name: &NodeName) -> BTreeSet<Subject> {
+    pub(crate) fn concerned(&self, name: &NodeName) -> BTreeSet<Subject> {
         let mut woken = BTreeSet::from([Subject::Node(name.clone())]);
         if let Some(key) = self.assigned.get(name) {
             woken.extend(self.concerned_by(key));
@@ -122,7 +124,7 @@ impl Repairs {
     /// Due nodes are requeued once until the policy is surveyed again. The next of them to be decided triggers the
     /// survey, so until then all of them are still queued. A thousand changes at once requeue a thousand nodes once
     /// each.
-    pub(super) fn concerned_by(&self, key: &Key) -> BTreeSet<Subject> {
+    pub(crate) fn concerned_by(&self, key: &Key) -> BTreeSet<Subject> {
         let mut woken = BTreeSet::from([Subject::Policy(key.clone())]);
         let repairs = self.policy(key).into_iter().flat_map(|policy| &policy.status.repairs);
         woken.extend(repairs.map(|repair| Subject::Node(repair.node.clone())));
