@@ -66,23 +66,23 @@ pub(crate) enum Written {
 /// Writes of one lane wait for each other. Each lane has its own limits, so that no lane delays another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Zombie and eviction recovery.
+    /// Recoveries from lost and sick nodes.
     Recovery,
-    /// Writes for Jobs. Tenants can cause any number of them.
-    Jobs,
-    /// Writes for AppWrappers. Tenants can cause any number of them.
-    AppWrappers,
+    /// Writes that tenants can cause in any number.
+    Tenants,
+    /// The same, of objects that may be large.
+    LargeObjects,
     /// Events that are not a step of an attempt.
     Events,
 }
 
 impl Lane {
-    /// True if the outcome of an unanswered write is read before it is sent again. An AppWrapper may be large, and a
-    /// server that receives it again and again while it still processes it runs out of memory.
+    /// True if the outcome of an unanswered write is read before it is sent again. A server that receives a large
+    /// object again and again while it still processes it runs out of memory.
     pub(crate) fn reads_back(self) -> bool {
         match self {
-            Self::AppWrappers => true,
-            Self::Recovery | Self::Jobs | Self::Events => false,
+            Self::LargeObjects => true,
+            Self::Recovery | Self::Tenants | Self::Events => false,
         }
     }
 }
@@ -119,8 +119,8 @@ struct Inner {
     instance: String,
     dry_run: bool,
     recovery: Limits,
-    jobs: Limits,
-    appwrappers: Limits,
+    tenants: Limits,
+    large_objects: Limits,
     events: Limits,
     again: Semaphore,
     event_queue: Mutex<EventQueue>,
@@ -164,7 +164,7 @@ struct Writing<'a> {
 }
 
 impl Executor {
-    /// Limits concurrent writes of recoveries, of Jobs and of AppWrappers to `writes` each. A dry run sends none.
+    /// Limits concurrent writes of each lane but the one of events to `writes`. A dry run sends none.
     pub(crate) fn new(
         client: Client,
         time: Time,
@@ -183,8 +183,8 @@ impl Executor {
             instance,
             dry_run,
             recovery: Limits::new(writes),
-            jobs: Limits::new(writes),
-            appwrappers: Limits::new(writes),
+            tenants: Limits::new(writes),
+            large_objects: Limits::new(writes),
             events: Limits::new(EVENTS_AT_ONCE),
             again: Semaphore::new(AGAIN_AT_ONCE),
             event_queue: Mutex::default(),
@@ -211,8 +211,8 @@ impl Executor {
     fn limits(&self, lane: Lane) -> &Limits {
         match lane {
             Lane::Recovery => &self.0.recovery,
-            Lane::Jobs => &self.0.jobs,
-            Lane::AppWrappers => &self.0.appwrappers,
+            Lane::Tenants => &self.0.tenants,
+            Lane::LargeObjects => &self.0.large_objects,
             Lane::Events => &self.0.events,
         }
     }

@@ -605,9 +605,9 @@ async fn a_pause_that_a_reader_is_asked_for_holds_for_all() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert!(matches!(bench.perform(&delete()).await, Err(Failure::Throttled(_))));
     assert_eq!(bench.api.asked().len(), 1, "nothing was sent meanwhile");
-    assert!(bench.executor.pause(Lane::Jobs).is_some(), "all wait for what recoveries are asked for");
+    assert!(bench.executor.pause(Lane::Tenants).is_some(), "all wait for what recoveries are asked for");
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(bench.executor.pause(Lane::Jobs).is_none());
+    assert!(bench.executor.pause(Lane::Tenants).is_none());
 }
 
 #[test]
@@ -718,7 +718,7 @@ async fn jobs_and_their_events_never_hold_up_a_recovery() {
         let (executor, term) = (bench.executor.clone(), bench.term);
         tokio::spawn(async move {
             let basis = Basis { term, looked: Some(Instant::now()) };
-            let _ = perform(&executor, Lane::Jobs, &create(&format!("j-{number}")), basis).await;
+            let _ = perform(&executor, Lane::Tenants, &create(&format!("j-{number}")), basis).await;
         });
         bench.executor.record_in_background(note.clone(), term);
     }
@@ -794,7 +794,7 @@ async fn what_the_server_asks_of_jobs_and_events_it_does_not_ask_of_recoveries()
         Method::POST => Answer::Json(429, Value::String("Too many requests, please try again later.".into())),
         _ => Answer::ok(),
     });
-    for (lane, action) in [(Lane::Jobs, create("j-0")), (Lane::Events, event("x".into()))] {
+    for (lane, action) in [(Lane::Tenants, create("j-0")), (Lane::Events, event("x".into()))] {
         let result = perform(&bench.executor, lane, &action, bench.basis()).await;
         assert!(matches!(result, Err(Failure::Throttled(_))), "{result:?}");
         assert!(bench.executor.pause(lane).is_some());

@@ -356,7 +356,7 @@ impl AppWrappers {
 
 impl Recovery for AppWrappers {
     const NAME: &'static str = "appwrapper";
-    const LANE: Lane = Lane::AppWrappers;
+    const LANE: Lane = Lane::LargeObjects;
     type Subject = AppWrapperRef;
     type Why = AppWrapperWhy;
     type Step = Step;

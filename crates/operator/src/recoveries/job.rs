@@ -313,7 +313,7 @@ impl Revised for JobView {
 
 impl Recovery for Jobs {
     const NAME: &'static str = "job";
-    const LANE: Lane = Lane::Jobs;
+    const LANE: Lane = Lane::Tenants;
     type Subject = Subject;
     type Why = JobWhy;
     type Step = Step;

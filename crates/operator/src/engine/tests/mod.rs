@@ -500,7 +500,7 @@ struct Large(Told);
 
 impl Recovery for Large {
     const NAME: &'static str = "large";
-    const LANE: Lane = Lane::AppWrappers;
+    const LANE: Lane = Lane::LargeObjects;
     type Subject = &'static str;
     type Why = AsTold;
     type Step = AnyStep;
@@ -1275,7 +1275,7 @@ async fn steps_at_once_do_not_outlive_their_look() {
     let attempt = Attempt {
         reads_back: false,
         executor,
-        lane: Lane::Jobs,
+        lane: Lane::Tenants,
         time: time.clone(),
         gate: Gate {
             time,
