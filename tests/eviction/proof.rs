@@ -1,12 +1,12 @@
 //! Pods that must never run twice: they are evicted only if a person has confirmed that the machine is off.
 
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use salvor_testkit::{Site, wait};
 use serde_json::{Value, json};
 
 use crate::{
     hand_made::{Stage, both, claiming, owned_by_any},
-    stage::{condition, phase, taint, taint_with},
+    stage::{condition, effects, phase, progress, taint, taint_with},
 };
 
 const UNPROVEN: &str = "example.com/lost";
@@ -103,7 +103,42 @@ async fn the_kinds_that_need_proof_are_a_setting(site: Site) {
     }
 }
 
+/// Consent ends a pod, but it does not say that its containers have ended: they may still write to its volume.
+async fn a_volume_that_was_released_without_proof_keeps_the_taint_until_the_reboot(site: Site) {
+    let stage = Stage::new(site).await;
+    let volume = stage.volume("data", "node").await;
+    stage.dead_node("node", &[&volume]).await;
+    stage.set_status("node", json!({"nodeInfo": {"bootID": "boot-1"}})).await;
+    let consent =
+        json!({"metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-terminate": "true"}}});
+    stage.pod("consents", "node", both(consent, claiming("data"))).await;
+    let db = stage.pod("db", "node", owned_by_any("postgresql.cnpg.io/v1", "Cluster")).await;
+    stage.until_later_than(&db).await;
+    let _salvor = stage.salvor(&format!("eviction: {{triggers: [{{key: {UNPROVEN}}}]}}\n"), &[]);
+    taint_with(&stage.client, "node", UNPROVEN, "", &["NoSchedule"]).await;
+    wait::for_absence(&stage.pods(), "consents").await;
+    let released = wait::for_object(&stage.nodes(), "node", "its volume is released", |n| {
+        progress(n)["released"].is_object()
+    })
+    .await;
+    assert!(progress(&released)["released"]["keptAll"].is_null(), "{}", progress(&released));
+    stage.lease("node", 0, 3600).await;
+    stage.set_status("node", json!({"conditions": [{"type": "Ready", "status": "True"}]})).await;
+    wait::for_object(&stage.pods(), "db", "it is asked to end", |p| p.metadata.deletion_timestamp.is_some())
+        .await;
+    let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    stage.pods().delete("db", &at_once).await.unwrap();
+    let back = wait::for_object(&stage.nodes(), "node", "it is told that it was not rebooted", |n| {
+        condition(n, "ForceEviction") == Some(("False".into(), "NotRebooted".into()))
+    })
+    .await;
+    assert!(effects(&back).contains(&"NoExecute".to_owned()), "{back:?}");
+    stage.set_status("node", json!({"nodeInfo": {"bootID": "boot-2"}})).await;
+    wait::for_object(&stage.nodes(), "node", "our taint is gone", |n| effects(n).is_empty()).await;
+}
+
 salvor_testkit::on_both!(
+    a_volume_that_was_released_without_proof_keeps_the_taint_until_the_reboot,
     what_must_not_run_twice_waits_for_proof_whoever_owns_it,
     the_kinds_that_need_proof_are_a_setting,
 );

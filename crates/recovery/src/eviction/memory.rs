@@ -120,12 +120,16 @@ pub struct Released {
     /// The volumes behind them that are attached to the node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<String>,
+    /// True if every volume that the node had in use stayed, so that none has been released so far. Absent in records of
+    /// earlier versions, which count as having released some.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept_all: bool,
 }
 
 impl Released {
     /// Volumes released at a time, except those of some claims, which are in order.
     pub fn keeping(claims: &[Claim], at: Timestamp) -> Self {
-        Self { at, kept_hash: hash_of(claims), volumes: Vec::new() }
+        Self { at, kept_hash: hash_of(claims), volumes: Vec::new(), kept_all: false }
     }
 
     /// True if the claims that stayed then are the same as these.

@@ -279,9 +279,9 @@ fn come_back(
     };
     let left = pods.iter().filter(must_go).count();
     let is_back = left == 0 && node.heartbeat().is_fresh(now);
-    // Without proof only volumes were released that several nodes may use: the eviction waited for the pods of all
-    // others.
-    if is_back && request.proof && policy.keeps_taint(node, progress) {
+    // Also without proof that the machine was off: volumes of pods that consent to a double run, or that several nodes
+    // may use, were released all the same.
+    if is_back && policy.keeps_taint(node, progress) {
         let why = NodeWhy::NotRebooted { node: node.node.name.clone() };
         return writes::return_phase(node, progress, request, why.clone(), now, Ignore(why));
     }

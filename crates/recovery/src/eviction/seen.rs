@@ -83,7 +83,7 @@ pub(super) fn see_boot(node: &NodeView, progress: &Progress) -> String {
         "" => "none",
         boot => boot,
     };
-    match (&progress.released, &progress.boot_id) {
+    match (progress.released.as_ref().filter(|released| !released.kept_all), &progress.boot_id) {
         (None, _) => "no volumes were released".into(),
         (Some(_), None) => {
             format!("volumes were released; its boot then is not known, {now} is its boot now")

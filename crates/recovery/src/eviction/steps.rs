@@ -82,7 +82,7 @@ pub enum Step {
         attached_names: Vec<String>,
         /// Claims whose volumes stay, in order.
         keep: Vec<Claim>,
-        /// The progress of the eviction; the step adds the volumes that stay.
+        /// The progress of the eviction; the step adds the volumes that stay, and whether all do.
         progress: Progress,
     },
     /// Removes every taint with our key from a node, if the node is still in the state that the decision rests on.
@@ -259,13 +259,14 @@ impl crate::step::Step for Step {
                 }
                 (Guard::Judged { uid: &node.uid, resource_version }, patch)
             }
-            Self::ReleaseVolumes { node, resource_version, progress, .. } => {
+            Self::ReleaseVolumes { node, resource_version, in_use, progress, .. } => {
                 let Some(Outcome { left, kept }) = self.volumes().map(|volumes| volumes.settle(read)) else {
                     return Err(Changed);
                 };
                 let mut progress = progress.clone();
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
+                    released.kept_all &= left.len() == in_use.len();
                 }
                 // The list of volumes is replaced whole.
                 let patch = Patch::status(Merge::Strategic, &json!({ "volumesInUse": left }))?;

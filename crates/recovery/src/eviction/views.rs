@@ -153,7 +153,8 @@ impl Progress {
     /// still run there, and may have the volumes mounted. A missing boot ID counts as the same boot.
     pub(super) fn may_still_use_volumes(&self, node: &NodeView) -> bool {
         let same_boot = |boot: &String| node.boot_id.is_empty() || *node.boot_id == **boot;
-        self.released.is_some() && self.boot_id.as_ref().is_some_and(same_boot)
+        let any = self.released.as_ref().is_some_and(|released| !released.kept_all);
+        any && self.boot_id.as_ref().is_some_and(same_boot)
     }
 }
 

@@ -91,7 +91,9 @@ pub(super) fn release(
     now: Timestamp,
 ) -> Verdict<NodeWhy, Step> {
     let why = NodeWhy::ReleasingVolumes { in_use: node.volumes_in_use.len(), kept: keep.len() };
-    let released = Released::keeping(&keep, now);
+    let before = progress.released.as_ref();
+    let kept_all = before.is_none_or(|before| before.kept_all);
+    let released = Released { kept_all, ..Released::keeping(&keep, now) };
     let release = Step::ReleaseVolumes {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),

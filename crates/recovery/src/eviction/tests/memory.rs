@@ -29,7 +29,10 @@ fn only_what_this_version_understands_is_believed() {
            "released":{{"at":"2027-01-15T08:00:06Z","kept":[{{"namespace":"ns","name":"a"}}],"volumes":["v"]}}"#
     );
     let released = read(&before).unwrap().released.unwrap();
+    assert!(!released.kept_all, "an earlier version does not say that every volume stayed");
     assert_eq!((released.kept_hash, released.volumes), (None, vec!["v".to_owned()]));
+    let released = Released { kept_all: true, ..Released::keeping(&[], at(6)) };
+    assert_eq!(serde_json::to_string(&released).unwrap(), r#"{"at":"2027-01-15T08:00:06Z","keptAll":true}"#);
 
     let huge = format!(r#"{STARTED},"request":"{}:NoSchedule""#, "x".repeat(200_000));
     let deep = format!(r#"{STARTED},{REQUEST},"claims":{}"#, "[".repeat(100_000));

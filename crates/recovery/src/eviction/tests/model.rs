@@ -140,12 +140,14 @@ impl Model {
             }
             Step::ReleaseVolumes { keep, attached, mut progress, .. } => {
                 let kept: Vec<String> = keep.into_iter().map(|claim| claim.name).collect();
+                let before = self.node.volumes_in_use.len();
                 self.node.volumes_in_use.retain(|volume| {
                     let is_attached = attached.iter().any(|it| it.volume.as_ref() == Some(volume));
                     kept.contains(volume) || !is_attached
                 });
                 if let Some(released) = &mut progress.released {
                     released.volumes = kept;
+                    released.kept_all &= self.node.volumes_in_use.len() == before;
                 }
                 self.node.progress = Some(progress);
                 self.touch();

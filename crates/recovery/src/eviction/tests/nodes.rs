@@ -1,8 +1,10 @@
 //! The eviction of a node: when it begins, continues, finishes or stops, and when the node is Ready again.
 
-use super::super::Step;
+use serde_json::json;
+
+use super::super::{Step, writes};
 use super::*;
-use crate::step::Step as _;
+use crate::step::{Step as _, Verb};
 
 fn begins(node: &NodeView, now: i64) -> String {
     say(&judge_node(node, &[], &[], now))
@@ -684,6 +686,12 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     };
     let finished = || Progress { released: released(), finished: Some(at(30)), ..started() };
     let middle = || Progress { released: released(), returned: Some(at(50)), ..started() };
+    let kept_all = || released().map(|released| Released { kept_all: true, ..released });
+    let lost = "example.com/lost";
+    let unproven = |progress: Progress, told: &str| NodeView {
+        taints: vec![taint(lost, "", "NoSchedule"), taint(KEY, "lost", "NoExecute")],
+        ..with(Progress { request: format!("{lost}:NoSchedule"), ..progress }, told)
+    };
     let (back, end) =
         ("Act BackInService: EndEviction, EmitEvent", "Act NodeReturned: EndEviction, EmitEvent");
     let kept = "Ignore NotRebooted";
@@ -701,6 +709,14 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
         (
             "in the middle, by an older version",
             NodeView { condition: Some("NodeReturned".into()), ..unknown(middle()) },
+            end,
+        ),
+        ("every volume stayed", said(Progress { released: kept_all(), ..finished() }), back),
+        ("in the middle, without proof", unproven(middle(), "NotRebooted"), kept),
+        ("without proof, rebooted", rebooted(unproven(middle(), "NodeReturned")), end),
+        (
+            "without proof, and every volume stayed",
+            unproven(Progress { released: kept_all(), ..middle() }, "NodeReturned"),
             end,
         ),
         ("first seen", with(finished(), "Finished"), "Act NotRebooted: ReportEviction"),
@@ -746,6 +762,34 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
         ["may still run", "Reboot the machine", "kubectl taint node node-a salvor.dev/force-eviction-"]
     {
         assert!(event.message.contains(words), "{}", event.message);
+    }
+}
+
+/// What was released once stays released, also if every volume that is in use later stays.
+#[test]
+fn a_release_remembers_whether_every_volume_has_stayed() {
+    let named = |volume: &str| format!("kubernetes.io/csi/disk.example.com^{volume}");
+    let object = |name: &str| {
+        let csi = json!({"driver": "disk.example.com", "volumeHandle": name});
+        Some(json!({"spec": {"csi": csi, "claimRef": {"namespace": "ns", "name": name}}}))
+    };
+    let before = |kept_all| Some(Released { kept_all, ..Released::keeping(&[claim("gone")], at(1)) });
+    for (case, claims, released, kept_all) in [
+        ("both stay", &["a", "b"][..], None, true),
+        ("both stay again", &["a", "b"], before(true), true),
+        ("both stay, and one went before", &["a", "b"], before(false), false),
+        ("one goes", &["a"], None, false),
+        ("both go", &[], None, false),
+    ] {
+        let keep: Vec<Claim> = claims.iter().map(|name| claim(name)).collect();
+        let (node, progress) = (begun("EvictingPods"), Progress { released, ..started() });
+        let node = NodeView { volumes_in_use: ["a", "b"].map(named).to_vec(), ..node };
+        let attached = [attachment("a"), attachment("b")];
+        let verdict = writes::release(&node, &progress, &attached.each_ref(), keep, at(2));
+        let write = verdict.actions()[0].write(&[object("a"), object("b")]).unwrap();
+        let Verb::Patch(patch) = write.verb else { panic!("{case}") };
+        let text = serde_json::to_string(&patch.metadata).unwrap();
+        assert_eq!(text.contains("keptAll"), kept_all, "{case}: {text}");
     }
 }
 
