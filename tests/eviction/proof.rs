@@ -103,6 +103,23 @@ async fn the_kinds_that_need_proof_are_a_setting(site: Site) {
     }
 }
 
+/// Proof is the same for all recoveries: an eviction that a trigger without proof began goes on by another's statement.
+async fn the_out_of_service_taint_of_a_person_is_proof(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.dead_node("node", &[]).await;
+    stage.pod("db", "node", owned_by_any("postgresql.cnpg.io/v1", "Cluster")).await;
+    let _salvor = stage.salvor(&format!("eviction: {{triggers: [{{key: {UNPROVEN}}}]}}\n"), &[]);
+    taint_with(&stage.client, "node", UNPROVEN, "", &["NoSchedule"]).await;
+    wait::for_object(&stage.nodes(), "node", "it waits for proof", |n| {
+        condition(n, "ForceEviction") == Some(("True".into(), "WaitingForPods".into()))
+    })
+    .await;
+    assert_eq!(phase(&stage.pods().get("db").await.unwrap()), "Running");
+    taint_with(&stage.client, "node", "node.kubernetes.io/out-of-service", "nodeshutdown", &["NoExecute"])
+        .await;
+    wait::for_absence(&stage.pods(), "db").await;
+}
+
 /// Consent ends a pod, but it does not say that its containers have ended: they may still write to its volume.
 async fn a_volume_that_was_released_without_proof_keeps_the_taint_until_the_reboot(site: Site) {
     let stage = Stage::new(site).await;
@@ -140,5 +157,6 @@ async fn a_volume_that_was_released_without_proof_keeps_the_taint_until_the_rebo
 salvor_testkit::on_both!(
     a_volume_that_was_released_without_proof_keeps_the_taint_until_the_reboot,
     what_must_not_run_twice_waits_for_proof_whoever_owns_it,
+    the_out_of_service_taint_of_a_person_is_proof,
     the_kinds_that_need_proof_are_a_setting,
 );

@@ -16,7 +16,8 @@ use salvor_api::names::taints;
 
 use crate::ids::NodeName;
 pub use crate::objects::Claim;
-use crate::objects::{JobRef, ObjectRef, PodPhase, PodRef};
+use crate::objects::{JobRef, PodPhase, PodRef};
+use crate::proof::{Machine, Proof};
 use crate::zombie::{ConsentAnnotations, ConsentSource, ZombiePolicy};
 
 /// The reason of every verdict, condition and event that says that a machine may still run.
@@ -88,30 +89,6 @@ pub enum Kubelet {
     Alive,
     /// It is silent, or its state is unknown.
     Silent,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Machine {
-    /// Nothing proves that it is off.
-    MayRun,
-    Off(Proof),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// A taint by which a person, or a trigger with `proof`, says so; the out-of-service taint is one.
-    Taint(String),
-    /// Salvor ended the machine. A live read confirms that its Node and this NodeClaim or Machine are gone.
-    MachineGone(ObjectRef),
-}
-
-impl fmt::Display for Proof {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Taint(taint) => write!(f, "taint {taint} says that the machine is off"),
-            Self::MachineGone(owner) => write!(f, "the machine was ended, and its Node and {owner} are gone"),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ pub mod objects;
 pub mod one_actor;
 pub mod pause;
 mod pod_writes;
+pub mod proof;
 pub mod repair;
 mod server_clock;
 pub mod signing;

@@ -27,6 +27,7 @@ use salvor_api::{Controller, Gate};
 
 use crate::eviction::{Memory, Progress};
 use crate::objects::Taint;
+use crate::proof::fits;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeActor {
@@ -98,8 +99,6 @@ pub struct NodeActors {
     /// Foreign taints that request an eviction; none if that recovery is switched off.
     eviction: Option<Vec<EvictionTrigger>>,
     out_of_service: bool,
-    /// Foreign taints that prove that a machine is off.
-    proofs: Vec<EvictionTrigger>,
 }
 
 impl NodeActors {
@@ -110,25 +109,7 @@ impl NodeActors {
             eviction: evicts.then(|| configuration.eviction.triggers.clone()),
             out_of_service: controllers.enabled(Controller::Zombie)
                 && configuration.feature_gates.enabled(Gate::FailureRecoveryPolicy),
-            proofs: configuration.eviction.triggers.iter().filter(|it| it.proof).cloned().collect(),
         }
-    }
-
-    /// The taint that proves that the machine of a node is off, if there is one: a person's, or one of a trigger with `proof`. Taints
-    /// that we put on ourselves prove nothing: out-of-service rests on time alone, and an eviction adds force-eviction for every
-    /// trigger. No taint from before the kubelet returned counts. A kubelet's own report counts for more, so callers do not ask this
-    /// about a node that is Ready.
-    pub fn proof<'a>(&self, signs: NodeSigns<'a>, eviction: &Memory) -> Option<&'a Taint> {
-        let progress = eviction.progress.as_ref();
-        if eviction.damage.is_some() || progress.is_some_and(|progress| progress.returned.is_some()) {
-            return None;
-        }
-        let proves = |taint: &&Taint| match taint.key.as_str() {
-            taints::FORCE_EVICTION => !progress.is_some_and(|progress| progress.has_added(taint)),
-            taints::OUT_OF_SERVICE => !signs.out_of_service,
-            _ => self.proofs.iter().any(|trigger| fits(trigger, taint)),
-        };
-        signs.taints.iter().find(proves)
     }
 
     /// The recovery that acts on a node now; none if any recovery may begin.
@@ -175,12 +156,6 @@ fn is_evicted(triggers: &[EvictionTrigger], signs: NodeSigns<'_>, marked: bool) 
     }
 }
 
-pub(crate) fn fits(trigger: &EvictionTrigger, taint: &Taint) -> bool {
-    trigger.key == taint.key
-        && trigger.value.as_ref().is_none_or(|value| *value == taint.value)
-        && trigger.effect.is_none_or(|effect| effect.as_str() == taint.effect)
-}
-
 pub(crate) fn see_actor(actor: Option<NodeActor>) -> String {
     actor.map_or("nobody".into(), |actor| actor.to_string())
 }
@@ -193,54 +168,6 @@ mod tests {
 
     const OUT: &str = "node.kubernetes.io/out-of-service";
     const OURS: &str = "salvor.dev/force-eviction";
-
-    /// A person's taint proves it, and so does one that the administrator configured as proof; a taint that we set does
-    /// not.
-    #[test]
-    fn some_taints_prove_that_a_machine_is_off() {
-        let actors = actors("[repair]");
-        for (key, is_ours, proves) in [
-            (OURS, false, true),
-            (OUT, false, true),
-            (OUT, true, false),
-            ("example.com/off", false, false),
-            ("node.kubernetes.io/unreachable", false, false),
-        ] {
-            let taints = [Taint { key: key.into(), value: String::new(), effect: "NoExecute".into() }];
-            let signs = NodeSigns { taints: &taints, eviction: EvictionSign::None, out_of_service: is_ours };
-            assert_eq!(actors.proof(signs, &Memory::default()).is_some(), proves, "{key}, ours: {is_ours}");
-        }
-    }
-
-    /// An eviction adds a force-eviction taint of its own to whatever asked for it.
-    #[test]
-    fn a_taint_of_an_eviction_proves_nothing_by_itself() {
-        let by_trigger = "example.com/off:NoSchedule";
-        let (no_execute, no_schedule) = (format!("{OURS}:NoExecute"), format!("{OURS}:NoSchedule"));
-        let began = |request: &str, more: &str| {
-            let text = format!(r#"{{"request":"{request}","started":"2026-11-16T10:00:00Z"{more}}}"#);
-            Memory::read(Some(&text), None)
-        };
-        let returned = r#","returned":"2026-11-16T10:05:00Z""#;
-        let stopped = r#","stopped":"2026-11-16T10:05:00Z""#;
-        for (case, memory, effect, proves) in [
-            ("a trigger without proof", began(by_trigger, ""), "NoExecute", false),
-            ("a person asked by another effect", began(&no_schedule, ""), "NoSchedule", true),
-            ("ours beside it", began(&no_schedule, ""), "NoExecute", false),
-            ("a person asked by this one", began(&no_execute, ""), "NoExecute", true),
-            ("the kubelet returned", began(&no_execute, returned), "NoExecute", false),
-            ("a person put it on after a stop", began(by_trigger, stopped), "NoExecute", true),
-            ("unreadable", Memory::read(Some("x"), None), "NoExecute", false),
-        ] {
-            let taints = [Taint { key: OURS.into(), value: String::new(), effect: effect.into() }];
-            let signs = NodeSigns {
-                taints: &taints,
-                eviction: EvictionSign::in_memory(&memory),
-                out_of_service: false,
-            };
-            assert_eq!(actors("[repair]").proof(signs, &memory).is_some(), proves, "{case}: {memory:?}");
-        }
-    }
 
     fn actors(controllers: &str) -> NodeActors {
         let text = format!(

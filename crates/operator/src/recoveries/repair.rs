@@ -14,9 +14,7 @@ use salvor_api::{Controller, config::Configuration};
 use salvor_recovery::{
     Decision, Step as _,
     brake::Held,
-    gate::GatePolicy,
     ids::{NodeName, Uid},
-    one_actor::NodeActors,
     repair::{Hold, Left, NodeView, Policy, Refusal, Settings, Step},
 };
 
@@ -118,7 +116,7 @@ impl Repairs {
     pub(crate) fn new(configuration: &Arc<Configuration>, metrics: RepairMetrics) -> Self {
         Self {
             settings: Arc::new(Settings::new(configuration)),
-            reader: Arc::new(Reader::new(NodeActors::new(configuration), GatePolicy::new(configuration))),
+            reader: Arc::new(Reader::new(configuration)),
             enabled: configuration.controllers.enabled(Controller::Repair),
             plans: configuration.dry_run,
             metrics,

@@ -14,10 +14,11 @@ use super::status::AppWrapperStatus;
 use super::steps::{Manner, Step};
 use super::views::{AppWrapperView, FoundComponent, NodeView, PodView, Seen};
 use crate::event::Condition;
-use crate::gate::{By, Copies, Gate, GatePolicy, Kubelet, Machine, MachineMayRun, may_be_forced};
+use crate::gate::{By, Copies, Gate, GatePolicy, Kubelet, MachineMayRun, may_be_forced};
 use crate::ids::NodeName;
 use crate::moments::{after, to_the_second};
 use crate::objects::POD;
+use crate::proof::Machine;
 
 /// The maximum number of deletions at a time. The rest follow once these are observed.
 const AT_ONCE: usize = 50;

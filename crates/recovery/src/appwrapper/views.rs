@@ -11,11 +11,12 @@ use super::admitted::Comparison;
 use super::components::{ComponentKind, ComponentState, Waves};
 use super::policy::Annotations;
 use super::status::AppWrapperStatus;
-use crate::gate::{Machine, Work};
+use crate::gate::Work;
 use crate::ids::{NodeName, ResourceVersion, Uid};
 use crate::liveness::{Heartbeat, Lease};
 use crate::moments::after;
 use crate::objects::{self, Deletion, Kind, Object, PodPhase, PodRef};
+use crate::proof::Machine;
 
 pub static APPWRAPPER: Kind = Kind::known(names::GROUP, names::VERSION, names::KIND, names::PLURAL);
 

@@ -7,9 +7,10 @@ use salvor_api::names::taints;
 
 use super::memory::Progress;
 use super::views::{NodeView, PodView};
-use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, may_be_forced};
+use crate::gate::{Gate, GatePolicy, Kubelet, may_be_forced};
 use crate::objects::Taint;
-use crate::one_actor::{NodeActors, fits};
+use crate::one_actor::NodeActors;
+use crate::proof::{Machine, ProofPolicy, Statements, fits, is_added_for, value_for};
 
 /// The part of the configuration that the eviction recovery needs.
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ pub struct EvictionPolicy {
     pub(super) actors: NodeActors,
     triggers: Vec<EvictionTrigger>,
     pub(super) gate: GatePolicy,
+    proof: ProofPolicy,
 }
 
 /// A request for an eviction.
@@ -47,12 +49,7 @@ impl Request {
 
     /// The value of the taint that Salvor adds: that of the request, or for a foreign key the name of the key.
     pub(super) fn value(&self) -> &str {
-        if self.is_ours() {
-            &self.taint.value
-        } else {
-            let key = &self.taint.key;
-            key.split_once('/').map_or(key, |(_, name)| name)
-        }
+        value_for(&self.taint)
     }
 }
 
@@ -73,15 +70,15 @@ impl EvictionPolicy {
             actors: NodeActors::new(configuration),
             triggers: settings.triggers.clone(),
             gate: GatePolicy::new(configuration),
+            proof: ProofPolicy::new(configuration),
         }
     }
 
     /// What is known of a node's machine. Once its kubelet showed life, no earlier statement counts; a new one starts
     /// the eviction again.
     pub fn machine(&self, node: &NodeView) -> Machine {
-        let returned = node.progress.as_ref().is_some_and(|progress| progress.returned.is_some());
-        let proof = self.request(node).filter(|request| request.proof && !returned);
-        proof.map_or(Machine::MayRun, |request| Machine::Off(Proof::Taint(request.taint.to_string())))
+        let remembered = self.request(node).filter(|request| request.remembered);
+        self.proof.machine(&statements(node, remembered.map(|request| request.taint)))
     }
 
     /// Whether this pod, whose kubelet is silent, may be ended by force.
@@ -123,12 +120,10 @@ impl EvictionPolicy {
         let in_person = asked_in_person(node).filter(|taint| {
             // Our annotation was lost. Beside a foreign trigger, a taint like the one that Salvor adds for it does not
             // count as a person's request.
-            let is_like_ours =
-                |request: &Request| taint.effect == taints::NO_EXECUTE && request.value() == taint.value;
+            let is_like_ours = |request: &Request| is_added_for(taint, &request.taint);
             node.progress.is_some() || !foreign.as_ref().is_some_and(is_like_ours)
         });
-        let in_person =
-            in_person.map(|taint| Request { taint: taint.clone(), proof: true, remembered: false });
+        let in_person = in_person.map(|taint| self.requested_by(taint, node));
         let remembered = || {
             node.asked.as_ref().map(|asked| Request { taint: asked.taint(), proof: true, remembered: true })
         };
@@ -138,15 +133,30 @@ impl EvictionPolicy {
     /// The request by a trigger, with or without our own key. Salvor never removes that taint, so it requests again and
     /// again.
     pub(super) fn foreign_request(&self, node: &NodeView) -> Option<Request> {
-        let asks = |taint: &Taint| self.triggers.iter().find(|trigger| fits(trigger, taint));
-        let found = node.taints.iter().filter_map(|taint| Some((taint, asks(taint)?)));
-        let (taint, trigger) = found.max_by_key(|(_, trigger)| trigger.proof)?;
-        Some(Request { taint: taint.clone(), proof: trigger.proof, remembered: false })
+        let asks = |taint: &&Taint| self.triggers.iter().any(|trigger| fits(trigger, taint));
+        let found = node.taints.iter().filter(asks);
+        found.map(|taint| self.requested_by(taint, node)).max_by_key(|request| request.proof)
+    }
+
+    fn requested_by(&self, taint: &Taint, node: &NodeView) -> Request {
+        let proof = self.proof.proves(taint, &statements(node, None));
+        Request { taint: taint.clone(), proof, remembered: false }
     }
 
     /// True if a taint has anything to do with evictions.
     pub fn concerns(&self, taint: &Taint) -> bool {
         taint.key == taints::FORCE_EVICTION || self.triggers.iter().any(|trigger| fits(trigger, taint))
+    }
+}
+
+/// What on a node may state that its machine is off.
+fn statements(node: &NodeView, remembered: Option<Taint>) -> Statements<'_> {
+    Statements {
+        taints: &node.taints,
+        progress: node.progress.as_ref(),
+        remembered,
+        is_damaged: node.damage.is_some(),
+        out_of_service: node.out_of_service,
     }
 }
 

@@ -7,7 +7,8 @@ use super::pod_ending::{PodEnding, count};
 use super::policy::Request;
 use super::tolerations::Tolerance;
 use super::views::{AttachmentView, Lease, NodeView, PodView, Scene};
-use crate::gate::{By, Gate, Machine};
+use crate::gate::{By, Gate};
+use crate::proof::Machine;
 
 pub(super) fn see_request(request: Option<&Request>) -> String {
     match request {

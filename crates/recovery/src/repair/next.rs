@@ -19,8 +19,9 @@ use super::status::Repair;
 use super::steps::{Begun, Step};
 use super::survey::Member;
 use super::views::Backend;
-use crate::gate::{Gate, Kubelet, Machine, may_be_forced};
+use crate::gate::{Gate, Kubelet, may_be_forced};
 use crate::moments::{after, to_the_second};
+use crate::proof::Machine;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Next {

@@ -15,10 +15,11 @@ use salvor_api::names::repair::{REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 use super::steps::Step;
 use super::views::Refusal;
 use crate::event::{Condition, EventNote, EventType};
-use crate::gate::{Gate, GatePolicy, Kubelet, Machine, Proof, Work, may_be_forced};
+use crate::gate::{Gate, GatePolicy, Kubelet, Work, may_be_forced};
 use crate::ids::ResourceVersion;
 use crate::moments::to_the_second;
 use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
+use crate::proof::{Machine, Proof};
 use crate::step::Grace;
 use crate::verdict::{Decision, Reason, Trace, Verdict, judge};
 

@@ -10,10 +10,10 @@ use salvor_api::{Labelled, Labels};
 
 use super::pods::PodView;
 use super::progress::Progress;
-use crate::gate::{Machine, Proof};
 use crate::ids::{NodeName, ResourceVersion};
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
+use crate::proof::{Machine, Proof};
 
 pub static NODE_REPAIR_POLICY: Kind =
     Kind::known("salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
@@ -141,8 +141,8 @@ pub struct NodeMarks {
     /// The value of the annotation `salvor.dev/reboot-done`.
     pub reboot_done: Option<Box<str>>,
     pub deleting: Option<Timestamp>,
-    /// The taint that proves that the machine is off.
-    pub off: Option<Box<str>>,
+    /// What on the node proves that its machine is off.
+    pub off: Option<Proof>,
 }
 
 impl NodeMarks {
@@ -193,7 +193,7 @@ impl NodeView {
 
     pub(super) fn machine(&self) -> Machine {
         match &self.marks().off {
-            Some(taint) => Machine::Off(Proof::Taint(taint.to_string())),
+            Some(proof) => Machine::Off(proof.clone()),
             None => Machine::MayRun,
         }
     }

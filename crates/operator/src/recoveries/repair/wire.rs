@@ -8,6 +8,7 @@ use salvor_recovery::{
     ids::{ResourceVersion, Uid},
     objects::{Kind, NodeRef, ObjectRef, Ready, Taint},
     one_actor::{EvictionSign, NodeActors, NodeSigns},
+    proof::{Machine, ProofPolicy, Statements},
     repair::{
         ConditionView, Head, NODE_POOL, NODE_REPAIR_POLICY, NodeLabels, NodeMarks, NodeView, Policy,
         PolicyStatus, PoolView, Progress, Status, Words,
@@ -32,6 +33,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Reader {
     actors: NodeActors,
+    proof: ProofPolicy,
     pub(super) gate: GatePolicy,
     pub(super) texts: Interned<str>,
     labels: Interned<Labels>,
@@ -40,15 +42,16 @@ pub(super) struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        Self::new(NodeActors::default(), GatePolicy::new(&Configuration::default()))
+        Self::new(&Configuration::default())
     }
 }
 
 impl Reader {
-    pub(super) fn new(actors: NodeActors, gate: GatePolicy) -> Self {
+    pub(super) fn new(configuration: &Configuration) -> Self {
         Self {
-            actors,
-            gate,
+            actors: NodeActors::new(configuration),
+            proof: ProofPolicy::new(configuration),
+            gate: GatePolicy::new(configuration),
             texts: Interned::default(),
             labels: Interned::default(),
             words: Interned::default(),
@@ -70,6 +73,14 @@ impl Reader {
             eviction: EvictionSign::in_memory(&eviction),
             out_of_service: of.out_of_service_since.is_some(),
         };
+        let statements = Statements {
+            taints: &taints,
+            progress: eviction.progress.as_ref(),
+            // A request from while its kubelet was alive says nothing about later.
+            remembered: None,
+            is_damaged: eviction.damage.is_some(),
+            out_of_service: signs.out_of_service,
+        };
         let none = RepairAnnotations::default();
         let repair = of.repair.as_deref().unwrap_or(&none);
         let read =
@@ -83,11 +94,10 @@ impl Reader {
             machine: machine.map(|(namespace, name)| (namespace.into(), name.into())),
             reboot_done: boxed(&repair.reboot_done),
             deleting: metadata.deletion_timestamp,
-            off: self
-                .actors
-                .proof(signs, &eviction)
-                .filter(|_| node_ready(&status.conditions) != Ready::True)
-                .map(|taint| taint.to_string().into()),
+            off: match self.proof.machine(&statements) {
+                Machine::Off(proof) if node_ready(&status.conditions) != Ready::True => Some(proof),
+                Machine::Off(_) | Machine::MayRun => None,
+            },
         };
         let mut conditions: Vec<ConditionView> =
             status.conditions.iter().filter_map(|it| self.condition(it)).collect();

@@ -142,6 +142,11 @@ fn a_stateful_pod_goes_only_with_proof() {
     assert_eq!(judged(&stateful, &by(SHUTDOWN), 1), EVICT, "a trigger that is proof");
     assert_eq!(judged(&stateful, &by("example.com/lost"), 1), "Ignore NeedsProof");
     assert_eq!(judged(&pod(), &by("example.com/lost"), 1), EVICT, "others need none");
+    let mut out_of_service = by("example.com/lost");
+    out_of_service.taints.push(taint("node.kubernetes.io/out-of-service", "nodeshutdown", "NoExecute"));
+    assert_eq!(judged(&stateful, &out_of_service, 1), EVICT, "a person's word beside the trigger");
+    out_of_service.out_of_service = true;
+    assert_eq!(judged(&stateful, &out_of_service, 1), "Ignore NeedsProof", "our own taint proves nothing");
     let done = PodView { phase: PodPhase::Succeeded, ..stateful };
     assert_eq!(judged(&done, &by("example.com/lost"), 1), "Act NodeDown: EmitEvent, ForceDeletePod");
 }

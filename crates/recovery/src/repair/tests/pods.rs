@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::objects::Deletion;
+use crate::proof::Proof;
 use crate::step::{Disrupts, Grace, Guard, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
@@ -254,6 +255,10 @@ fn the_grace_of_a_drain_counts_from_its_cordon() {
     assert!(drains(&world, at(62)));
 }
 
+fn said_off() -> Proof {
+    Proof::Taint("salvor.dev/force-eviction:NoExecute".into())
+}
+
 /// The Node is deleted only with proof that its machine is off, or if no pod is left that must not run twice.
 #[test]
 fn a_node_is_deleted_only_if_nothing_can_run_twice() {
@@ -296,7 +301,7 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
         assert!(text.contains("kubectl annotate pod -n default db-1"), "{text}");
         for left in [None, leaves(vec![stateful()])] {
             world.left = left;
-            marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+            marks(&mut world.nodes[0].0).off = Some(said_off());
             assert_eq!(world.deeds(0, at(60)), GONE, "a person says that it is off");
             marks(&mut world.nodes[0].0).off = None;
         }
@@ -304,7 +309,7 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     let mut world = unowned(json!({}));
     cordon(&mut world, at(60));
     world.left = leaves(vec![]);
-    marks(&mut world.nodes[0].0).off = Some("salvor.dev/force-eviction:NoExecute".into());
+    marks(&mut world.nodes[0].0).off = Some(said_off());
     assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
 }
 

@@ -4,10 +4,10 @@ use salvor_api::names::taints::{FORCE_EVICTION, OUT_OF_SERVICE, UNREACHABLE};
 use salvor_recovery::{
     appwrapper::{AppWrapperPolicy, NodeView},
     eviction,
-    gate::{Machine, Proof},
     liveness::{Heartbeat, NodeLease},
-    objects::{NodeRef, Taint},
+    objects::NodeRef,
     one_actor::EvictionSign,
+    proof::Machine,
 };
 
 use crate::{client::wire::condition, watch_set::nodes::NodeWire};
@@ -29,17 +29,11 @@ impl SeenNode {
         let says = |value: &str| ready.is_some_and(|ready| ready.status == value);
         let annotations = &metadata.annotations;
         let out_of_service = spec.taints.iter().find(|taint| taint.key == OUT_OF_SERVICE);
-        // An out-of-service taint of our own rests on time alone, and proves nothing.
-        let proves = |key: &str| key != OUT_OF_SERVICE || annotations.out_of_service_since.is_none();
-        let machine = match out_of_service.filter(|taint| proves(&taint.key)) {
-            Some(taint) => Machine::Off(Proof::Taint(Taint::from(taint).to_string())),
+        let machine = if out_of_service.is_some() || wire.may_be_evicted(&policy.eviction) {
             // A request from while its kubelet was alive says nothing about later.
-            None if wire.may_be_evicted(&policy.eviction) => {
-                let mut node = eviction::NodeView { asked: None, ..wire.view() };
-                node.taints.retain(|taint| proves(&taint.key));
-                policy.eviction.machine(&node)
-            }
-            None => Machine::MayRun,
+            policy.eviction.machine(&eviction::NodeView { asked: None, ..wire.view() })
+        } else {
+            Machine::MayRun
         };
         let eviction =
             EvictionSign::read(annotations.eviction.as_deref(), annotations.eviction_asked.as_deref());
@@ -63,6 +57,7 @@ impl SeenNode {
 
 #[cfg(test)]
 mod tests {
+    use salvor_recovery::proof::Proof;
     use std::collections::BTreeSet;
 
     use serde_json::json;
@@ -122,6 +117,9 @@ mod tests {
         let taint = |key: &str, effect: &str| json!({"key": key, "value": "v", "effect": effect});
         let asked = json!({"eviction.salvor.dev/asked": r#"{"value":"v","renewed":"2026-01-01T00:00:00Z"}"#});
         let ours = json!({"zombie.salvor.dev/out-of-service-since": "2026-01-01T00:00:00Z"});
+        let returned = json!({
+            "eviction.salvor.dev/progress": r#"{"started":"2026-01-01T00:00:00Z","request":"sick:NoSchedule","returned":"2026-01-01T00:05:00Z"}"#,
+        });
         for (case, taints, annotations, proof) in [
             ("none", json!([]), json!({}), None),
             ("lost", json!([taint(UNREACHABLE, "NoExecute")]), json!({}), None),
@@ -151,6 +149,18 @@ mod tests {
                 Some("off=v:NoSchedule"),
             ),
             ("a trigger without", json!([taint("sick", "NoSchedule")]), json!({}), None),
+            (
+                "the kubelet returned since",
+                json!([taint(OUT_OF_SERVICE, "NoExecute"), taint(FORCE_EVICTION, "NoSchedule")]),
+                returned,
+                None,
+            ),
+            (
+                "an eviction annotation that cannot be read",
+                json!([taint(OUT_OF_SERVICE, "NoExecute")]),
+                json!({"eviction.salvor.dev/progress": "?"}),
+                None,
+            ),
             ("a word from before its kubelet was heard of", json!([]), asked, None),
         ] {
             let node = json!({
