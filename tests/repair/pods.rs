@@ -3,6 +3,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
@@ -337,6 +338,8 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     };
     remains(&stage, &node, Box::pin(held)).await;
     // A person confirms that the machine is off. This counts unless its kubelet shows a sign of life.
+    let renewed = Timestamp::now();
+    stage.lease(&node, renewed, 3600).await;
     stage.set(&node, "Ready", "Unknown", std::time::Duration::ZERO).await;
     let before = stage.nodes.get(&node).await.unwrap();
     let mut taints = serde_json::to_value(before.spec.unwrap().taints).unwrap();
@@ -345,6 +348,17 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     taints.as_array_mut().unwrap().push(off);
     let off = Patch::Merge(json!({"spec": {"taints": taints}}));
     stage.nodes.patch(&node, &PatchParams::default(), &off).await.unwrap();
+    // Its kubelet renews its Lease, so it is heard of although it is not Ready.
+    let heard = async {
+        let is_told = |it: &Node| {
+            let told = node_condition(it, "SalvorRepair").map(|it| it.message).unwrap_or_default();
+            told.contains("does not count while its kubelet may be heard of: Lease renewed at")
+        };
+        wait::for_object(&stage.nodes, &node, "the statement does not count", is_told).await;
+    };
+    remains(&stage, &node, Box::pin(heard)).await;
+    // It falls silent: what was renewed last does not count any more.
+    stage.lease(&node, renewed, 1).await;
     wait::for_absence(&stage.nodes, &node).await;
     stage.event("Node", &node, "NodeDeleted").await;
     let is_over = |policy: &NodeRepairPolicy| policy.status["repairing"] == 0;

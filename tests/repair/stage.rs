@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::PolicyRule;
@@ -114,6 +115,18 @@ impl Stage {
         };
         stage.create_pool(json!({})).await;
         stage
+    }
+
+    /// The Lease of a node, renewed then and for this many seconds.
+    pub(crate) async fn lease(&self, node: &str, renewed: Timestamp, seconds: i64) {
+        let leases: Api<Lease> = Api::namespaced(self.client.clone(), "kube-node-lease");
+        let renewed = renewed.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": node},
+            "spec": {"holderIdentity": node, "renewTime": renewed, "leaseDurationSeconds": seconds},
+        });
+        let force = PatchParams { force: true, ..PatchParams::apply("stage") };
+        leases.patch(node, &force, &Patch::Apply(lease)).await.unwrap();
     }
 
     pub(crate) fn plane(&self) -> &Plane {

@@ -42,6 +42,7 @@ use crate::{
     recoveries::work::WorkReads,
     watch_set::{
         feeds::{Feed, KindTarget},
+        leases::{self, Heartbeats, Wanted},
         nodes::Needs,
         watch::{Change, WatchHealth},
     },
@@ -102,6 +103,8 @@ pub(crate) struct Repairs {
     pods: Counted,
     pods_on_nodes: PodsOnNodes,
     works: WorkReads<WorkKey>,
+    leases: Wanted,
+    heartbeats: Heartbeats,
     /// True if pods of nodes that are gone with their machine are force deleted: the eviction recovery is enabled.
     frees: bool,
     /// The brake's last block of each node.
@@ -138,6 +141,8 @@ impl Repairs {
             pods: Counted::default(),
             pods_on_nodes: PodsOnNodes::default(),
             works: WorkReads::default(),
+            leases: Wanted::default(),
+            heartbeats: Heartbeats::default(),
             frees: configuration.controllers.enabled(Controller::Eviction),
             braked: BTreeMap::new(),
             cache: Mutex::default(),
@@ -170,6 +175,7 @@ impl Recovery for Repairs {
         // The old version of Machines is watched only where the new one is not served.
         let old_machines = self.machines[0].is_not_served();
         let drained = self.drained();
+        self.want_leases(&drained);
         let pods_change = self.pods_on_nodes.watch(drained);
         if self.declared.replace(old_machines) == Some(old_machines) && !pods_change {
             return None;
@@ -178,7 +184,7 @@ impl Recovery for Repairs {
             self.machines[1] = Owners::new();
         }
         let reader = self.reader.clone();
-        let (counts, works) = (self.pods.clone(), self.works.clone());
+        let (counts, works, wanted) = (self.pods.clone(), self.works.clone(), self.leases.clone());
         let mut feeds = vec![
             Feed::nodes_with(
                 Needs { conditions: true, volumes: None },
@@ -203,6 +209,9 @@ impl Recovery for Repairs {
             Feed::reads("pod counts", |client, news| pods::count(client, counts, news)),
             Feed::reads("works", |client, news| {
                 works.run(client, news, |pod, copies| News::Work { pod, copies })
+            }),
+            Feed::reads("leases", |client, news| {
+                leases::read(Self::NAME, client, wanted, news, |node, lease| News::Lease { node, lease })
             }),
         ];
         feeds.extend(self.pods_on_nodes.feeds(&self.reader));
@@ -259,6 +268,12 @@ impl Recovery for Repairs {
                     }
                 }
                 woken
+            }
+            News::Lease { node, lease } => {
+                let Some(known) = self.node(&node).map(|known| known.node.clone()) else { return Vec::new() };
+                self.heartbeats.note(&known, lease, now);
+                self.generation += 1;
+                BTreeSet::from([Subject::Node(node)])
             }
             News::Pods { node, pods } => {
                 self.pods.counted(&node, pods);
@@ -326,6 +341,7 @@ impl Recovery for Repairs {
             settings: Some(self.settings.clone()),
             reader: self.reader.clone(),
             copies: self.pods_on_nodes.copies(name),
+            heartbeats: self.heartbeats.clone(),
             pod,
         }
     }

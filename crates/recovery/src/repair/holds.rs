@@ -13,8 +13,10 @@ use super::views::Left;
 use crate::brake::Held;
 use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
 use crate::ids::NodeName;
+use crate::liveness::Lease;
 use crate::objects::PodRef;
 use crate::one_actor::NodeActor;
+use crate::proof::Proof;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {
@@ -95,6 +97,8 @@ pub enum Hold {
         left: Option<Left>,
         /// The first remaining pod that must not run twice, and why.
         once: Option<(PodRef, String)>,
+        /// A statement that the machine is off, and the Lease because of which it does not count.
+        doubt: Option<(Proof, Lease)>,
     },
     /// The brake, which limits all recoveries of the cluster.
     Brake(Held),
@@ -134,8 +138,14 @@ impl Hold {
         // An unreadable list of repairs has its own token: it replaces a condition that says the budget is exhausted.
         let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
         let left = match self {
-            Self::MachineMayRun { left, .. } => {
-                left.as_ref().map_or(" unknown".to_owned(), |left| format!(" {}", left.pods.len()))
+            Self::MachineMayRun { left, doubt, .. } => {
+                let doubt = match doubt {
+                    None => "",
+                    Some((_, Lease::Unread)) => " unread",
+                    Some((_, Lease::None | Lease::Renewed { .. })) => " doubted",
+                };
+                let left = left.as_ref().map_or("unknown".to_owned(), |left| left.pods.len().to_string());
+                format!(" {left}{doubt}")
             }
             Self::Paused
             | Self::TooManyUnhealthy { .. }
@@ -218,7 +228,7 @@ impl Hold {
             Self::BackendFailed { .. } => "The API server accepts the write.",
             Self::BudgetExhausted { .. } => "A repair under way finishes, or the budget is raised.",
             Self::LadderExhausted => "A person repairs the node, or the policy's ladder gets another rung.",
-            Self::MachineMayRun { node, since, left, once } => {
+            Self::MachineMayRun { node, since, left, once, doubt: _ } => {
                 return Cow::Owned(ways_out(node, *since, left.as_ref(), once.as_ref()));
             }
             Self::Brake(_) => "The brake releases.",
@@ -276,7 +286,7 @@ impl fmt::Display for Hold {
                 until.map_or(Ok(()), |until| write!(f, " until {until}"))
             }
             Self::LadderExhausted => f.write_str("everything on the ladder was tried"),
-            Self::MachineMayRun { node, since, left, once } => {
+            Self::MachineMayRun { node, since, left, once, doubt } => {
                 write!(
                     f,
                     "nothing owns node {node}, so its machine may run; it is drained since {since}, and "
@@ -284,6 +294,9 @@ impl fmt::Display for Hold {
                 tell_left(f, left.as_ref())?;
                 if let Some((pod, because)) = once {
                     write!(f, "; two of {pod} must not run: {because}")?;
+                }
+                if let Some((proof, lease)) = doubt {
+                    write!(f, "; {proof}, which does not count while its kubelet may be heard of: {lease}")?;
                 }
                 write!(f, ". {}", ways_out(node, *since, left.as_ref(), once.as_ref()))
             }

@@ -159,14 +159,15 @@ impl Case<'_> {
         let is_empty = left.is_some_and(|left| left.pods.is_empty());
         let is_over = is_empty || self.drain_ends().is_none_or(|ends| ends <= self.now);
         let once = self.must_run_once();
-        let may_be_deleted = match (self.policy.unowned, node.machine(), self.policy.termination) {
-            (UnownedNodes::Drain, _, _) => false,
-            (UnownedNodes::DeleteNode, Machine::Off(_), _) => true,
-            (UnownedNodes::DeleteNode, Machine::MayRun, termination) => {
-                let is_time = is_over || termination == Termination::Forceful;
-                left.is_some() && once.is_none() && is_time
-            }
-        };
+        let may_be_deleted =
+            match (self.policy.unowned, self.member.machine(self.now), self.policy.termination) {
+                (UnownedNodes::Drain, _, _) => false,
+                (UnownedNodes::DeleteNode, Machine::Off(_), _) => true,
+                (UnownedNodes::DeleteNode, Machine::MayRun, termination) => {
+                    let is_time = is_over || termination == Termination::Forceful;
+                    left.is_some() && once.is_none() && is_time
+                }
+            };
         if may_be_deleted {
             // The Node's metadata is saved first, in exactly the version that is deleted.
             let kept = &self.policy.status.deleted_nodes;
@@ -194,13 +195,21 @@ impl Case<'_> {
             return Next::UnderWay;
         }
         let once = once.map(|(pod, because)| (pod.pod.clone(), because));
-        Next::Held(Hold::MachineMayRun { node: node.node.name.clone(), since, left: left.cloned(), once })
+        let doubt = node.marks().off.as_ref().filter(|_| self.policy.unowned == UnownedNodes::DeleteNode);
+        let doubt = doubt.map(|proof| (proof.clone(), self.member.lease));
+        Next::Held(Hold::MachineMayRun {
+            node: node.node.name.clone(),
+            since,
+            left: left.cloned(),
+            once,
+            doubt,
+        })
     }
 
     /// The first remaining pod that must not be ended by deleting its Node, and why. The kubelet always counts as
     /// silent here: once its Node is gone, nothing queries it.
     fn must_run_once(&self) -> Option<(&PodView, String)> {
-        let (machine, gate) = (self.member.node.machine(), &self.settings.gate);
+        let (machine, gate) = (self.member.machine(self.now), &self.settings.gate);
         let pods = &self.member.left.as_ref()?.pods;
         pods.iter().find_map(|pod| {
             match may_be_forced(&pod.work, pod.phase, Kubelet::Silent, &machine, gate) {

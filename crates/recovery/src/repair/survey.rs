@@ -23,7 +23,9 @@ use super::status::{End, Ended, Repair};
 use super::veto::{Veto, veto};
 use super::views::{Backend, Left, NodeView, OwnerView, PoolView, Refusal};
 use crate::ids::{NodeName, Uid};
+use crate::liveness::Lease;
 use crate::moments::{after, to_the_second};
+use crate::proof::Machine;
 
 /// A repair that is no longer needed before it began is dropped after this time. Until then one of its writes may still
 /// be in flight.
@@ -42,9 +44,24 @@ pub struct Member<'a> {
     pub pool: Option<&'a PoolView>,
     /// The pods that its drain has left, if known.
     pub left: Option<Left>,
+    /// What is known of its kubelet's Lease. It is read only where something proves that the machine is off.
+    pub lease: Lease,
 }
 
 impl Member<'_> {
+    /// What is known of its machine. A kubelet whose Lease is renewed is heard of, and then no statement that the
+    /// machine is off counts; nor does one before the Lease was read.
+    pub(super) fn machine(&self, now: Timestamp) -> Machine {
+        let is_silent = match self.lease {
+            Lease::Unread => false,
+            Lease::None => true,
+            Lease::Renewed { .. } => !self.lease.is_fresh(now),
+        };
+        match &self.node.marks().off {
+            Some(proof) if is_silent => Machine::Off(proof.clone()),
+            Some(_) | None => Machine::MayRun,
+        }
+    }
     /// True if the node, or the owner of its machine, is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.deleting().is_some()

@@ -11,6 +11,7 @@ use super::*;
 use crate::brake::Held;
 use crate::gate::{Copies, GatePolicy, Owner, Work};
 use crate::ids::{NodeName, Uid};
+use crate::liveness::Lease;
 use crate::objects::{NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::verdict::{Decision, Reason, Verdict};
 
@@ -173,6 +174,8 @@ struct World {
     left_alone: Vec<Uid>,
     /// The pods that a drain waits for.
     left: Option<Left>,
+    /// What the Leases of all nodes show.
+    lease: Lease,
     /// The brake's last decision.
     braked: Option<Held>,
 }
@@ -194,6 +197,7 @@ impl World {
             pool: None,
             left_alone: Vec::new(),
             left: None,
+            lease: Lease::None,
             braked: None,
         }
     }
@@ -208,8 +212,8 @@ impl World {
     fn member(&self, index: usize) -> Member<'_> {
         let (node, backend) = &self.nodes[index];
         let pods = self.pods.get(&node.node.name).copied();
-        let left = self.left.clone();
-        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref(), left }
+        let (left, lease) = (self.left.clone(), self.lease);
+        Member { node, backend: backend.clone(), refused: None, pods, pool: self.pool.as_ref(), left, lease }
     }
 
     fn survey(&self, now: Timestamp) -> Survey {

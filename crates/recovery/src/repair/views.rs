@@ -13,7 +13,7 @@ use super::progress::Progress;
 use crate::ids::{NodeName, ResourceVersion};
 use crate::objects::{Kind, NodeRef, ObjectRef};
 use crate::one_actor::NodeActor;
-use crate::proof::{Machine, Proof};
+use crate::proof::Proof;
 
 pub static NODE_REPAIR_POLICY: Kind =
     Kind::known("salvor.dev", "v1alpha1", "NodeRepairPolicy", "noderepairpolicies");
@@ -141,7 +141,7 @@ pub struct NodeMarks {
     /// The value of the annotation `salvor.dev/reboot-done`.
     pub reboot_done: Option<Box<str>>,
     pub deleting: Option<Timestamp>,
-    /// What on the node proves that its machine is off.
+    /// What on the node proves that its machine is off, unless its kubelet renews its Lease.
     pub off: Option<Proof>,
 }
 
@@ -189,13 +189,6 @@ pub struct NodeView {
 impl NodeView {
     pub fn marks(&self) -> &NodeMarks {
         self.marks.as_deref().unwrap_or(&NO_MARKS)
-    }
-
-    pub(super) fn machine(&self) -> Machine {
-        match &self.marks().off {
-            Some(proof) => Machine::Off(proof.clone()),
-            None => Machine::MayRun,
-        }
     }
 
     pub fn deleting(&self) -> Option<Timestamp> {

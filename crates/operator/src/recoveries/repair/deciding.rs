@@ -73,6 +73,7 @@ impl Repairs {
             pods: self.pods.of(&node.node.name),
             pool: node.pool().and_then(|name| self.pool(name)).map(|pool| &pool.view),
             left: self.pods_on_nodes.left(&node.node.name),
+            lease: self.heartbeats.of(&node.node).lease,
         }
     }
 
@@ -154,6 +155,18 @@ impl Repairs {
             node.unschedulable && node.deleting().is_none() && self.backend(node) == Backend::Node
         });
         drained.map(|node| node.node.name.clone()).collect()
+    }
+
+    /// Requests the Leases of nodes that may be deleted because something proves that their machine is off.
+    pub(super) fn want_leases(&self, drained: &BTreeSet<NodeName>) {
+        let is_said_to_be_off =
+            |name: &&NodeName| self.node(name).is_some_and(|node| node.marks().off.is_some());
+        let wanted: BTreeSet<&NodeName> = drained.iter().filter(is_said_to_be_off).collect();
+        for name in self.leases.now().iter().filter(|name| !wanted.contains(name)) {
+            self.leases.set(name, false);
+            self.heartbeats.forget(name);
+        }
+        wanted.into_iter().for_each(|name| self.leases.set(name, true));
     }
 
     pub(super) fn judge_policy(&self, key: &Key, now: Timestamp) -> Option<Decision<PolicyWhy, Step>> {

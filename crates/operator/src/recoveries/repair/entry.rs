@@ -19,7 +19,7 @@ use crate::{
     metrics::Metrics,
     recoveries::{
         RecoveryEntry, Start,
-        rights::{Resource, Right, Verb},
+        rights::{Resource, Right, Verb, node_leases},
         work,
     },
 };
@@ -56,6 +56,8 @@ fn rights(configuration: &Configuration) -> Vec<Right> {
         pools.clone().everywhere(&Verb::READ),
         machines.clone().everywhere(&Verb::READ),
     ];
+    // A node that renews its Lease is not off, whatever a person said.
+    rights.push(node_leases());
     // Whether two copies of a pod may run decides whether a Node without an owner is deleted.
     rights.extend(work::rights());
     if configuration.dry_run {

@@ -41,6 +41,8 @@ pub(super) fn node<'a>(question: &'a Question<'a>) -> Answering<'a> {
         read.map_err(|error| cannot_read("nodes, repair policies, NodeClaims and Machines", error))?;
         let pods = read_pods(&mut world, question, &name).await;
         pods.map_err(|error| cannot_read("the pods of the node", error))?;
+        let lease = read_lease(&mut world, question, &name, &asked).await;
+        lease.map_err(|error| cannot_read("the Lease of the node", error))?;
         let now = question.time.server();
         let Some(decision) = world.judge_node(&name, now) else { return Ok(None) };
         let details = world.node(&name).map(|node| details(&world, node, now)).unwrap_or_default();
@@ -84,6 +86,21 @@ async fn read_pods(world: &mut Repairs, question: &Question<'_>, name: &NodeName
         pod.work.copies = read_copies_or_why_not(client, &pod.work).await;
     }
     world.pods_on_nodes.list(name, pods);
+    world.generation += 1;
+    Ok(())
+}
+
+/// Reads the Lease of a node whose machine is said to be off.
+async fn read_lease(
+    world: &mut Repairs,
+    question: &Question<'_>,
+    name: &NodeName,
+    wire: &NodeWire,
+) -> kube::Result<()> {
+    let said = world.node(name).filter(|node| node.marks().off.is_some()).map(|node| node.node.clone());
+    let Some(node) = said else { return Ok(()) };
+    let read = live::node_lease(question.client, name).await?;
+    world.heartbeats.note(&node, read.or(wire.ready_heartbeat()), question.time.server());
     world.generation += 1;
     Ok(())
 }

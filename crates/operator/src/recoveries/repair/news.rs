@@ -7,7 +7,10 @@ use salvor_recovery::{
 };
 
 use super::{store::owners::SeenOwner, wire::SeenPool};
-use crate::watch_set::{feeds::OfKind, watch::Change};
+use crate::{
+    client::live::NodeLease,
+    watch_set::{feeds::OfKind, watch::Change},
+};
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "policies are few")]
@@ -28,6 +31,11 @@ pub(crate) enum News {
     Work {
         pod: WorkKey,
         copies: Copies,
+    },
+    /// The Lease of a node was read.
+    Lease {
+        node: NodeName,
+        lease: Option<NodeLease>,
     },
     /// The pods of a node were counted, as far as possible.
     Pods {

@@ -9,6 +9,7 @@ use salvor_recovery::{
     Decision,
     gate::Copies,
     ids::{NodeName, Uid},
+    liveness::Lease,
     objects::{NodeRef, ObjectRef, PodRef},
     repair::{
         Backend, Grave, Left, Member, NodeView, Place, PodPlace, PodView, Policy, PoolView, Scene, Settings,
@@ -31,7 +32,7 @@ use crate::{
         wire::{Nothing, Object, read},
     },
     engine::recovery::{Known, LiveRecheck},
-    watch_set::nodes::NodeWire,
+    watch_set::{leases::Heartbeats, nodes::NodeWire},
 };
 
 #[derive(Debug, Default)]
@@ -51,6 +52,7 @@ pub(crate) struct Recheck {
     pub(super) reader: Arc<Reader>,
     /// The results for the claims and Jobs of the node's pods, which never change.
     pub(super) copies: BTreeMap<Uid, Copies>,
+    pub(super) heartbeats: Heartbeats,
     /// The pod in question, if the look is about one.
     pub(super) pod: Option<PodQuestion>,
 }
@@ -76,7 +78,7 @@ impl LiveRecheck for Recheck {
     ) -> kube::Result<Option<Decision<Why, Step>>> {
         let Some(question) = &self.pod else {
             let judge = |scene: &Scene<'_>, settings: &Settings| decide_node(scene, settings, now);
-            let judged = self.in_scene(client, true, judge).await?;
+            let judged = self.in_scene(client, true, now, judge).await?;
             return Ok(judged.map(|decision| decision.map_why(Why::Node)));
         };
         let PodRef { namespace, name, uid } = &question.pod.pod;
@@ -93,7 +95,7 @@ impl LiveRecheck for Recheck {
             (Some(grave), _) => self.replaced(client, grave).await?,
             (None, Some(node)) => {
                 let drained = |scene: &Scene<'_>, settings: &Settings| is_drained(scene, settings, now);
-                let is_drained = self.in_scene(client, false, drained).await?.unwrap_or(false);
+                let is_drained = self.in_scene(client, false, now, drained).await?.unwrap_or(false);
                 PodPlace::Drained { node: node.clone(), is_drained }
             }
             (None, None) => return Ok(None),
@@ -108,6 +110,7 @@ impl Recheck {
         &self,
         client: &Client,
         counts_pods: bool,
+        now: Timestamp,
         look: impl FnOnce(&Scene<'_>, &Settings) -> T,
     ) -> kube::Result<Option<T>> {
         let (Some(judged), Some(settings), Some(backend)) = (&self.node, &self.settings, &self.backend)
@@ -120,9 +123,8 @@ impl Recheck {
         };
         let (node, owner, policy) = try_join3(node, self.owner(client, backend), self.policy(client)).await?;
         // Another node of that name is another machine.
-        let Some(node) = node.map(|wire| self.reader.node(&wire)).filter(|node| node.node == *judged) else {
-            return Ok(None);
-        };
+        let Some(wire) = node.filter(|wire| wire.node() == *judged) else { return Ok(None) };
+        let node = self.reader.node(&wire);
         let backend = match (backend, owner) {
             (Backend::Claim(_), Some(owner)) if owner.is_of(&node) => Backend::Claim(owner.view()),
             (Backend::Machine(_), Some(owner)) if owner.node == node.node.name => {
@@ -146,6 +148,13 @@ impl Recheck {
         } else {
             None
         };
+        // Proof that its machine is off counts only while its kubelet is not heard of.
+        let lease = if left.is_some() && node.marks().off.is_some() {
+            let read = live::node_lease(client, &node.node.name).await?;
+            self.heartbeats.note(&node.node, read.or(wire.ready_heartbeat()), now).lease
+        } else {
+            Lease::Unread
+        };
         let repair = policy.as_ref().and_then(|policy| policy.status.repair_of(&node.node.uid));
         let scene = Scene {
             place: repair.map_or(Place::None, Place::Reserved),
@@ -156,6 +165,7 @@ impl Recheck {
                 pods: None,
                 pool: self.pool.as_ref(),
                 left,
+                lease,
             },
             policy: policy.as_ref(),
             survey: self.survey.as_deref(),

@@ -3,13 +3,13 @@
 use std::fmt;
 
 use salvor_api::names::{annotations, node_conditions, repair::annotations as repair};
-use salvor_recovery::{brake::NodeStanding, objects::NodeRef};
+use salvor_recovery::{brake::NodeStanding, liveness::NodeLease, objects::NodeRef};
 use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, Visitor},
 };
 
-use crate::client::wire::{Condition, NodeSpec, Object, standing};
+use crate::client::wire::{Condition, NodeSpec, Object, condition, standing};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 const REGION: &str = "topology.kubernetes.io/region";
@@ -124,6 +124,13 @@ impl NodeWire {
 
     pub(crate) fn node(&self) -> NodeRef {
         NodeRef { name: self.metadata.name.as_str().into(), uid: self.metadata.uid.clone() }
+    }
+
+    /// The heartbeat of its `Ready` condition, for a kubelet without a Lease.
+    pub(crate) fn ready_heartbeat(&self) -> Option<NodeLease> {
+        let ready = condition(&self.status.conditions, "Ready")?;
+        let lost = ready.last_transition_time.filter(|_| ready.status == "Unknown");
+        ready.last_heartbeat_time.map(|at| NodeLease::of_heartbeat(at, lost))
     }
 
     /// The fields that decide whether the brake counts it.

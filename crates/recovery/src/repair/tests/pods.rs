@@ -313,6 +313,40 @@ fn a_node_is_deleted_only_if_nothing_can_run_twice() {
     assert_eq!(world.deeds(0, at(61)), NOTHING, "Drain deletes no Node");
 }
 
+/// A node that is not Ready may have a kubelet that runs its pods: as long as it renews its Lease, nothing proves that
+/// the machine is off.
+#[test]
+fn a_statement_about_a_machine_whose_lease_is_renewed_is_no_proof() {
+    let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
+    cordon(&mut world, at(60));
+    let stateful = Owner { kind: "StatefulSet".into(), group: "apps".into(), controls: true };
+    world.left = Some(Left { pods: vec![pod_of(0, Work { owners: vec![stateful], ..twice() })] });
+    marks(&mut world.nodes[0].0).off = Some(said_off());
+    // The tests count minutes, and a Lease lasts less than one.
+    let renewed =
+        |at| Lease::Renewed { written: at, heard: at, lasts: SignedDuration::from_secs(40), moves: true };
+    let gone = ["KeepNodeMetadata"];
+    for (case, lease, expected) in [
+        ("not read yet", Lease::Unread, &NOTHING[..]),
+        ("renewed", renewed(at(61)), &NOTHING[..]),
+        ("not renewed for long", renewed(at(60)), &gone[..]),
+        ("there is none", Lease::None, &gone[..]),
+    ] {
+        world.lease = lease;
+        assert_eq!(world.deeds(0, at(61)), expected, "{case}");
+        if expected.is_empty() {
+            let told = world.hold(0, at(61)).unwrap().to_string();
+            for words in [
+                "force-eviction:NoExecute says that the machine is off",
+                "does not count",
+                &lease.to_string(),
+            ] {
+                assert!(told.contains(words), "{case}: {told}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_node_that_a_person_uncordons_during_its_drain_is_cordoned_again_before_it_is_deleted() {
     let mut world = unowned(json!({"unownedNodes": "DeleteNode"}));
@@ -406,8 +440,15 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
         change(&mut other);
         assert!(!kept.is_of(&other, at(71)), "{other:?}");
     }
-    let member =
-        Member { node: &back, backend: Backend::Node, refused: None, pods: None, pool: None, left: None };
+    let member = Member {
+        node: &back,
+        backend: Backend::Node,
+        refused: None,
+        pods: None,
+        pool: None,
+        left: None,
+        lease: Lease::None,
+    };
     let kept_by = Some(KeptBy { policy: &world.policy, kept: &kept });
     let scene = Scene { member, policy: None, survey: None, place: Place::None, braked: None, kept: kept_by };
     let verdict = decide_node(&scene, &world.settings, at(71)).verdict;

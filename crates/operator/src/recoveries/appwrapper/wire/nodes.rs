@@ -49,17 +49,15 @@ impl SeenNode {
             machine,
             heartbeat: Heartbeat::UNREAD,
         };
-        let ready_heartbeat = ready.and_then(|ready| ready.last_heartbeat_time);
-        let ready_heartbeat = ready_heartbeat.map(|at| NodeLease::of_heartbeat(at, lost));
-        Self { node: wire.node(), view, ready_heartbeat }
+        Self { node: wire.node(), view, ready_heartbeat: wire.ready_heartbeat() }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use salvor_recovery::proof::Proof;
     use std::collections::BTreeSet;
 
+    use salvor_recovery::proof::Proof;
     use serde_json::json;
 
     use super::*;

@@ -12,6 +12,7 @@ const CLAIM: &str = "/apis/karpenter.sh/v1/nodeclaims/n0000";
 const MACHINE: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/machines/m";
 const POLICY: &str = "/apis/salvor.dev/v1alpha1/noderepairpolicies/gpu";
 const PODS: &str = "/api/v1/pods";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n0000";
 const POD: &str = "/api/v1/namespaces/default/pods/work";
 
 type Objects = BTreeMap<&'static str, Value>;
@@ -131,6 +132,13 @@ fn pod(uid: &str) -> Value {
             ],
         },
         "status": {"phase": "Running"},
+    })
+}
+
+fn lease(renewed: i64) -> Value {
+    json!({
+        "metadata": {"name": "n0000", "uid": "lease", "resourceVersion": "20"},
+        "spec": {"renewTime": at(renewed), "leaseDurationSeconds": 40},
     })
 }
 
@@ -280,6 +288,43 @@ async fn the_look_deletes_a_node_only_if_nothing_owns_it_and_it_is_empty() {
         ),
     ];
     Stage::unowned().check(&sick_node(), cases).await;
+}
+
+/// A person says that the machine is off, and its kubelet renews its Lease.
+#[tokio::test]
+async fn the_look_believes_no_statement_about_a_machine_whose_kubelet_is_heard_of() {
+    let mut stage = Stage::unowned();
+    let mut off = stage.objects[NODE].clone();
+    off["metadata"]["resourceVersion"] = json!("12");
+    off["spec"]["taints"] = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+    let conditions = off["status"]["conditions"].as_array_mut().unwrap();
+    conditions.retain(|it| it["type"] != "Ready");
+    conditions.push(json!({"type": "Ready", "status": "Unknown"}));
+    let view = stage.bench.view(&off);
+    stage.bench.on_change(News::Node(Change::Applied(view)));
+    stage.bench.repairs.watches();
+    assert!(stage.bench.repairs.leases.now().contains(&NodeName::from("n0000")), "its Lease is wanted");
+    stage.objects.insert(NODE, off);
+    stage.objects.insert(PODS, listed(&json!([pod("uid-work")])));
+    let cases: &[(&str, Edit, Option<&str>)] = &[
+        ("no Lease and no heartbeat", |_| {}, Some("Sick KeepNodeMetadata")),
+        ("an old Lease", |it| drop(it.insert(LEASE, lease(300))), Some("Sick KeepNodeMetadata")),
+        ("a renewed Lease", |it| drop(it.insert(LEASE, lease(390))), Some("RepairUnderWay")),
+        (
+            "no Lease, and a new heartbeat",
+            |it| {
+                let conditions = &mut it.get_mut(NODE).unwrap()["status"]["conditions"];
+                let ready = conditions.as_array_mut().unwrap().iter_mut().find(|it| it["type"] == "Ready");
+                ready.unwrap()["lastHeartbeatTime"] = json!(at(390));
+            },
+            Some("RepairUnderWay"),
+        ),
+    ];
+    for (case, change, expected) in cases {
+        // Each case is an incident of its own.
+        stage.bench.repairs.heartbeats.forget(&"n0000".into());
+        assert_eq!(stage.finds(&sick_node(), *change).await.as_deref(), *expected, "{case}");
+    }
 }
 
 #[tokio::test]
