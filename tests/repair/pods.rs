@@ -1,6 +1,7 @@
 //! The pods of nodes under repair: released when node and machine are gone, and evicted one by one from a node without
 //! an owner.
 
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
@@ -385,6 +386,43 @@ async fn a_node_that_nothing_owns_may_be_deleted(site: Site) {
     wait::for_object(&stage.policies, &stage.pool, "it is put back once", is_forgotten).await;
 }
 
+/// A Job allows a second copy of its pod, and then it does not any more: `podReplacementPolicy` may be changed.
+async fn a_job_that_awaits_the_end_of_its_pods_by_now_keeps_the_node(site: Site) {
+    let stage = Stage::new(site, "jobchanges").await;
+    let work = Work::new(&stage).await;
+    let jobs: Api<Job> = Api::namespaced(stage.client.clone(), &stage.pool);
+    let node = unowned(&stage, json!({"unownedNodes": "DeleteNode"})).await;
+    let template =
+        json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "work"}]}});
+    let job = json!({
+        "metadata": {"name": "work"},
+        "spec": {"podReplacementPolicy": "TerminatingOrFailed", "suspend": true, "template": template},
+    });
+    let job = jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "work", "uid": job.uid(), "controller": true}]);
+    work.runs_with_grace("of-job", &node, json!({"ownerReferences": owner}), 30).await;
+    work.runs_with_grace("db-0", &node, owned_by("StatefulSet"), 30).await;
+    let kept = async {
+        stage.sicken(&node).await;
+        let told = stage.is_blocked_by(&node, "MachineMayRun").await;
+        assert!(
+            told.message.contains("db-0 must not run: it belongs to a StatefulSet.apps"),
+            "{}",
+            told.message
+        );
+        let awaits = Patch::Merge(json!({"spec": {"podReplacementPolicy": "Failed"}}));
+        jobs.patch("work", &PatchParams::default(), &awaits).await.unwrap();
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        work.pods.delete("db-0", &at_once).await.unwrap();
+        let is_told = |it: &Node| {
+            let told = node_condition(it, "SalvorRepair").map(|it| it.message).unwrap_or_default();
+            told.contains("waits for the end of its pods (podReplacementPolicy: Failed)")
+        };
+        wait::for_object(&stage.nodes, &node, "the Job keeps it", is_told).await;
+    };
+    remains(&stage, &node, Box::pin(kept)).await;
+}
+
 /// A node that recovers during its drain keeps its pods and accepts new ones.
 async fn a_drain_stops_when_the_node_is_well(site: Site) {
     let stage = Stage::new(site, "drainstops").await;
@@ -422,5 +460,6 @@ on_both!(
     a_node_that_nothing_owns_is_drained,
     work_of_a_machine_that_nothing_owns_is_never_forced,
     a_node_that_nothing_owns_may_be_deleted,
+    a_job_that_awaits_the_end_of_its_pods_by_now_keeps_the_node,
     a_drain_stops_when_the_node_is_well,
 );

@@ -2,12 +2,16 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use futures::future::{try_join, try_join3};
+use futures::{
+    StreamExt, TryStreamExt,
+    future::{try_join, try_join3},
+    stream,
+};
 use jiff::Timestamp;
 use kube::Client;
 use salvor_recovery::{
     Decision,
-    gate::Copies,
+    gate::{Copies, Work},
     ids::{NodeName, Uid},
     liveness::Lease,
     objects::{NodeRef, ObjectRef, PodRef},
@@ -32,8 +36,12 @@ use crate::{
         wire::{Nothing, Object, read},
     },
     engine::recovery::{Known, LiveRecheck},
+    recoveries::work::read_copies,
     watch_set::{leases::Heartbeats, nodes::NodeWire},
 };
+
+/// Limit on concurrent reads: a look must finish within the second of its validity.
+const AT_ONCE: usize = 32;
 
 #[derive(Debug, Default)]
 pub(crate) struct Recheck {
@@ -50,7 +58,7 @@ pub(crate) struct Recheck {
     pub(super) pool: Option<PoolView>,
     pub(super) settings: Option<Arc<Settings>>,
     pub(super) reader: Arc<Reader>,
-    /// The results for the claims and Jobs of the node's pods, which never change.
+    /// The results for the claims and Jobs of the node's pods.
     pub(super) copies: BTreeMap<Uid, Copies>,
     pub(super) heartbeats: Heartbeats,
     /// The pod in question, if the look is about one.
@@ -186,17 +194,34 @@ impl Recheck {
         Ok(PodPlace::Replaced { grave: grave.clone(), node_is_there: node.is_some(), owner_is_there })
     }
 
-    /// The pods left by the drain of a node.
+    /// The pods left by the drain of a node. Claims and Jobs that allowed a second copy are read again, shared ones
+    /// once: `podReplacementPolicy` of a Job may have changed since. Every other result keeps the Node.
     async fn pods_left(&self, client: &Client, node: &NodeView) -> kube::Result<Left> {
-        let view = |wire| {
-            let mut pod = self.reader.pod(wire);
-            if let Some(copies) = self.copies.get(&pod.pod.uid) {
+        let view = |wire| Some(self.reader.pod(wire));
+        let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), view).await?;
+        let mut left = left_of(&pods);
+        let mut allowed: BTreeMap<_, Work> = BTreeMap::new();
+        for pod in left.pods.iter_mut().filter(|pod| self.reader.gate.must_read(&pod.work)) {
+            match self.copies.get(&pod.pod.uid) {
+                Some(Copies::Allowed) => {
+                    allowed.insert((pod.work.claims.clone(), pod.work.job.clone()), pod.work.clone());
+                }
+                Some(known @ (Copies::Forbidden(_) | Copies::Unread | Copies::Unreadable(_))) => {
+                    pod.work.copies = known.clone();
+                }
+                None => {}
+            }
+        }
+        let reads = allowed
+            .into_iter()
+            .map(async |(shared, work)| Ok::<_, kube::Error>((shared, read_copies(client, &work).await?)));
+        let known: BTreeMap<_, Copies> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
+        for pod in left.pods.iter_mut().filter(|pod| pod.work.copies == Copies::Unread) {
+            if let Some(copies) = known.get(&(pod.work.claims.clone(), pod.work.job.clone())) {
                 pod.work.copies = copies.clone();
             }
-            Some(pod)
-        };
-        let pods = live::list(client, "/api/v1/pods", &on_node(&node.node.name), view).await?;
-        Ok(left_of(&pods))
+        }
+        Ok(left)
     }
 
     async fn owner(&self, client: &Client, backend: &Backend) -> kube::Result<Option<SeenOwner>> {

@@ -173,12 +173,18 @@ impl PodsOnNodes {
         }
     }
 
-    /// The pods left by a drain whose claims and Job decide whether two copies may run.
+    /// The pods left by a drain whose claims and Job decide whether two copies may run. A Job that allows it is read
+    /// again and again: its `podReplacementPolicy` may change.
     pub(crate) fn works(&self, gate: &GatePolicy) -> BTreeMap<WorkKey, Work> {
         let mut wanted = BTreeMap::new();
         for (node, node_pods) in self.nodes.iter().filter(|(node, _)| !self.graves.contains_key(*node)) {
             let pods = node_pods.pods.values();
-            for pod in pods.filter(|pod| pod.holds_a_drain() && gate.must_read(&pod.work)) {
+            let may_change = |work: &Work| {
+                let of_job = work.job.is_some() && work.copies == Copies::Allowed;
+                gate.must_read(work)
+                    || of_job && gate.must_read(&Work { copies: Copies::Unread, ..work.clone() })
+            };
+            for pod in pods.filter(|pod| pod.holds_a_drain() && may_change(&pod.work)) {
                 let key = (node.clone(), node_pods.number, pod.pod.uid.clone());
                 wanted.insert(key, pod.work.clone());
             }
@@ -253,7 +259,7 @@ pub(crate) fn left_of<'a>(pods: impl IntoIterator<Item = &'a PodView>) -> Left {
     Left { pods }
 }
 
-/// The claims and the Job of a pod never change.
+/// What is known of the claims and the Job of a pod counts until they are read again.
 fn remember(pod: &mut PodView, known: &BTreeMap<Uid, PodView>) {
     if let Some(known) = known.get(&pod.pod.uid) {
         pod.work.copies = known.work.copies.clone();

@@ -1,5 +1,7 @@
 //! Whose machine a node has, and what the live look right before a write finds.
 
+use salvor_recovery::gate::Copies;
+
 use super::*;
 use crate::{
     client::recent_reads::ReadAge,
@@ -13,6 +15,7 @@ const MACHINE: &str = "/apis/cluster.x-k8s.io/v1beta2/namespaces/ns/machines/m";
 const POLICY: &str = "/apis/salvor.dev/v1alpha1/noderepairpolicies/gpu";
 const PODS: &str = "/api/v1/pods";
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n0000";
+const JOB: &str = "/apis/batch/v1/namespaces/default/jobs/work";
 const POD: &str = "/api/v1/namespaces/default/pods/work";
 
 type Objects = BTreeMap<&'static str, Value>;
@@ -132,6 +135,13 @@ fn pod(uid: &str) -> Value {
             ],
         },
         "status": {"phase": "Running"},
+    })
+}
+
+fn job(replacement: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "default", "name": "work", "uid": "job", "resourceVersion": "20"},
+        "spec": {"podReplacementPolicy": replacement},
     })
 }
 
@@ -288,6 +298,35 @@ async fn the_look_deletes_a_node_only_if_nothing_owns_it_and_it_is_empty() {
         ),
     ];
     Stage::unowned().check(&sick_node(), cases).await;
+}
+
+/// The Job allowed a second copy when it was read first.
+#[tokio::test]
+async fn the_look_reads_the_job_of_a_pod_that_is_left_once_more() {
+    let mut stage = Stage::unowned();
+    stage.bench.repairs.watches();
+    let mut of_job = pod("uid-work");
+    of_job["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "work", "uid": "job", "controller": true}]);
+    let view = Reader::default().pod(serde_json::from_value(of_job.clone()).unwrap());
+    let key = (NodeName::from("n0000"), 1, view.pod.uid.clone());
+    stage.bench.on_change(News::Pod { node: "n0000".into(), number: 1, change: reset(vec![view]) });
+    stage.bench.on_change(News::Work { pod: key.clone(), copies: Copies::Allowed });
+    assert!(stage.bench.repairs.works.now().contains_key(&key), "the Job is read again and again");
+    stage.objects.insert(PODS, listed(&json!([of_job])));
+    stage.objects.insert(JOB, job("TerminatingOrFailed"));
+    let cases: &[(&str, Edit, Option<&str>)] = &[
+        ("as it was judged", |_| {}, Some("Sick KeepNodeMetadata")),
+        ("the Job is gone", |it| drop(it.remove(JOB)), Some("Sick KeepNodeMetadata")),
+        (
+            "it awaits the end of its pods by now",
+            |it| drop(it.insert(JOB, job("Failed"))),
+            Some("RepairUnderWay"),
+        ),
+    ];
+    stage.check(&sick_node(), cases).await;
+    stage.bench.on_change(News::Work { pod: key.clone(), copies: Copies::Forbidden("it waits".into()) });
+    assert!(!stage.bench.repairs.works.now().contains_key(&key), "what is forbidden stays so");
 }
 
 /// A person says that the machine is off, and its kubelet renews its Lease.
