@@ -262,6 +262,24 @@ fn the_limit_is_raised_by_all_that_are_given_up_once() {
     assert_eq!(pods, (8..16).map(|number| String::from(uid(number))).collect::<Vec<_>>());
 }
 
+/// A child Job of a JobSet often has no retry: its first failed pod is meant to restart the whole JobSet. A lost node
+/// costs no restart, but the raise covers only the pods that were lost: the next pod that fails by itself fails the Job.
+#[test]
+fn a_child_of_a_job_set_is_raised_by_what_was_lost_and_no_more() {
+    let lost = of_job(seen(&job(json!({"backoffLimit": 0}), json!({}))), member(), 1);
+    let (limit, record) = raising(&lost);
+    assert_eq!((limit, &record["raisedBy"]), (1, &json!(1)));
+    let counted = job(json!({"backoffLimit": limit}), json!({"failed": 1}));
+    let sight = JobSight::of(&counted, Some(&record.to_string()), at(DUE));
+    let mut next = in_family(sight, member(), vec![relative(1, Stage::Due)]);
+    next.pod.uid = uid(1);
+    assert_eq!(outline(&next, HOLD), HELD, "one more failure is past the limit");
+    // An owner who wants a restart of the JobSet for each lost pod says so in the Job.
+    let rule = json!({"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget"}]});
+    let restarts = job(json!({"backoffLimit": 0, "podFailurePolicy": {"rules": [rule]}}), json!({}));
+    assert_eq!(outline(&of_job(seen(&restarts), member(), 1), RAISE), MARKED);
+}
+
 #[test]
 fn a_record_has_a_bound() {
     let sight = seen(&job(json!({}), json!({})));
