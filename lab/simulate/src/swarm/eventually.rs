@@ -182,15 +182,15 @@ fn is_of(pod: &Value, owner: &Value) -> bool {
 /// nodes terminates them without proof, as its documentation says. A user who requests the eviction of a node asserts
 /// that its machine is off.
 pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec<Violation> {
-    // A pod that was moved is back in its old place after a restore, and no process remembers the move.
-    let is_restored = plan.has(|deed| matches!(deed, Deed::Restore { .. }));
-    if plan.settings.out_of_service.is_some() || is_restored {
-        return Vec::new();
-    }
     let is_of_app = |overlap: &Overlap| overlap.first.contains("/app-");
     let was_on = |overlap: &Overlap, node: &str| overlap.first.ends_with(&format!(" on {node}"));
     let is_said_to_be_off = |overlap: &Overlap| {
         plan.has(|deed| matches!(deed, Deed::Evict { node, .. } if was_on(overlap, node)))
+    };
+    // The rule selects all of these nodes, and only these faults make a kubelet silent.
+    let is_taken_out = |overlap: &Overlap| {
+        let is_lost = |deed: &Deed| matches!(deed, Deed::Node { node, .. } if was_on(overlap, node));
+        plan.settings.zombie && plan.settings.out_of_service.is_some() && plan.has(is_lost)
     };
     // Consent includes double runs, and so does a policy that does not wait for the end of a pod.
     let agrees = |overlap: &Overlap| {
@@ -207,6 +207,6 @@ pub(super) fn ran_twice(truth: &GroundTruth, plan: &Plan, now: Timestamp) -> Vec
         Work::JobIndex { .. } => !agrees(overlap),
         Work::Job { .. } | Work::Pod { .. } => false,
     });
-    let overlaps = overlaps.filter(|overlap| !is_said_to_be_off(overlap));
+    let overlaps = overlaps.filter(|overlap| !is_said_to_be_off(overlap) && !is_taken_out(overlap));
     overlaps.map(|overlap| Violation::new(Invariant::RanTwice, now, overlap.to_string())).collect()
 }

@@ -67,7 +67,8 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     });
     let world = world.await?;
     let Some(checker) = told else { unreachable!("a world has a checker") };
-    trouble(&world, plan).await;
+    let mut twice = None;
+    trouble(&world, plan, &mut twice).await;
 
     world.calm_the_wire();
     let calm = Instant::now();
@@ -75,7 +76,7 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
     let (machines, people): (Vec<&Move>, Vec<&Move>) =
         plan.moves.iter().partition(|it| is_of_a_machine(&it.deed, plan));
     for it in people {
-        world.end(&it.deed).await;
+        end(&world, plan, &it.deed, &mut twice).await;
     }
     if machines.into_iter().any(outlasts_the_trouble) {
         sleep(DEAD_STAY_DEAD).await;
@@ -85,15 +86,15 @@ async fn run(plan: &Plan, history: Option<&History>) -> Result<Outcome, WorldErr
         world.heal_all(&plan.node_names()).await;
     }
     sleep(ASK_EVERY * 2).await;
-    let (now, found) = loop {
+    let found = loop {
         sleep(ASK_EVERY).await;
         let now = world.cluster.api().now();
         let found = eventually::unfinished(locked(&checker).known(), plan, now);
         if found.is_empty() || calm.elapsed() >= ALL_IS_OVER + eventually::most_work_left(plan) {
-            break (now, found);
+            break found;
         }
     };
-    let twice = eventually::ran_twice(world.cluster.fleet().truth(), plan, now);
+    let twice = twice.unwrap_or_else(|| ran_twice(&world, plan));
     found.into_iter().chain(twice).for_each(|violation| locked(&checker).report(violation));
     let deaths = world.site.deaths();
     let (violations, deeds, digest) = locked(&checker).finish(&deaths);
@@ -111,7 +112,21 @@ fn outlasts_the_trouble(it: &Move) -> bool {
     it.deed.lasts().is_none_or(|lasts| it.at + lasts.as_secs() >= TROUBLE)
 }
 
-async fn trouble(world: &World, plan: &Plan) {
+/// Work that ran twice until now.
+fn ran_twice(world: &World, plan: &Plan) -> Vec<Violation> {
+    eventually::ran_twice(world.cluster.fleet().truth(), plan, world.cluster.api().now())
+}
+
+/// Ends a deed. After a restore a pod that was moved is back in its old place, and no process remembers the move, so
+/// `twice` gets what ran twice until then.
+async fn end(world: &World, plan: &Plan, deed: &Deed, twice: &mut Option<Vec<Violation>>) {
+    if matches!(deed, Deed::Restore { .. }) && twice.is_none() {
+        *twice = Some(ran_twice(world, plan));
+    }
+    world.end(deed).await;
+}
+
+async fn trouble(world: &World, plan: &Plan, twice: &mut Option<Vec<Violation>>) {
     let began = Instant::now();
     let mut agenda = Vec::new();
     for it in &plan.moves {
@@ -124,7 +139,7 @@ async fn trouble(world: &World, plan: &Plan) {
         if begins {
             world.begin(deed).await;
         } else {
-            world.end(deed).await;
+            end(world, plan, deed, twice).await;
         }
     }
     sleep_until(began + Duration::from_secs(TROUBLE)).await;
