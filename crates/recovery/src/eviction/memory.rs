@@ -132,6 +132,13 @@ impl Released {
         Self { at, kept_hash: hash_of(claims), volumes: Vec::new(), kept_all: false }
     }
 
+    /// Volumes that an earlier eviction released in the same boot. Which ones stayed then does not matter any more, so
+    /// the volumes in use now are released as if none were.
+    pub(super) fn earlier(at: Timestamp) -> Self {
+        // No hash is empty.
+        Self { at, kept_hash: Some(String::new()), volumes: Vec::new(), kept_all: false }
+    }
+
     /// True if the claims that stayed then are the same as these.
     pub(super) fn kept(&self, claims: &[Claim]) -> bool {
         self.kept_hash == hash_of(claims)

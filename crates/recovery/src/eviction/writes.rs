@@ -25,16 +25,19 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
         value: request.value().into(),
         effect: taints::NO_EXECUTE.into(),
     });
+    let started = node.not_before(to_the_second(now));
+    // The containers of the pods that an earlier eviction ended may still run, if the machine has not rebooted since.
+    let earlier = node.progress.as_ref().filter(|earlier| earlier.may_still_use_volumes(node));
     let progress = Progress {
-        started: node.not_before(to_the_second(now)),
+        started,
         request: request.taint.to_string(),
-        boot_id: node.boot_to_remember(),
+        boot_id: node.boot_to_remember().or_else(|| earlier.and_then(|earlier| earlier.boot_id.clone())),
         returned: None,
-        released: None,
+        released: earlier.map(|_| Released::earlier(started)),
         finished: None,
         stopped: None,
     };
-    let started = started(node, &progress);
+    let note = self::started(node, &progress);
     let start = Step::StartEviction {
         node: node.node.clone(),
         resource_version: node.resource_version.clone(),
@@ -44,7 +47,7 @@ pub(super) fn start(node: &NodeView, request: &Request, now: Timestamp) -> Verdi
     };
     let why = NodeWhy::NodeDown { request: request.taint.to_string() };
     let despite = despite.map(|word| Step::EmitEvent(despite_outage(node, word)));
-    let actions = [Some(start), Some(Step::EmitEvent(started)), despite];
+    let actions = [Some(start), Some(Step::EmitEvent(note)), despite];
     Verdict::Act { actions: actions.into_iter().flatten().collect(), why }
 }
 

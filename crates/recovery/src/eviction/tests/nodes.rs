@@ -765,6 +765,48 @@ fn the_taint_stays_on_a_node_that_is_back_without_a_reboot() {
     }
 }
 
+/// A machine comes back without a reboot, falls silent, and a person says once more that it is off.
+#[test]
+fn an_eviction_that_begins_again_in_the_same_boot_remembers_the_release() {
+    let released = || Some(Released::keeping(&[], at(10)));
+    let kept_all = || released().map(|released| Released { kept_all: true, ..released });
+    for (case, boot, released, remembers) in [
+        ("the same boot", "boot-1", released(), true),
+        ("it reports no boot", "", released(), true),
+        ("rebooted", "boot-2", released(), false),
+        ("nothing was released", "boot-1", None, false),
+        ("every volume stayed", "boot-1", kept_all(), false),
+    ] {
+        let silent = NodeView {
+            taints: vec![taint(KEY, "INC-2", "NoSchedule"), taint(KEY, "INC-1", "NoExecute")],
+            boot_id: boot.into(),
+            lease: lease(60),
+            progress: Some(Progress { returned: Some(at(50)), released, ..started() }),
+            ..begun("NotRebooted")
+        };
+        let judged = judge_node(&silent, &[], &[], 200);
+        let [Step::StartEviction { progress, .. }, ..] = judged.verdict.actions() else {
+            panic!("{case}: {judged:?}")
+        };
+        assert_eq!(progress.released, remembers.then(|| Released::earlier(at(200))), "{case}");
+        // It is released once more, whatever is in use and claimed now.
+        assert!(
+            !progress.released.as_ref().is_some_and(|it| it.kept(&[]) || it.kept(&[claim("a")])),
+            "{case}"
+        );
+        let finished = Progress { finished: Some(at(210)), ..progress.clone() };
+        let back = NodeView {
+            ready: Ready::True,
+            lease: lease(300),
+            progress: Some(finished),
+            condition: Some("Finished".into()),
+            ..silent
+        };
+        let expected = if remembers { "NotRebooted" } else { "BackInService" };
+        assert_eq!(judge_node(&back, &[], &[], 301).verdict.why().code(), expected, "{case}");
+    }
+}
+
 /// What was released once stays released, also if every volume that is in use later stays.
 #[test]
 fn a_release_remembers_whether_every_volume_has_stayed() {
