@@ -12,6 +12,7 @@ pub mod appwrapper;
 pub mod brake;
 pub mod event;
 pub mod eviction;
+pub mod expected;
 mod fnv;
 #[cfg(test)]
 mod fuzz;
