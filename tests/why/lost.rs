@@ -28,6 +28,10 @@ fn codes(answer: &Value) -> Vec<&str> {
     answer["rootCauses"].as_array().unwrap().iter().filter_map(|cause| cause["code"].as_str()).collect()
 }
 
+fn depends_on(answer: &Value) -> &str {
+    answer["expectedBack"]["dependsOn"].as_str().unwrap_or_else(|| panic!("no dependsOn: {answer:#}"))
+}
+
 /// A node whose kubelet became silent ten minutes ago.
 async fn lost_node(stage: &Stage, name: &str) -> String {
     stage.node(name, "Unknown").await;
@@ -74,7 +78,9 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let since: jiff::Timestamp = answer["rootCauses"][0]["since"].as_str().unwrap().parse().unwrap();
     assert_eq!(since, renewed.parse().unwrap(), "{answer:#}");
     assert!(answer["remedies"][1]["text"].as_str().unwrap().contains("twice"), "{answer:#}");
-    stage.until_in("pod/alive", "NodeLost", "Node", "lost").await;
+    assert!(depends_on(&answer).contains("node lost: it has to come back"), "{answer:#}");
+    let answer = stage.until_in("pod/alive", "NodeLost", "Node", "lost").await;
+    assert!(depends_on(&answer).contains("tolerates a lost node forever"), "{answer:#}");
     stage.until_in("node/lost", "NodeLost", "Node", "lost").await;
     stage.pod("consents", "lost", consenting("1h"), running()).await;
     stage.delete_pod("consents").await;
@@ -119,6 +125,16 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
     let waits = stage.until_in("pod/consents", "GraceRunning", "Node", "lost").await;
     let until: jiff::Timestamp = waits["rootCauses"][0]["until"].as_str().unwrap().parse().unwrap();
     assert!(until > jiff::Timestamp::now(), "{waits:#}");
+    // Salvor's wait ends at a known time. Then a person has to create the pod again, because nothing owns it.
+    let expected = &waits["expectedBack"];
+    assert_eq!(expected["at"], waits["rootCauses"][0]["until"], "{waits:#}");
+    assert_eq!(expected["phases"].as_array().unwrap().last().unwrap()["name"], "Salvor", "{waits:#}");
+    assert!(depends_on(&waits).contains("nothing owns pod consents"), "{waits:#}");
+    let (_, said) = stage.run(&["why", "pod/consents"]).await;
+    assert!(said.contains("Expected back ") && said.contains("Salvor "), "{said}");
+    let (_, said) = stage.run(&["explain", "pod/consents", "-o", "json"]).await;
+    let explained: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(explained["expectedBack"]["at"], expected["at"], "{said}");
 
     // Everything that waits for the node, worst first.
     let all = stage.all().await;
@@ -134,6 +150,7 @@ async fn a_pod_on_a_lost_node_is_told_by_whoever_may_act(site: Site) {
 
     // A command gives the consent.
     let answer = stage.until_in("pod/stuck", "NotOptedIn", "Node", "lost").await;
+    assert!(depends_on(&answer).contains("who has not consented"), "{answer:#}");
     stage.carry_out(&answer).await;
     stage.until_well("pod/stuck").await;
 

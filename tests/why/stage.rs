@@ -325,7 +325,8 @@ fn keeps_the_contract(answer: &Value) {
     let object = ["kind", "name", "namespace"];
     let mut all = keys(answer);
     all.sort();
-    assert_eq!(all, ["about", "chain", "missing", "notSeen", "remedies", "rootCauses"], "{answer:#}");
+    let keys_of_answer = ["about", "chain", "expectedBack", "missing", "notSeen", "remedies", "rootCauses"];
+    assert_eq!(all, keys_of_answer, "{answer:#}");
     let list = |key: &str| answer[key].as_array().unwrap().clone();
     let sorted = |value: &Value| {
         let mut keys = keys(value);
@@ -335,11 +336,16 @@ fn keeps_the_contract(answer: &Value) {
     assert_eq!(sorted(&answer["about"]), object, "{answer:#}");
     assert_eq!(answer["missing"].is_null(), list("rootCauses").is_empty(), "{answer:#}");
     for cause in list("rootCauses") {
-        assert_eq!(sorted(&cause), ["code", "message", "object", "since", "until"], "{answer:#}");
+        let keys_of_cause = ["code", "expectedBack", "message", "object", "since", "until"];
+        assert_eq!(sorted(&cause), keys_of_cause, "{answer:#}");
+        says_when_or_on_what(&cause["expectedBack"]);
         assert_eq!(sorted(&cause["object"]), object, "{answer:#}");
         for time in [&cause["since"], &cause["until"]] {
             assert!(time.is_null() || time.as_str().unwrap().parse::<Timestamp>().is_ok(), "{answer:#}");
         }
+    }
+    if !answer["missing"].is_null() {
+        says_when_or_on_what(&answer["expectedBack"]);
     }
     for link in list("chain") {
         assert_eq!(sorted(&link), ["object", "says"], "{answer:#}");
@@ -358,4 +364,16 @@ fn keeps_the_contract(answer: &Value) {
     assert_eq!(chain[0]["object"], answer["about"], "the chain begins at what was asked: {answer:#}");
     assert_eq!(chain.last().unwrap()["object"], cause["object"], "the chain ends in the cause: {answer:#}");
     assert!(!remedies[0]["text"].as_str().unwrap().contains("twice"), "{answer:#}");
+}
+
+/// Checks that an expectation has the documented format, and says something.
+fn says_when_or_on_what(expected: &Value) {
+    let time = |value: &Value| value.as_str().unwrap().parse::<Timestamp>().unwrap();
+    assert!(expected["at"].is_string() || expected["dependsOn"].is_string(), "{expected:#}");
+    let phases = expected["phases"].as_array().unwrap();
+    let untils: Vec<Timestamp> = phases.iter().map(|phase| time(&phase["until"])).collect();
+    assert!(phases.iter().all(|phase| phase["name"].is_string()) && untils.is_sorted(), "{expected:#}");
+    if expected["at"].is_string() && !untils.is_empty() {
+        assert_eq!(untils.last(), Some(&time(&expected["at"])), "{expected:#}");
+    }
 }

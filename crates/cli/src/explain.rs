@@ -7,7 +7,8 @@ use std::env;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
-use salvor_operator::{InCluster, ObjectKind, ObjectName, explained_kinds};
+use salvor_operator::{Detail, DetailLine, InCluster, ObjectKind, ObjectName, explained_kinds};
+use salvor_why::{Judge, Reader};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -206,11 +207,14 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
                 configuration = runs;
             }
         }
-        let answer = salvor_operator::explain(config, &configuration, kind, &object).await;
-        answer.map_err(|source| CliError::Explain {
+        let answer = salvor_operator::explain(config.clone(), &configuration, kind, &object).await;
+        let mut explanation = answer.map_err(|source| CliError::Explain {
             source,
             cluster: format!("{} ({})", cluster.config.cluster_url, cluster.origin),
-        })
+        })?;
+        let judge = Judge { file: options.judging.is_given().then(|| configuration.clone()) };
+        explanation.details.extend(expectation(config, &judge, kind, &object).await);
+        Ok::<_, CliError>(explanation)
     })?;
     let text = match options.output {
         Form::Json => {
@@ -226,6 +230,26 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
         }
     };
     output::print(&text)
+}
+
+/// When the work of the object is back, by the rules of `salvor why`. `None` if those cannot read the object.
+async fn expectation(
+    config: kube::Config,
+    judge: &Judge,
+    kind: &ObjectKind,
+    object: &ObjectName,
+) -> Option<Detail> {
+    let mut reader = Reader::new(config).ok()?;
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    let (answer, _) = reader.why(judge, kind.word, namespace, &object.name).await.ok()?;
+    let told = answer.expected_back.told(Timestamp::now());
+    let text = told.unwrap_or_else(|| "Nothing is missing".to_owned());
+    Some(Detail {
+        key: "expectedBack",
+        value: serde_json::to_value(&answer.expected_back).ok()?,
+        title: "When its work is back".to_owned(),
+        lines: vec![DetailLine { text, until: None }],
+    })
 }
 
 #[cfg(test)]

@@ -29,7 +29,19 @@ export function drawMissing() {
 
 const named = ({ kind, namespace, name }) => `${kind} ${namespace ? `${namespace}/` : ""}${name}`;
 
-function draw({ code, object, message, since, until, workloads, moreWorkloads, remedy }) {
+const clock = (time) => new Date(time).toLocaleTimeString("en-GB");
+
+/** When the work is back and of what that time consists, or on what it depends; in the words of `salvor why`. */
+function expectation({ at, phases, dependsOn }) {
+  const steps = phases.map(({ name, until }) => `${name} ${clock(until)}`).join(", ");
+  const parts = [];
+  if (at) parts.push(`Expected back ${clock(at)}${steps ? `: ${steps}` : ""}`);
+  if (dependsOn) parts.push(`${at ? "then" : "Expected back:"} depends on ${dependsOn}`);
+  if (!at && steps) parts.push(`before that: ${steps}`);
+  return parts.join("; ");
+}
+
+function draw({ code, object, message, since, until, expectedBack, workloads, moreWorkloads, remedy }) {
   const end = until ? Date.parse(until) : null;
   const item = element("li", end ? "soon" : "");
   item.dataset.code = code;
@@ -40,7 +52,7 @@ function draw({ code, object, message, since, until, workloads, moreWorkloads, r
     left.dataset.until = end;
     head.append(left);
   } else if (since) head.append(element("em", "", `since ${new Date(since).toLocaleTimeString("en-GB")}`));
-  item.append(head, element("p", "", message));
+  item.append(head, element("p", "", message), element("p", "expected", expectation(expectedBack)));
   const names = workloads.map((workload) => `${named(workload)} misses ${workload.missing}`);
   if (moreWorkloads > 0) names.push(`and ${moreWorkloads.toLocaleString("en")} more`);
   item.append(element("p", "waiting", names.join(", ")));

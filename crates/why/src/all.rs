@@ -52,6 +52,8 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
                     *known.entry((finding.cause.code, finding.cause.object.clone())).or_insert(groups.len());
                 match groups.get_mut(at) {
                     Some((known, workloads)) => {
+                        let expected = std::mem::take(&mut known.cause.expected_back);
+                        known.cause.expected_back = expected.and(finding.cause.expected_back);
                         known.pods.extend(finding.pods);
                         known.lacking.extend(finding.lacking);
                         workloads.push(waiting.clone());

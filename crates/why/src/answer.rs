@@ -1,6 +1,7 @@
 //! The answer, in the form that `-o json` prints.
 
 use jiff::Timestamp;
+use salvor_recovery::expected::ExpectedBack;
 use serde::Serialize;
 
 use crate::code::Code;
@@ -30,6 +31,7 @@ impl std::fmt::Display for Object {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct RootCause {
     pub code: Code,
     /// The object that has the problem.
@@ -37,6 +39,8 @@ pub struct RootCause {
     pub message: String,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
+    /// When its pods are back.
+    pub expected_back: ExpectedBack,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -77,6 +81,8 @@ pub struct Answer {
     pub missing: Option<String>,
     /// Worst first.
     pub root_causes: Vec<RootCause>,
+    /// When nothing is missing any more, by all root causes together.
+    pub expected_back: ExpectedBack,
     /// From the requested object down to the object of the first root cause.
     pub chain: Vec<Link>,
     /// A remedy that may make work run twice never comes first.

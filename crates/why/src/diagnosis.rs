@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use jiff::Timestamp;
+use salvor_recovery::expected::ExpectedBack;
 use serde_json::Value;
 
 use crate::{
@@ -45,7 +46,8 @@ impl Finding {
     pub(crate) fn new(code: Code, object: Object, message: impl Into<String>) -> Self {
         let message = clean(&message.into());
         let path = vec![Link { object: object.clone(), says: message.clone() }];
-        let cause = RootCause { code, object, message, since: None, until: None };
+        let expected_back = ExpectedBack::default();
+        let cause = RootCause { code, object, message, since: None, until: None, expected_back };
         Self { cause, path, pods: Vec::new(), lacking: Vec::new(), remedies: Vec::new() }
     }
 
@@ -56,6 +58,11 @@ impl Finding {
 
     pub(crate) fn until(mut self, until: Option<Timestamp>) -> Self {
         self.cause.until = until;
+        self
+    }
+
+    pub(crate) fn expects(mut self, expected_back: ExpectedBack) -> Self {
+        self.cause.expected_back = expected_back;
         self
     }
 
@@ -101,7 +108,7 @@ const LONGEST: usize = 600;
 
 /// Text of other programs, on one line without control characters. Anyone may write an event, and a terminal executes
 /// escape sequences.
-fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let plain: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect();
     if text.chars().nth(LONGEST).is_some() { plain + "…" } else { plain }
 }
@@ -167,6 +174,7 @@ impl Diagnosis {
         let mut merged: Vec<Finding> = Vec::new();
         for finding in self.findings {
             let finding = if finding.cause.code == Code::Unknown { finding.told_of(about) } else { finding };
+            let finding = finding.with_expectation();
             let same = |known: &&mut Finding| {
                 known.cause.code == finding.cause.code && known.cause.object == finding.cause.object
             };
@@ -175,6 +183,8 @@ impl Diagnosis {
                 Some(known) => {
                     known.cause.since = known.cause.since.into_iter().chain(finding.cause.since).min();
                     known.cause.until = known.cause.until.into_iter().chain(finding.cause.until).max();
+                    let expected = std::mem::take(&mut known.cause.expected_back);
+                    known.cause.expected_back = expected.and(finding.cause.expected_back);
                     for pod in finding.pods {
                         if !known.pods.contains(&pod) {
                             known.pods.push(pod);
@@ -266,7 +276,7 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
         let look = format!("kubectl describe {} {}{on}", kind.word(), name(object));
         let unknown = Finding::new(Code::Unknown, about.clone(), message)
             .remedy(Remedy::command("Look at all that is known of it", look));
-        findings.push(unknown);
+        findings.push(unknown.with_expectation());
     }
     // Cut before sorting: remedies of the worst cause take the places first, even those that may make work run twice.
     let mut remedies: Vec<Remedy> = Vec::new();
@@ -277,6 +287,8 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
     }
     remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
     let chain = findings.first().map(|finding| finding.path.clone()).unwrap_or_default();
-    let root_causes = findings.into_iter().map(|finding| finding.cause).collect();
-    Some(Answer { about, missing, root_causes, chain, remedies, not_seen: Vec::new() })
+    let root_causes: Vec<RootCause> = findings.into_iter().map(|finding| finding.cause).collect();
+    let each = root_causes.iter().map(|cause| cause.expected_back.clone());
+    let expected_back = each.fold(ExpectedBack::default(), ExpectedBack::and);
+    Some(Answer { about, missing, root_causes, expected_back, chain, remedies, not_seen: Vec::new() })
 }

@@ -71,6 +71,14 @@ pub(crate) fn job_of(pod: &Value) -> Option<&str> {
     kept.or_else(|| owner().map(|owner| text(owner, "/name")))
 }
 
+/// The kind of a pod's controller; empty without one. A pod that `slim` shortened keeps only this kind.
+pub(crate) fn owner_kind(pod: &Value) -> &str {
+    match text(pod, "/ownerKind") {
+        "" => controller(pod).map_or("", |owner| text(owner, "/kind")),
+        kept => kept,
+    }
+}
+
 pub(crate) fn is_owned_by(object: &Value, owner: &str) -> bool {
     list(object, "/metadata/ownerReferences").iter().any(|reference| text(reference, "/uid") == owner)
 }

@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, repair, taints};
 use salvor_operator::heartbeat_of_kubelet;
+use salvor_recovery::expected::{DeletionRequest, ExpectedBack};
 use serde_json::Value;
 
 use crate::{
@@ -104,7 +105,9 @@ impl Rules<'_> {
     pub(crate) fn by_its_node(&self, pod: &Value) -> Option<Finding> {
         let on = text(pod, "/spec/nodeName");
         let finding = match self.node_state(on) {
-            NodeState::Lost { node, since } if is_terminating(pod) => self.stuck(pod, node, since),
+            NodeState::Lost { node, since } if is_terminating(pod) => {
+                self.stuck(pod, node, since).expects(self.expected_of_lost(pod, Some(node)))
+            }
             NodeState::Lost { node, since } => {
                 let goes = match evicted_at(pod, node) {
                     Some(at) => format!("it is to be evicted at {at:.0}"),
@@ -112,12 +115,15 @@ impl Rules<'_> {
                 };
                 let message =
                     format!("{}; pod {} is not marked for deletion, {goes}", silent(on, since), name(pod));
-                Finding::new(Code::NodeLost, named("Node", node), message).since(since)
+                Finding::new(Code::NodeLost, named("Node", node), message)
+                    .since(since)
+                    .expects(self.expected_of_lost(pod, Some(node)))
             }
             NodeState::Gone => {
                 let message =
                     format!("there is no node {on} any more, and pod {} is still bound to it", name(pod));
                 Finding::new(Code::NodeLost, Object::of("Node", "", on), message)
+                    .expects(self.expected_of_lost(pod, None))
             }
             NodeState::Sick { node, heartbeat } => sick(node, heartbeat.as_deref()),
             NodeState::Fine | NodeState::Unknown => return None,
@@ -207,7 +213,10 @@ impl Rules<'_> {
                 let waiting = format!("{} {}", counted(pods.len(), "pod"), verb(pods.len(), "is", "are"));
                 if findings.is_empty() {
                     let message = format!("{}; {waiting} on it, not marked for deletion", silent(on, since));
-                    findings.push(Finding::new(Code::NodeLost, object.clone(), message).since(since));
+                    let each = pods.iter().map(|pod| self.expected_of_lost(pod, Some(node)));
+                    let expected = each.fold(ExpectedBack::default(), ExpectedBack::and);
+                    let lost = Finding::new(Code::NodeLost, object.clone(), message);
+                    findings.push(lost.since(since).expects(expected));
                 }
                 Diagnosis::phrase(
                     format!("its kubelet: nobody has heard of it, and {waiting} on it"),
@@ -349,15 +358,42 @@ fn told(condition: &Value) -> String {
     }
 }
 
-/// When the control plane deletes the pod, by its tolerations.
+/// When the control plane deletes the pod, by its tolerations. `None` without a taint that evicts.
 fn evicted_at(pod: &Value, node: &Value) -> Option<Timestamp> {
     let taint = list(node, "/spec/taints").iter().find(|taint| {
         text(taint, "/key") == taints::UNREACHABLE && text(taint, "/effect") == taints::NO_EXECUTE
     })?;
-    let tolerated = list(pod, "/spec/tolerations").iter().filter(|toleration| {
-        matches!(text(toleration, "/key"), "" | taints::UNREACHABLE)
-            && matches!(text(toleration, "/effect"), "" | taints::NO_EXECUTE)
-    });
-    let seconds = tolerated.filter_map(|toleration| number(toleration, "/tolerationSeconds")).min()?;
-    time(taint, "/timeAdded")?.checked_add(SignedDuration::from_secs(seconds)).ok()
+    match eviction(pod, time(taint, "/timeAdded")?) {
+        DeletionRequest::At(at) => Some(at),
+        DeletionRequest::Never => None,
+    }
+}
+
+/// When the control plane marked a node as unreachable. `None` if it has not yet.
+pub(crate) fn noticed(node: &Value) -> Option<Timestamp> {
+    let unknown =
+        || condition(node, "Ready").filter(|ready| text(ready, "/status") == "Unknown").and_then(since);
+    unreachable(node).and_then(|taint| time(taint, "/timeAdded")).or_else(unknown)
+}
+
+/// When the control plane requests the deletion of a pod, by its tolerations of the unreachable taint.
+pub(crate) fn eviction(pod: &Value, tainted: Timestamp) -> DeletionRequest {
+    let tolerated: Vec<&Value> = list(pod, "/spec/tolerations")
+        .iter()
+        .filter(|toleration| {
+            matches!(text(toleration, "/key"), "" | taints::UNREACHABLE)
+                && matches!(text(toleration, "/effect"), "" | taints::NO_EXECUTE)
+        })
+        .collect();
+    if tolerated.is_empty() {
+        return DeletionRequest::At(tainted);
+    }
+    // Of several, the taint eviction controller uses the shortest, and those without a limit only if no other has one.
+    match tolerated.into_iter().filter_map(|toleration| number(toleration, "/tolerationSeconds")).min() {
+        Some(seconds) => {
+            let lasts = SignedDuration::from_secs(seconds.max(0));
+            DeletionRequest::At(tainted.checked_add(lasts).unwrap_or(Timestamp::MAX))
+        }
+        None => DeletionRequest::Never,
+    }
 }

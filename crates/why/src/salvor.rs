@@ -133,7 +133,7 @@ impl Rules<'_> {
 
     /// What Salvor has recorded about a pod that it does not mark, because its Job would fail or cannot be read. The Job's other
     /// pods decide that too, so the event is read instead of the rules.
-    fn waits_for_job(&self, pod: &Value) -> Option<&str> {
+    pub(crate) fn waits_for_job(&self, pod: &Value) -> Option<&str> {
         job_of(pod)?;
         let events = self.world.events(namespace(pod), text(pod, "/metadata/uid"))?;
         let of_job = |event: &&Value| [JOB_WOULD_FAIL, JOB_UNREADABLE].contains(&text(event, "/reason"));

@@ -8,7 +8,9 @@ use salvor_api::names::{annotations, conditions::DISRUPTION_TARGET};
 
 use crate::{
     all::ROOTS,
-    json::{condition, controller, entry, is_ready, is_terminating, job_of, list, name, number, text},
+    json::{
+        condition, controller, entry, is_ready, is_terminating, job_of, list, name, number, owner_kind, text,
+    },
     kinds::{DEPLOYMENT, EVENT, Kind, POD, REPLICA_SET},
     pods::mounts_config,
     presence::NAME as SALVOR,
@@ -117,9 +119,16 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
     }
     let mut kept =
         vec!["/metadata/namespace", "/metadata/name", "/metadata/uid", "/spec/nodeName", "/status/phase"];
+    // What its eviction and its recovery depend on.
+    let on_lost = lost.contains(on);
+    if on_lost {
+        kept.extend(["/metadata/labels", "/spec/tolerations", "/spec/terminationGracePeriodSeconds"]);
+    }
+    if ends || on_lost {
+        kept.push("/metadata/resourceVersion");
+    }
     if ends {
         kept.extend([
-            "/metadata/resourceVersion",
             "/metadata/deletionTimestamp",
             "/metadata/deletionGracePeriodSeconds",
             "/metadata/finalizers",
@@ -138,12 +147,13 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
     let mut slim = keep(pod, &kept);
     if let Some(owner) = owner {
         slim["owner"] = owner.into();
+        slim["ownerKind"] = owner_kind(pod).into();
     }
     let told = if on.is_empty() { "PodScheduled" } else { "Ready" };
     if let Some(condition) = condition(pod, told).filter(|_| phase != "Failed") {
         slim["status"]["conditions"] = json!([condition]);
     }
-    if ends {
+    if ends || on_lost {
         if let Some(job) = job_of(pod) {
             slim["job"] = job.into();
         }
@@ -165,7 +175,7 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
             slim["status"]["conditions"] = known.into_iter().chain([disrupted.clone()]).collect();
         }
     }
-    if phase == "Pending" {
+    if phase == "Pending" || on_lost {
         let refers = |volume: &&Value| {
             ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some())
                 || mounts_config(volume)
@@ -174,6 +184,8 @@ fn slim_pod(pod: &Value, lost: &BTreeSet<String>) -> Option<Value> {
         if !volumes.is_empty() {
             slim["spec"]["volumes"] = volumes.into();
         }
+    }
+    if phase == "Pending" {
         for path in ["containers", "initContainers"] {
             let containers =
                 list(pod, &format!("/spec/{path}")).iter().filter_map(references).collect::<Vec<_>>();

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod corners;
+mod expected;
 
 const NOW: &str = "2026-11-16T10:00:00Z";
 

@@ -1,5 +1,6 @@
 //! Claims without a volume, and volumes that are attached to another node.
 
+use jiff::Timestamp;
 use salvor_api::names::taints;
 use serde_json::Value;
 
@@ -95,22 +96,26 @@ impl Rules<'_> {
         let on = text(pod, "/spec/nodeName");
         claims(pod).into_iter().find_map(|claim| {
             let claim = self.world.get(&CLAIM, namespace(pod), &claim).here()?;
-            let finding = self.held_by_another_node(claim, on)?;
+            let finding = self.held_by_another_node(claim, on, time(pod, "/metadata/creationTimestamp"))?;
             Some(finding.under(named("PersistentVolumeClaim", claim), "is bound, and its volume is not free"))
         })
     }
 
-    /// The attachment of a claim's volume to a node other than `on`.
-    fn held_by_another_node(&self, claim: &Value, on: &str) -> Option<Finding> {
+    /// The attachment of a claim's volume to a node other than `on`, where a pod wants it.
+    fn held_by_another_node(
+        &self,
+        claim: &Value,
+        on: &str,
+        wanted_since: Option<Timestamp>,
+    ) -> Option<Finding> {
         let volume = text(claim, "/spec/volumeName");
         if volume.is_empty() {
             return None;
         }
-        if let Seen::Here(volume) = self.world.get(&VOLUME, "", volume) {
-            let shared = |mode: &Value| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
-            if list(volume, "/spec/accessModes").iter().any(shared) {
-                return None;
-            }
+        if let Seen::Here(volume) = self.world.get(&VOLUME, "", volume)
+            && is_shared(volume)
+        {
+            return None;
         }
         let attachments = self.world.list(&ATTACHMENT, "", "", "")?;
         let other = attachments.into_iter().find(|attachment| {
@@ -124,6 +129,7 @@ impl Rules<'_> {
             .since(time(other, "/metadata/creationTimestamp"));
         Some(match self.node_state(holder) {
             NodeState::Lost { .. } => finding
+                .expects(self.volume_released(claim, holder, wanted_since))
                 .advice(format!("Bring node {holder} back: then the volume is detached from it"))
                 .remedy(Remedy::command(
                     format!("If the machine of {holder} is off for sure (else its work may run twice), say so: its volumes are freed"),
@@ -137,7 +143,7 @@ impl Rules<'_> {
             NodeState::Sick { .. } => finding.advice(format!(
                 "Repair node {holder}: its kubelet lives, and gives the volume back when the pod that uses it has ended"
             )),
-            NodeState::Gone => finding.advice(format!(
+            NodeState::Gone => finding.expects(self.volume_released(claim, holder, wanted_since)).advice(format!(
                 "Wait: there is no node {holder} any more, and the control plane detaches the volume by itself, after six minutes at most"
             )),
             NodeState::Fine | NodeState::Unknown => finding.advice(format!(
@@ -163,7 +169,9 @@ impl Rules<'_> {
             {
                 continue;
             }
-            if let Some(finding) = self.held_by_another_node(claim, on) {
+            if let Some(finding) =
+                self.held_by_another_node(claim, on, time(pod, "/metadata/creationTimestamp"))
+            {
                 let says = format!("is wanted by pod {} on node {on}", name(pod));
                 let finding = finding.waiting(named("Pod", pod)).under(object.clone(), says);
                 return Diagnosis::phrase(format!("its volume on node {on}"), vec![finding]);
@@ -171,6 +179,12 @@ impl Rules<'_> {
         }
         Diagnosis::default()
     }
+}
+
+/// Whether several nodes may have the volume at once.
+pub(crate) fn is_shared(volume: &Value) -> bool {
+    let shared = |mode: &Value| matches!(mode.as_str(), Some("ReadWriteMany" | "ReadOnlyMany"));
+    list(volume, "/spec/accessModes").iter().any(shared)
 }
 
 pub(crate) fn claims(pod: &Value) -> Vec<String> {

@@ -14,9 +14,13 @@ pub(super) fn answer(answer: &Answer, judged_by: &str, now: Timestamp) -> String
         None => lines.push(format!("{}: nothing is missing", answer.about)),
         Some(missing) => lines.push(format!("{} misses {missing}", answer.about)),
     }
+    lines.extend(answer.expected_back.told(now));
+    let several = answer.root_causes.len() > 1;
     for cause in answer.root_causes.iter().take(MOST_CAUSES) {
         lines.push(String::new());
         lines.extend(root_cause(cause, now));
+        let expected = cause.expected_back.told(now).filter(|_| several);
+        lines.extend(expected.map(|line| format!("  {line}")));
     }
     if let Some(more) = answer.root_causes.len().checked_sub(MOST_CAUSES).filter(|more| *more > 0) {
         lines.push(format!("and {more} more"));
@@ -39,6 +43,7 @@ pub(super) fn overview(overview: &Overview, judged_by: &str, now: Timestamp) -> 
     }
     for group in &overview.groups {
         lines.extend(root_cause(&group.root_cause, now));
+        lines.extend(group.root_cause.expected_back.told(now).map(|line| format!("  {line}")));
         for workload in group.workloads.iter().take(MOST_WORKLOADS) {
             let object = Object {
                 kind: workload.kind.clone(),
@@ -109,6 +114,7 @@ fn lasting(later: Timestamp, earlier: Timestamp) -> String {
 
 #[cfg(test)]
 mod tests {
+    use salvor_recovery::expected::{ExpectedBack, PhaseName};
     use salvor_why::{Code, Link};
 
     use super::*;
@@ -128,7 +134,12 @@ mod tests {
                     message: "node node-7 is silent".into(),
                     since: Some("2026-11-16T09:48:00Z".parse().unwrap()),
                     until: None,
+                    expected_back: ExpectedBack::depends("its owner"),
                 }],
+                expected_back: ExpectedBack::after(
+                    PhaseName::Eviction,
+                    "2026-11-16T10:04:12Z".parse().unwrap(),
+                ),
                 chain: vec![
                     Link { object: job, says: "misses 1 of 2 pods".into() },
                     Link { object: node, says: "is silent".into() },
@@ -139,7 +150,7 @@ mod tests {
             "Judged by nobody",
             now,
         );
-        let expected = "Job team-a/train misses 1 of 2 pods\n\nNotOptedIn (Node node-7)\n  node node-7 is silent\n  \
+        let expected = "Job team-a/train misses 1 of 2 pods\nExpected back 10:04:12 (in 4m12s): eviction 10:04:12\n\nNotOptedIn (Node node-7)\n  node node-7 is silent\n  \
                         since 2026-11-16T09:48:00Z (12m0s ago)\n\nFrom there to the cause:\n  Job team-a/train: misses 1 of 2 pods\n    \
                         Node node-7: is silent\n\nWhat can be done:\n  1. Do it\n     $ kubectl do it\n\n\
                         Not seen: events: forbidden\nJudged by nobody\n";

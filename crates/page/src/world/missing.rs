@@ -47,8 +47,8 @@ impl Missing {
             for workload in &mut workloads {
                 workload.missing = brief(&workload.missing);
             }
-            let RootCause { code, object, message, since, until } = group.root_cause;
-            let root = RootCause { code, object, message: brief(&message), since, until };
+            let message = brief(&group.root_cause.message);
+            let root = RootCause { message, ..group.root_cause };
             Cause { root, workloads, more_workloads, remedy: group.remedies.into_iter().next() }
         });
         let causes = causes.collect();

@@ -456,6 +456,7 @@ fn a_node_that_is_healthy_before_its_repair_keeps_its_work() {
 
 #[test]
 fn what_is_missing_is_told_when_it_changes_and_never_at_length() {
+    use salvor_recovery::expected::ExpectedBack;
     use salvor_why::{Code, Group, NotSeen, Object, Overview, RootCause, Waiting};
 
     use super::missing::Missing;
@@ -474,6 +475,7 @@ fn what_is_missing_is_told_when_it_changes_and_never_at_length() {
                 message: "x".repeat(5_000),
                 since: None,
                 until: None,
+                expected_back: ExpectedBack::default(),
             },
             workloads: (0..count).map(workload).collect(),
             remedies: Vec::new(),

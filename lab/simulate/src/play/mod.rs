@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use salvor_api::Controller;
 use salvor_cluster::{LocalCluster, StartError};
 use salvor_operator::{Notice, Notices, Operator, Surroundings};
-use salvor_why::{Judge, Overview, Reader};
+use salvor_why::{ExpectedBack, Judge, Overview, Reader, brief};
 use tokio::{
     sync::mpsc,
     task::JoinHandle,
@@ -137,7 +137,7 @@ async fn run<A: Audience>(
     let metrics: String = metrics.collect();
     let overview = overview(&cluster, policy).await?;
     tell(seat, |audience| audience.ended(now, &overview));
-    let stuck = stuck(overview, began);
+    let stuck = stuck(overview, began, now);
     let calls = count.so_far().since(&calls_before);
     let truth = cluster.fleet().truth();
     let verdicts = std::mem::take(&mut *verdicts.lock().unwrap_or_else(PoisonError::into_inner));
@@ -247,7 +247,7 @@ async fn overview(cluster: &LocalCluster, policy: &Policy) -> Result<Overview, P
 }
 
 /// The overview in the form that a report uses.
-fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
+fn stuck(overview: Overview, began: Timestamp, now: Timestamp) -> Vec<Stuck> {
     overview
         .groups
         .into_iter()
@@ -264,6 +264,7 @@ fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
                 since: group.root_cause.since.map(|at| record::millis(began, at)),
                 message: group.root_cause.message,
                 workloads,
+                expected_back: expectation(group.root_cause.expected_back, now),
                 remedy: group.remedies.into_iter().next().map(|remedy| match remedy.command {
                     Some(command) => format!("{}: {command}", remedy.text),
                     None => remedy.text,
@@ -271,6 +272,12 @@ fn stuck(overview: Overview, began: Timestamp) -> Vec<Stuck> {
             }
         })
         .collect()
+}
+
+/// Relative to the end of the simulation, like all times of a report.
+fn expectation(expected: ExpectedBack, now: Timestamp) -> Option<String> {
+    let depends = expected.depends_on.map(|on| format!("depends on {on}"));
+    depends.or_else(|| expected.at.map(|at| format!("{} after the end", brief(at.duration_since(now)))))
 }
 
 /// The counters of a metric, keyed by the values of these labels.

@@ -179,6 +179,7 @@ pub struct Held {
 
 /// Something that does not come back, as `salvor why` reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Stuck {
     /// The code of its root cause.
     pub code: String,
@@ -188,5 +189,7 @@ pub struct Stuck {
     pub message: String,
     /// The workloads, with what each is missing.
     pub workloads: Vec<String>,
+    /// When they would be back, or on what that depends.
+    pub expected_back: Option<String>,
     pub remedy: Option<String>,
 }

@@ -222,6 +222,9 @@ fn stuck(report: &Report) -> String {
         for workload in &it.workloads {
             let _ = writeln!(text, "      {workload}");
         }
+        if let Some(expected) = &it.expected_back {
+            let _ = writeln!(text, "      Expected back: {expected}");
+        }
         if let Some(remedy) = &it.remedy {
             let _ = writeln!(text, "      > {remedy}");
         }
