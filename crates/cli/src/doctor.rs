@@ -4,6 +4,7 @@ mod actors;
 mod at_start;
 mod clocks;
 mod consents;
+mod costs;
 mod finding;
 mod look;
 mod nodes;
@@ -21,6 +22,7 @@ use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::at_start::check_in_background;
+use self::costs::Cost;
 use self::finding::{Checkup, Finding, Severity};
 use self::look::Looker;
 use self::rules::Ground;
@@ -119,8 +121,9 @@ async fn examine(
     let (manager, policies) = (manager.as_ref(), &*ground.policies);
     let timings = Timings { manager, minor: version.minor, leases: &leases, policies, now };
     findings.extend(timings::check(&timings, configuration));
+    let lost_node = costs::of_lost_node(timings::detection(&timings), configuration);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    Ok(Checkup { findings, not_seen: looker.not_seen() })
+    Ok(Checkup { findings, lost_node, not_seen: looker.not_seen() })
 }
 
 fn render(checkup: &Checkup, judged_by: &str) -> String {
@@ -133,6 +136,8 @@ fn render(checkup: &Checkup, judged_by: &str) -> String {
         lines.push(format!("  Why it matters: {why}"));
         lines.extend([format!("  To do: {fix}"), String::new()]);
     }
+    lines.extend(checkup.lost_node.iter().map(Cost::told));
+    lines.push(String::new());
     for missed in &checkup.not_seen {
         lines.push(format!("Not seen: {}: {}", missed.what, missed.why));
     }

@@ -3,6 +3,8 @@
 use salvor_why::NotSeen;
 use serde::{Serialize, Serializer};
 
+use super::costs::Cost;
+
 /// Limits how many objects one finding names.
 const NAMED: usize = 10;
 
@@ -11,6 +13,8 @@ const NAMED: usize = 10;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Checkup {
     pub(super) findings: Vec<Finding>,
+    /// What a lost node costs, by class of workload.
+    pub(super) lost_node: Vec<Cost>,
     pub(super) not_seen: Vec<NotSeen>,
 }
 

@@ -2,16 +2,16 @@
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::{Controller, GoDuration, config::Configuration};
-use salvor_recovery::repair::Policy;
+use salvor_recovery::{expected, repair::Policy};
 use serde_json::Value;
 
 use super::clocks::KubeletLease;
 use super::finding::{Check, Finding, Severity, count, some_of};
 
-/// The first minor version in which a node is lost after 50 seconds of silence. Before, it was 40.
-const FIFTY_SECONDS_SINCE: u32 = 32;
 /// The default period at which the node lifecycle controller checks nodes.
 const MONITOR_PERIOD: SignedDuration = SignedDuration::from_secs(5);
+/// The default duration of a kubelet's Lease.
+const LEASE_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
 /// The settings of kube-controller-manager, as far as its pod shows them.
 #[derive(Clone, Debug, Default)]
@@ -124,11 +124,7 @@ pub(super) fn check(timings: &Timings<'_>, configuration: &Configuration) -> Vec
             );
         }
     }
-    let by_default = SignedDuration::from_secs(if minor.is_some_and(|minor| minor < FIFTY_SECONDS_SINCE) {
-        40
-    } else {
-        50
-    });
+    let by_default = expected::default_monitor_grace(*minor);
     let told = manager.and_then(|manager| manager.duration("node-monitor-grace-period"));
     let (grace, source) = match told {
         Some(grace) => (grace, "--node-monitor-grace-period"),
@@ -196,6 +192,16 @@ pub(super) fn check(timings: &Timings<'_>, configuration: &Configuration) -> Vec
     findings
 }
 
+/// How long it takes on average until a crashed node is marked as lost.
+pub(super) fn detection(timings: &Timings<'_>) -> SignedDuration {
+    let told = |name| timings.manager.and_then(|manager| manager.duration(name));
+    let grace =
+        told("node-monitor-grace-period").unwrap_or_else(|| expected::default_monitor_grace(timings.minor));
+    let period = told("node-monitor-period").unwrap_or(MONITOR_PERIOD);
+    let lasts = timings.leases.iter().map(|lease| lease.lasts).max().unwrap_or(LEASE_LASTS);
+    expected::detection(grace, period, lasts)
+}
+
 fn words(duration: SignedDuration) -> String {
     GoDuration::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
 }
@@ -225,6 +231,17 @@ mod tests {
         assert_eq!(manager.duration("node-monitor-period"), Some(SignedDuration::from_secs(7)));
         assert_eq!(manager.duration("node-monitor-grace-period"), Some(SignedDuration::from_secs(20)));
         assert_eq!(manager.flag("controllers"), None);
+    }
+
+    #[test]
+    fn detection_follows_the_flags_the_version_and_the_leases() {
+        let detect = |manager: Option<&ControllerManager>, minor| {
+            let timings = Timings { manager, minor: Some(minor), leases: &[], policies: &[], now: None };
+            detection(&timings).as_secs()
+        };
+        assert_eq!((detect(None, 37), detect(None, 31)), (47, 37));
+        let flags = manager(&["--node-monitor-grace-period=20s", "--node-monitor-period=2s"]);
+        assert_eq!(detect(Some(&flags), 37), 16);
     }
 
     #[test]
