@@ -81,6 +81,10 @@ fn the_built_in_story_recovers_and_without_salvor_it_does_not() {
     assert!(told.contains("before \"The network works again\": simulation"), "{told}");
     assert!(told.contains("at the end: tuning runs 1 of 2 pods"), "{told}");
     assert!(!told.contains("gpu-3"), "{told}");
+    // Only the last line names Salvor: it says how to compare.
+    let chapters = told.split("Not everything recovered:").next().unwrap();
+    assert!(!chapters.contains("Salvor"), "{chapters}");
+    assert!(told.contains("Kubernetes' default"), "{told}");
 }
 
 /// The times of the story must be in the expected order.

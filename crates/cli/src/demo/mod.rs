@@ -71,8 +71,8 @@ async fn play_once(scenario: &Scenario, with_salvor: bool) -> Result<ExitCode, D
     let stage = Stage::set(scenario, start, None, with_salvor).await?;
     let mut terminal = Terminal::new(stage.now(), WithoutReader::GoOn);
     story::opening(&stage, scenario, |_| {}).await?;
-    let report = story::play(&stage, scenario, &mut terminal).await?;
-    story::tell(&report, &terminal, with_salvor)?;
+    let report = story::play(&stage, scenario, &mut terminal, with_salvor).await?;
+    story::tell(&report, &terminal, scenario, with_salvor)?;
     stage.strike_set().await;
     Ok(if report.all_recovered() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -100,8 +100,8 @@ async fn play_live(args: &DemoArgs, scenario: &Scenario) -> Result<ExitCode, Cli
 
     let performance = async {
         greet(args, &terminal, address, server.as_ref().map(|(_, kubeconfig)| kubeconfig.path()))?;
-        let report = story::play(&stage, scenario, &mut terminal).await?;
-        story::tell(&report, &terminal, with_salvor)?;
+        let report = story::play(&stage, scenario, &mut terminal, with_salvor).await?;
+        story::tell(&report, &terminal, scenario, with_salvor)?;
         terminal
             .line("  The cluster keeps running: crash or cut off nodes on the page. Press Ctrl-C to stop.")?;
         Ok(story::go_on(&stage, &mut terminal).await?)

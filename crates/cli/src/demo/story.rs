@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_page::{Caption, Kind};
+use salvor_recovery::expected::DEFAULT_TOLERATION;
 use salvor_simulate::scenario::{Missing, Scenario, Step, missing};
 use tokio::time::sleep;
 
@@ -12,6 +13,9 @@ use super::error::DemoError;
 use super::stage::Stage;
 use super::terminal::{Terminal, lasting};
 
+const SALVOR: &str = "Salvor";
+/// The toleration of a lost node that Kubernetes gives to every pod without one.
+const BY_DEFAULT: Duration = DEFAULT_TOLERATION.unsigned_abs();
 const LOOK: Duration = Duration::from_millis(500);
 /// Seeds the random failures of a scenario.
 const SEED: u64 = 1;
@@ -61,9 +65,15 @@ pub(super) async fn play(
     stage: &Stage,
     scenario: &Scenario,
     terminal: &mut Terminal,
+    with_salvor: bool,
 ) -> Result<Report, DemoError> {
     let began = stage.now();
-    let steps = scenario.chapters(SEED);
+    let mut steps = scenario.chapters(SEED);
+    if !with_salvor {
+        for step in &mut steps {
+            (step.title, step.say) = (title_without(&step.title), text_without(&step.say));
+        }
+    }
     let chapters = steps.len() + 1;
     let caption = |chapter: usize, title: &str, text: &str| Caption {
         title: title.to_owned(),
@@ -72,7 +82,11 @@ pub(super) async fn play(
         chapters,
     };
     let mut failures = Vec::new();
-    turn(stage, terminal, caption(1, &scenario.title, &scenario.say))?;
+    let opening = match tolerations(scenario) {
+        Some(told) => format!("{} {told}", scenario.say),
+        None => scenario.say.clone(),
+    };
+    turn(stage, terminal, caption(1, &scenario.title, opening.trim()))?;
     for (index, step) in steps.iter().enumerate() {
         wait(stage, terminal, stage.now() + step.after).await?;
         if step.expect_recovered {
@@ -146,7 +160,39 @@ pub(super) async fn go_on(stage: &Stage, terminal: &mut Terminal) -> io::Result<
     }
 }
 
-pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> io::Result<()> {
+/// The title of a chapter that Salvor has no part in.
+fn title_without(title: &str) -> String {
+    if title.contains(SALVOR) { "Kubernetes alone".to_owned() } else { title.to_owned() }
+}
+
+/// The text up to the first sentence about Salvor.
+fn text_without(text: &str) -> String {
+    let sentences = text.split_inclusive(". ").take_while(|sentence| !sentence.contains(SALVOR));
+    sentences.collect::<String>().trim_end().to_owned()
+}
+
+/// How long pods tolerate a lost node here, if that is not Kubernetes' default.
+fn tolerations(scenario: &Scenario) -> Option<String> {
+    let shorter = shortest_toleration(scenario)?;
+    Some(format!(
+        "Most pods tolerate a lost node for {} here. Kubernetes' default is {}: with it, they are evicted {} later.",
+        lasting(shorter),
+        lasting(BY_DEFAULT),
+        lasting(BY_DEFAULT - shorter)
+    ))
+}
+
+fn shortest_toleration(scenario: &Scenario) -> Option<Duration> {
+    let all = scenario.workloads.iter().filter_map(|workload| workload.tolerates);
+    all.min().filter(|shortest| *shortest < BY_DEFAULT)
+}
+
+pub(super) fn tell(
+    report: &Report,
+    terminal: &Terminal,
+    scenario: &Scenario,
+    with_salvor: bool,
+) -> io::Result<()> {
     let seconds = |d: SignedDuration| lasting(Duration::try_from(d).unwrap_or_default());
     terminal.line("")?;
     if report.all_recovered() {
@@ -162,6 +208,14 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
         "  {back} pods were recovered, the slowest {} after its node became unreachable.",
         seconds(report.longest_away)
     ))?;
+    if let Some(shorter) = shortest_toleration(scenario).filter(|_| back > 0) {
+        terminal.line(&format!(
+            "  Most pods tolerated a lost node for {}. With Kubernetes' default of {} the slowest would have taken up to {}.",
+            lasting(shorter),
+            lasting(BY_DEFAULT),
+            seconds(report.longest_away + SignedDuration::try_from(BY_DEFAULT - shorter).unwrap_or_default())
+        ))?;
+    }
     if report.replaced > 0 {
         let nodes = if report.replaced == 1 { "node was" } else { "nodes were" };
         let pods = if report.moved == 1 { "pod" } else { "pods" };
@@ -186,4 +240,39 @@ pub(super) fn tell(report: &Report, terminal: &Terminal, with_salvor: bool) -> i
         terminal.line("  Salvor did not run. Run the same demo without --without-salvor to compare.")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use salvor_simulate::scenario::{DEMO, Source};
+
+    use super::*;
+
+    #[test]
+    fn without_salvor_the_story_does_not_tell_what_salvor_would_do() {
+        let scenario = Scenario::read(DEMO, &Source::default()).unwrap();
+        let steps = scenario.chapters(SEED);
+        assert!(steps.iter().any(|step| step.title.contains(SALVOR)), "the story has changed");
+        for step in &steps {
+            let told = format!("{} {}", title_without(&step.title), text_without(&step.say));
+            assert!(!told.contains(SALVOR), "{told}");
+        }
+        assert_eq!(text_without("It waits for ever. Salvor acts. It waits."), "It waits for ever.");
+        assert_eq!(text_without("One. Two."), "One. Two.");
+    }
+
+    #[test]
+    fn tolerations_that_are_not_the_default_are_told() {
+        let scenario = Scenario::read(DEMO, &Source::default()).unwrap();
+        let told = tolerations(&scenario).unwrap();
+        assert!(
+            told.contains("for 30 s here") && told.contains("5 min 0 s") && told.contains("4 min 30 s later"),
+            "{told}"
+        );
+        let mut plain = scenario;
+        for workload in &mut plain.workloads {
+            workload.tolerates = None;
+        }
+        assert_eq!(tolerations(&plain), None);
+    }
 }
