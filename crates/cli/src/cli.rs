@@ -25,7 +25,7 @@ use crate::{
     simulate, uninstall, why,
 };
 
-/// Recovers workloads after a Kubernetes node is lost: quickly, and never twice.
+/// Recovers workloads after a Kubernetes node is lost: quickly, and never twice without consent.
 #[derive(Debug, Parser)]
 #[command(name = "salvor", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
