@@ -77,8 +77,14 @@ impl<R: Recovery> Engine<R> {
             Outcome::Done => {
                 pending.attempts = 0;
                 pending.admitted = None;
-                let seconds = pending.due.take().map(|due| server.duration_since(due).as_secs_f64().max(0.0));
+                let due = pending.due.take();
+                let seconds = due.map(|due| server.duration_since(due).as_secs_f64().max(0.0));
                 self.shared.metrics.done(R::NAME, seconds.unwrap_or(0.0));
+                if done.iter().any(|(step, _)| step.is_disruptive()) {
+                    for (phase, seconds) in self.recovery.course(&subject).phases(due, server) {
+                        self.shared.metrics.took(R::NAME, phase, seconds);
+                    }
+                }
                 None
             }
             Outcome::Changed(verdict, until) => {

@@ -66,6 +66,11 @@ pub(crate) trait Recovery: Send + Sync + 'static {
         0
     }
 
+    /// When the phases before the subject was due ended, as far as they are known.
+    fn course(&self, _: &Self::Subject) -> Course {
+        Course::default()
+    }
+
     /// Whether an outage around the subject blocks it; a user may have exempted it.
     fn outage(&self, _: &Self::Subject, _: Timestamp) -> Outage {
         Outage::Holds
@@ -82,6 +87,34 @@ pub(crate) trait Recovery: Send + Sync + 'static {
 
     /// Called when an attempt ends, with what was done and what was not. Returns what follows from that.
     fn ended(&mut self, subject: &Self::Subject, end: Ended<'_, Self::Step>, now: Timestamp) -> After;
+}
+
+/// The way of a subject before it was due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Course {
+    /// When its node was heard of for the last time.
+    pub(crate) silent: Option<Timestamp>,
+    /// When its node was marked unreachable.
+    pub(crate) marked: Option<Timestamp>,
+    /// When its deletion was requested.
+    pub(crate) requested: Option<Timestamp>,
+}
+
+impl Course {
+    /// The seconds of each phase whose beginning and end are known, by the names of `salvor simulate`, and their sum.
+    pub(crate) fn phases(self, due: Option<Timestamp>, done: Timestamp) -> Vec<(&'static str, f64)> {
+        let Self { silent, marked, requested } = self;
+        let decided = due.unwrap_or(done);
+        let spans = [
+            ("detect", silent, marked),
+            ("evict", marked, requested),
+            ("wait", requested.or(marked), due),
+            ("decide", Some(decided), Some(done)),
+            ("total", silent, Some(done)),
+        ];
+        let seconds = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64().max(0.0);
+        spans.into_iter().filter_map(|(phase, from, to)| Some((phase, seconds(from?, to?)))).collect()
+    }
 }
 
 /// The outcome of an attempt: the steps that were carried out, and those that were not.
@@ -220,4 +253,26 @@ pub(crate) trait LiveRecheck: Send + Sync + 'static {
         now: Timestamp,
         sight: &mut ReadAge,
     ) -> impl Future<Output = kube::Result<Option<Decision<Self::Why, Self::Step>>>> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn phases_follow_each_other_and_unknown_ones_are_left_out() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let course = Course { silent: Some(at(0)), marked: Some(at(47)), requested: Some(at(347)) };
+        let phases = course.phases(Some(at(437)), at(438));
+        let expected =
+            [("detect", 47.0), ("evict", 300.0), ("wait", 90.0), ("decide", 1.0), ("total", 438.0)];
+        assert_eq!(phases, expected);
+        // Without a request for its deletion, the wait begins with the mark.
+        let given_up = Course { requested: None, ..course }.phases(Some(at(77)), at(78));
+        assert_eq!(given_up, [("detect", 47.0), ("wait", 30.0), ("decide", 1.0), ("total", 78.0)]);
+        assert_eq!(Course::default().phases(None, at(5)), [("decide", 0.0)]);
+        // Clocks may differ, and time does not run backwards.
+        let early = Course { silent: Some(at(50)), ..course }.phases(None, at(40));
+        assert!(early.iter().all(|(_, seconds)| *seconds >= 0.0), "{early:?}");
+    }
 }

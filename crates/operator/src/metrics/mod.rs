@@ -30,6 +30,10 @@ pub(crate) mod reference;
 /// Seconds from due to done. The buckets cover a lone pod as well as the tail of a storm.
 const DUE_TO_DONE_BUCKETS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0];
 
+/// Seconds of a phase. By default a recovery takes seven minutes, and with a volume thirteen.
+const PHASE_BUCKETS: [f64; 12] =
+    [1.0, 5.0, 15.0, 30.0, 60.0, 80.0, 120.0, 300.0, 450.0, 600.0, 900.0, 3600.0];
+
 /// One metric, as the reference page describes it.
 #[derive(Debug)]
 pub(crate) struct Description {
@@ -55,6 +59,7 @@ descriptions! { FIRST;
     LEADER = "salvor_leader", "gauge", "", "1 while this replica leads and may write, 0 while it follows";
     VERDICTS = "salvor_verdicts", "counter", "recovery, verdict, reason", "Verdicts, counted when the verdict or the reason of a subject changes";
     DUE_TO_DONE = "salvor_due_to_done_seconds", "histogram", "recovery", "Seconds from when an action was due until its write succeeded";
+    PHASES = "salvor_recovery_seconds", "histogram", "recovery, phase", "Seconds that each phase of a recovery took, by the names of `salvor simulate`: detect (the node is marked unreachable), evict (the deletion is requested), wait (it is due) and decide (the write succeeded). total is all of them";
     WRITES = "salvor_writes", "counter", "action, result", "Writes to the API server, by action and result";
     RETRIES = "salvor_retries", "counter", "recovery", "Retries of subjects after a failed write";
     QUEUE = "salvor_queue_depth", "gauge", "recovery", "Subjects in the work queue";
@@ -94,6 +99,12 @@ struct RecoveryLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    recovery: &'static str,
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitingLabels {
     recovery: &'static str,
     reason: &'static str,
@@ -129,6 +140,7 @@ struct Inner {
     paused: Gauge,
     verdicts: Family<VerdictLabels, Counter>,
     due_to_done: Family<RecoveryLabel, Histogram, fn() -> Histogram>,
+    phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
     writes: Family<WriteLabels, Counter>,
     retries: Family<RecoveryLabel, Counter>,
     queue: Family<RecoveryLabel, Gauge>,
@@ -150,6 +162,7 @@ impl Metrics {
             paused: Gauge::default(),
             verdicts: Family::default(),
             due_to_done: Family::new_with_constructor(|| Histogram::new(DUE_TO_DONE_BUCKETS)),
+            phases: Family::new_with_constructor(|| Histogram::new(PHASE_BUCKETS)),
             writes: Family::default(),
             retries: Family::default(),
             queue: Family::default(),
@@ -172,6 +185,7 @@ impl Metrics {
             registry.register(PAUSED.name, PAUSED.help, metrics.0.paused.clone());
             registry.register(VERDICTS.name, VERDICTS.help, metrics.0.verdicts.clone());
             registry.register(DUE_TO_DONE.name, DUE_TO_DONE.help, metrics.0.due_to_done.clone());
+            registry.register(PHASES.name, PHASES.help, metrics.0.phases.clone());
             registry.register(WRITES.name, WRITES.help, metrics.0.writes.clone());
             registry.register(RETRIES.name, RETRIES.help, metrics.0.retries.clone());
             registry.register(QUEUE.name, QUEUE.help, metrics.0.queue.clone());
@@ -217,6 +231,10 @@ impl Metrics {
 
     pub(crate) fn done(&self, recovery: &'static str, seconds: f64) {
         self.0.due_to_done.get_or_create(&RecoveryLabel { recovery }).observe(seconds);
+    }
+
+    pub(crate) fn took(&self, recovery: &'static str, phase: &'static str, seconds: f64) {
+        self.0.phases.get_or_create(&PhaseLabels { recovery, phase }).observe(seconds);
     }
 
     pub(crate) fn wrote(&self, action: &'static str, result: &'static str) {

@@ -18,7 +18,7 @@ use std::{
     sync::Arc,
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use salvor_api::{config::LostPods, names::reasons};
 use salvor_recovery::{
     Decision,
@@ -40,7 +40,7 @@ use self::{
 };
 use crate::{
     client::{live::NodeLease, recent_reads::RecentReads},
-    engine::recovery::{After, Ended, Recovery, View},
+    engine::recovery::{After, Course, Ended, Recovery, View},
     execute::Written,
     watch_set::{
         feeds::Feed,
@@ -415,6 +415,21 @@ impl Recovery for Zombies {
 
     fn without_consent(&self) -> usize {
         self.unconsented_pods.stuck()
+    }
+
+    fn course(&self, subject: &Subject) -> Course {
+        let Subject::Pod(subject) = subject else { return Course::default() };
+        let Some(pod) = self.pods.get(&subject.uid) else { return Course::default() };
+        let node = self.node_of(pod);
+        let requested = pod.deletion.and_then(|deletion| {
+            let grace = SignedDuration::from_secs(deletion.grace_seconds.unwrap_or(0));
+            deletion.timestamp.checked_sub(grace).ok()
+        });
+        Course {
+            silent: node.as_ref().and_then(|node| node.heartbeat.heard()),
+            marked: node.and_then(|node| node.unreachable).map(|lost| lost.since),
+            requested,
+        }
     }
 
     fn subjects(&self) -> Vec<Subject> {
