@@ -12,15 +12,16 @@ use crate::stage::{Stage, running};
 
 const DELETE: &str = "kueue.x-k8s.io/safe-to-forcefully-delete";
 const HEAD: &str = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
-const ELECTION: &str = "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
-const SETTINGS: &str = "
+pub(crate) const ELECTION: &str =
+    "leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n";
+pub(crate) const SETTINGS: &str = "
 brake: {maxUnreachablePercent: 100}
 failureRecoveryPolicy:
   annotatedPods: {forcefulTerminationGracePeriod: 2s, minimumForcefulTerminationGracePeriod: 1s}
 ";
-const GATE: &str = "--feature-gates=FailureRecoveryPolicy=true";
+pub(crate) const GATE: &str = "--feature-gates=FailureRecoveryPolicy=true";
 
-fn consenting(wait: &str) -> Value {
+pub(crate) fn consenting(wait: &str) -> Value {
     json!({"metadata": {"annotations": {DELETE: "true", "salvor.dev/termination-grace-after": wait}}})
 }
 
@@ -33,7 +34,7 @@ fn depends_on(answer: &Value) -> &str {
 }
 
 /// A node whose kubelet became silent ten minutes ago.
-async fn lost_node(stage: &Stage, name: &str) -> String {
+pub(crate) async fn lost_node(stage: &Stage, name: &str) -> String {
     stage.node(name, "Unknown").await;
     let renewed = jiff::Timestamp::now() - jiff::SignedDuration::from_mins(10);
     let renewed = renewed.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();

@@ -16,4 +16,5 @@ mod nodes;
 mod played;
 mod rights;
 mod stage;
+mod status;
 mod uninstall;

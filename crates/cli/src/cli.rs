@@ -18,11 +18,12 @@ use crate::manifests::ManifestsArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
 use crate::simulate::SimulateArgs;
+use crate::status::StatusArgs;
 use crate::uninstall::UninstallArgs;
 use crate::why::WhyArgs;
 use crate::{
     completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
-    simulate, uninstall, why,
+    simulate, status, uninstall, why,
 };
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice without consent.
@@ -47,6 +48,10 @@ enum Command {
     Simulate(Box<SimulateArgs>),
     /// Run the operator until SIGTERM or SIGINT
     Run(RunArgs),
+    /// Show how Salvor runs here: leader, recoveries, brake, pause, what waits or is blocked, and what it did last
+    ///
+    /// It only reads: the Lease of the leader election, what `salvor why` reads, and Salvor's events.
+    Status(StatusArgs),
     /// Show Salvor's verdict on an object now: every rule, what was observed, and what happens next
     Explain(Box<ExplainArgs>),
     /// Say why a workload does not come back: what is missing, why, since when, and what can be done now
@@ -119,6 +124,7 @@ impl Cli {
             Command::Simulate(args) => return simulate::execute(&args),
             Command::Run(args) => return run::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
+            Command::Status(args) => return status::execute(&args),
             Command::Why(args) => return why::execute(&args),
             Command::Doctor(args) => return doctor::execute(&args),
             Command::Pause(args) => return pause::pause(&args),

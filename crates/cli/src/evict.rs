@@ -18,6 +18,7 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
+use crate::live::INTERRUPTED;
 use crate::logging;
 use crate::output::{self, Form};
 
@@ -25,8 +26,6 @@ use crate::output::{self, Form};
 const PERIOD: Duration = Duration::from_millis(500);
 /// After this many reads without a start of the eviction, a hint is printed.
 const PATIENCE: u32 = 20;
-/// The exit code after SIGINT, by the convention of shells.
-const INTERRUPTED: u8 = 130;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct EvictArgs {

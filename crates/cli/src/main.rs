@@ -10,6 +10,7 @@ mod doctor;
 mod error;
 mod evict;
 mod explain;
+mod live;
 mod local_cluster;
 mod logging;
 mod manifests;
@@ -18,6 +19,7 @@ mod pause;
 mod run;
 mod settings;
 mod simulate;
+mod status;
 mod uninstall;
 mod why;
 

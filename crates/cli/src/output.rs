@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
+use jiff::Timestamp;
 use salvor_operator::story;
 
 use crate::error::CliError;
@@ -32,6 +33,17 @@ pub(crate) fn clean(text: &str) -> Cow<'_, str> {
 /// Joins the lines of a text, so that it cannot imitate several lines of output.
 pub(crate) fn one_line(text: &str) -> Cow<'_, str> {
     if text.contains('\n') { Cow::Owned(text.replace('\n', " ")) } else { Cow::Borrowed(text) }
+}
+
+/// The time between two timestamps, in the two largest units.
+pub(crate) fn lasting(later: Timestamp, earlier: Timestamp) -> String {
+    let seconds = later.duration_since(earlier).as_secs().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m{}s", seconds / 60, seconds % 60),
+        3_600..86_400 => format!("{}h{}m", seconds / 3_600, seconds % 3_600 / 60),
+        _ => format!("{}d{}h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
 }
 
 /// Writes data. A reader that closes the pipe, such as `head`, is not an error.

@@ -40,16 +40,16 @@ pub(crate) struct ResumeArgs {
 
 /// The cluster, and the Salvor in it.
 #[derive(Debug, clap::Args)]
-struct Place {
+pub(crate) struct Place {
     /// The operator's configuration file, for the name and namespace of its Lease [env: SALVOR_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    cluster: ClusterArgs,
+    pub(crate) cluster: ClusterArgs,
 }
 
 impl Place {
-    fn configuration(&self) -> Result<Configuration, CliError> {
+    pub(crate) fn configuration(&self) -> Result<Configuration, CliError> {
         JudgingArgs { config: self.config.clone(), ..JudgingArgs::default() }.load()
     }
 }

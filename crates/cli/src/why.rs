@@ -2,10 +2,8 @@
 
 mod render;
 
-use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
@@ -16,14 +14,9 @@ use tracing::level_filters::LevelFilter;
 
 use crate::cluster::ClusterArgs;
 use crate::error::CliError;
-use crate::logging;
 use crate::output::{self, Form};
 use crate::settings::JudgingArgs;
-
-/// How often a live view is refreshed.
-const PERIOD: Duration = Duration::from_secs(2);
-/// The exit code after SIGINT, by the convention of shells.
-const INTERRUPTED: u8 = 130;
+use crate::{live, logging};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WhyArgs {
@@ -90,24 +83,8 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
             output::print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let clears = io::stdout().is_terminal() && args.output == Form::Text;
-        let mut shown = String::new();
-        loop {
-            let one = async {
-                let text = answer(args, &mut reader, &judge, &namespace).await?.map_err(failed)?;
-                if text != shown {
-                    let print = if clears { output::print_over } else { output::print };
-                    print(&text)?;
-                    shown = text;
-                }
-                tokio::time::sleep(PERIOD).await;
-                Ok::<(), CliError>(())
-            };
-            tokio::select! {
-                one = one => one?,
-                _ = tokio::signal::ctrl_c() => return Ok(ExitCode::from(INTERRUPTED)),
-            }
-        }
+        let view = async || answer(args, &mut reader, &judge, &namespace).await?.map_err(failed);
+        live::watch(args.output, view).await
     })
 }
 

@@ -79,7 +79,7 @@ pub fn everything(world: &mut World, judge: &Judge) -> Overview {
                 );
             }
             let remedies = rules.remedies(&finding);
-            Group { root_cause: finding.cause, workloads, remedies }
+            Group { pods: finding.pods.len(), root_cause: finding.cause, workloads, remedies }
         })
         .collect();
     Overview { groups, not_seen: Vec::new() }

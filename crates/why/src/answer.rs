@@ -104,6 +104,8 @@ pub struct Overview {
 #[serde(rename_all = "camelCase")]
 pub struct Group {
     pub root_cause: RootCause,
+    /// How many pods wait. Pods that were never created are not counted.
+    pub pods: usize,
     pub workloads: Vec<Waiting>,
     pub remedies: Vec<Remedy>,
 }

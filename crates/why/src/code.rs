@@ -65,6 +65,15 @@ pub enum Code {
     Unknown,
 }
 
+/// How far a recovery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It acts by itself after a wait.
+    Waiting,
+    /// Something must change first.
+    Blocked,
+}
+
 impl Code {
     /// All codes, worst first.
     pub const ALL: [Self; 34] = [
@@ -103,6 +112,45 @@ impl Code {
         Self::Starting,
         Self::Unknown,
     ];
+
+    /// What a recovery of Salvor does about the cause; `None` if it is none of Salvor's concern.
+    pub fn recovery(self) -> Option<Stage> {
+        match self {
+            Self::GraceRunning | Self::WorkloadResetting => Some(Stage::Waiting),
+            Self::NodeLost
+            | Self::NobodyLeads
+            | Self::NotOptedIn
+            | Self::RecoveryOff
+            | Self::BrakeHolds
+            | Self::RepairBlocked => Some(Stage::Blocked),
+            Self::WorkloadFailed
+            | Self::BackoffLimitExceeded
+            | Self::DeadlineExceeded
+            | Self::JobFailed
+            | Self::PodFailed
+            | Self::NodeSick
+            | Self::VolumeAttachedElsewhere
+            | Self::FinalizerHolds
+            | Self::ControllerAbsent
+            | Self::ConfigMissing
+            | Self::ImagePullFailed
+            | Self::StartFailed
+            | Self::CrashLooping
+            | Self::NotReady
+            | Self::VolumeUnbound
+            | Self::QuotaExceeded
+            | Self::AdmissionRefused
+            | Self::Unschedulable
+            | Self::KueuePreempted
+            | Self::KueueNotAdmitted
+            | Self::Suspended
+            | Self::DisruptionBudget
+            | Self::AwaitingTermination
+            | Self::BackoffRunning
+            | Self::Starting
+            | Self::Unknown => None,
+        }
+    }
 
     pub fn name(self) -> String {
         format!("{self:?}")

@@ -36,7 +36,7 @@ mod world;
 
 pub use all::everything;
 pub use answer::{Answer, Group, Link, NotSeen, Object, Overview, Remedy, RootCause, Waiting};
-pub use code::Code;
+pub use code::{Code, Stage};
 pub use diagnosis::why;
 pub use kinds::Kind;
 pub use presence::Judge;

@@ -120,7 +120,8 @@ impl Reader {
         Self { client, now: None, served: BTreeMap::new(), groups: BTreeMap::new() }
     }
 
-    fn now(&self) -> Timestamp {
+    /// The API server's time, or this machine's before the first answer.
+    pub fn now(&self) -> Timestamp {
         self.now.unwrap_or_else(Timestamp::now)
     }
 
@@ -215,6 +216,28 @@ impl Reader {
             what: "all workloads".to_owned(),
             why: "their chains have no end".to_owned(),
         })
+    }
+
+    /// The events that a controller reports, of a namespace or of all namespaces.
+    ///
+    /// # Errors
+    /// The reason why they cannot be read.
+    pub async fn events_by(
+        &mut self,
+        controller: &str,
+        namespace: Option<&str>,
+    ) -> Result<Vec<Value>, NotSeen> {
+        let query = Query::List {
+            kind: EVENT.clone(),
+            namespace: namespace.unwrap_or_default().to_owned(),
+            labels: String::new(),
+            fields: format!("reportingComponent={controller}"),
+        };
+        match self.read(&query).await {
+            Outcome::Found(events) => Ok(events),
+            Outcome::Absent => Ok(Vec::new()),
+            Outcome::Unseen(missed) => Err(missed),
+        }
     }
 
     /// Reads what many workloads need: lists a whole kind instead of reading single objects.

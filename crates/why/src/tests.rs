@@ -884,6 +884,7 @@ fn everything_is_grouped_by_root_cause_and_object() {
     assert_eq!(overview.groups.len(), 1, "{overview:#?}");
     let group = &overview.groups[0];
     assert_eq!((group.root_cause.code, group.workloads.len()), (Code::NotOptedIn, 2), "{overview:#?}");
+    assert_eq!(group.pods, 2, "{overview:#?}");
     let message = &group.root_cause.message;
     assert!(message.starts_with("2 pods of 2 workloads wait: node lost is silent"), "{message}");
     let command = group.remedies.iter().find_map(|remedy| remedy.command.as_deref()).unwrap();

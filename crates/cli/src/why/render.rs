@@ -3,6 +3,8 @@
 use jiff::Timestamp;
 use salvor_why::{Answer, NotSeen, Object, Overview, Remedy, RootCause};
 
+use crate::output::lasting;
+
 /// Further root causes are only counted.
 const MOST_CAUSES: usize = 5;
 /// Limits how many workloads of a group are named.
@@ -99,17 +101,6 @@ fn end(not_seen: &[NotSeen], judged_by: &str) -> Vec<String> {
     }
     lines.push(judged_by.to_owned());
     lines
-}
-
-/// The time between two timestamps, in the two largest units.
-fn lasting(later: Timestamp, earlier: Timestamp) -> String {
-    let seconds = later.duration_since(earlier).as_secs().max(0);
-    match seconds {
-        0..60 => format!("{seconds}s"),
-        60..3_600 => format!("{}m{}s", seconds / 60, seconds % 60),
-        3_600..86_400 => format!("{}h{}m", seconds / 3_600, seconds % 3_600 / 60),
-        _ => format!("{}d{}h", seconds / 86_400, seconds % 86_400 / 3_600),
-    }
 }
 
 #[cfg(test)]

@@ -9,10 +9,14 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use salvor_api::{config::LeaderElection, names::annotations};
-use salvor_recovery::pause::{Pause, PauseAcknowledged, Said, pause_token};
+use salvor_recovery::pause::{Pause, Said, pause_token};
 use serde_json::json;
 
-use crate::{client::live, lead::pause::paused, time::Time};
+use crate::{
+    client::live,
+    lead::{pause::paused, published::acknowledged},
+    time::Time,
+};
 
 /// Interval at which the Lease is read for an acknowledgement.
 const PERIOD: Duration = Duration::from_millis(200);
@@ -172,9 +176,4 @@ impl PauseClient {
     fn subject(&self) -> String {
         format!("Lease {}/{}", self.settings.lease_namespace, self.settings.lease_name)
     }
-}
-
-fn acknowledged(lease: &Lease) -> Option<PauseAcknowledged> {
-    let annotations = lease.metadata.annotations.as_ref()?;
-    serde_json::from_str(annotations.get(annotations::PAUSED_ACKNOWLEDGED)?).ok()
 }

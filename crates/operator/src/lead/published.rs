@@ -4,6 +4,8 @@
 //! by a file on the user's machine. The Lease's renew time shows whether the leader is healthy: it is only renewed
 //! while the working thread makes progress.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -11,9 +13,17 @@ use salvor_api::{
     config::{Configuration, LeaderElection},
     names::annotations,
 };
+use salvor_recovery::{
+    brake::Held,
+    pause::{Pause, PauseAcknowledged, pause_token},
+};
 use serde::{Deserialize, Serialize};
 
-use crate::{client::live, time::Time};
+use crate::{
+    client::live,
+    lead::{brake_of, pause::paused},
+    time::Time,
+};
 
 /// A Lease whose annotations are larger than 256 KiB cannot be renewed; the brake state and a pause need room too.
 const LONGEST: usize = 64 * 1024;
@@ -65,6 +75,15 @@ pub struct InCluster {
     /// The status of the current or last leader, if there is one.
     pub published: Option<Published>,
     pub leader: Option<String>,
+    /// When the leader acquired the Lease.
+    pub leads_since: Option<Timestamp>,
+    pub pause: Option<Pause>,
+    /// The leader's confirmation that it has stopped, if it confirms this pause.
+    pub stopped: Option<PauseAcknowledged>,
+    /// What would hold one more pod of any zone, by the brake's saved state.
+    pub held: Option<Held>,
+    /// The zones in which the brake holds everything, by its saved state.
+    pub zones_held: BTreeSet<String>,
     /// Which configuration a reader decides by, in one line.
     pub told: String,
 }
@@ -96,7 +115,23 @@ impl InCluster {
                 format!("Nobody leads ({name} has run out): judged by the default configuration")
             }
         };
-        Self { published, leader, told }
+        let leads_since = lease.spec.as_ref().filter(|_| leader.is_some());
+        let leads_since = leads_since.and_then(|spec| spec.acquire_time.as_ref()).map(|time| time.0);
+        let stopped = acknowledged(lease)
+            .filter(|stopped| paused(lease).is_some_and(|annotation| pause_token(annotation) == stopped.of));
+        let limits = published.as_ref().and_then(|published| published.configuration.as_ref());
+        let limits = limits.map(|configuration| configuration.brake.clone()).unwrap_or_default();
+        let brake = brake_of(limits, Some(lease), now);
+        Self {
+            leads_since,
+            pause: paused(lease).map(Pause::read),
+            stopped,
+            held: brake.check(now, 1).err(),
+            zones_held: brake.zones_down(),
+            published,
+            leader,
+            told,
+        }
     }
 
     /// Reads it from the Lease of an election.
@@ -124,6 +159,12 @@ impl InCluster {
         );
         Self { told, ..Self::default() }
     }
+}
+
+/// The leader's confirmation of a pause.
+pub(crate) fn acknowledged(lease: &Lease) -> Option<PauseAcknowledged> {
+    let annotations = lease.metadata.annotations.as_ref()?;
+    serde_json::from_str(annotations.get(annotations::PAUSED_ACKNOWLEDGED)?).ok()
 }
 
 fn lease_name(election: &LeaderElection) -> String {
@@ -198,5 +239,36 @@ mod tests {
         ] {
             assert_eq!(InCluster::of(lease.as_ref(), &election, now).told, told);
         }
+    }
+
+    #[test]
+    fn a_lease_tells_of_the_pause_and_of_the_brake() {
+        let now: Timestamp = "2026-11-16T10:00:00Z".parse().unwrap();
+        let election = LeaderElection::default();
+        let pause = r#"{"since":"2026-11-16T09:00:00Z","by":"jane","reason":"network work"}"#;
+        let stopped = |of: &str| json!({"by": "a", "at": "2026-11-16T09:00:02Z", "of": of}).to_string();
+        let engaged = json!({"since": "2026-11-16T09:59:00Z", "nodes": {"unreachable": 6, "total": 10}});
+        let on = |annotations: serde_json::Value| {
+            let spec = json!({
+                "holderIdentity": "a", "acquireTime": "2026-11-16T08:00:00.000000Z",
+                "renewTime": "2026-11-16T09:59:55.000000Z", "leaseDurationSeconds": 15,
+            });
+            let lease = lease(json!({"metadata": {"annotations": annotations}, "spec": spec}));
+            InCluster::of(Some(&lease), &election, now)
+        };
+        let free = on(json!({"salvor.dev/brake": r#"{"admitted":{}}"#}));
+        assert_eq!((free.pause, free.stopped, free.held), (None, None, None));
+        assert_eq!(free.leads_since, Some("2026-11-16T08:00:00Z".parse().unwrap()));
+        let paused = on(json!({
+            "salvor.dev/paused": pause, "salvor.dev/paused-acknowledged": stopped(&pause_token(pause)),
+        }));
+        assert!(paused.stopped.is_some_and(|stopped| stopped.by == "a"));
+        assert!(paused.pause.is_some_and(|pause| pause.to_string().contains("network work")));
+        let former = on(json!({
+            "salvor.dev/paused": pause, "salvor.dev/paused-acknowledged": stopped("of another pause"),
+        }));
+        assert_eq!(former.stopped, None);
+        let held = on(json!({"salvor.dev/brake": json!({"admitted": {}, "engaged": engaged}).to_string()}));
+        assert!(held.held.is_some_and(|held| held.code() == "MaxUnreachablePercent"));
     }
 }

@@ -31,7 +31,7 @@ pub struct RecoveryEntry {
     /// The permissions that it needs with this configuration, if it is enabled.
     pub(crate) rights: fn(&Configuration) -> Vec<Right>,
     /// The reporting component of its events.
-    pub(crate) reporter: &'static str,
+    pub reporter: &'static str,
     /// The kinds of objects that it has verdicts on.
     pub(crate) explains: &'static [Explains],
     /// The metrics that only it has, in the order of the reference page.

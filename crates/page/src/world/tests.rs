@@ -477,6 +477,7 @@ fn what_is_missing_is_told_when_it_changes_and_never_at_length() {
                 until: None,
                 expected_back: ExpectedBack::default(),
             },
+            pods: count,
             workloads: (0..count).map(workload).collect(),
             remedies: Vec::new(),
         };
