@@ -225,8 +225,12 @@ fn a_server_that_is_not_there_is_told_with_file_and_context() {
     // Port 1 is never assigned by the kernel, so no server answers there.
     let server = "https://127.0.0.1:1/";
     let (_folder, path) = folder_with("kubeconfig", &kubeconfig(server));
-    for arguments in [&["run", "--kubeconfig", &path][..], &["explain", "pod", "a/b", "--kubeconfig", &path]]
-    {
+    for arguments in [
+        &["run", "--kubeconfig", &path][..],
+        &["explain", "pod", "a/b", "--kubeconfig", &path],
+        &["status", "--kubeconfig", &path],
+        &["why", "--kubeconfig", &path],
+    ] {
         let text = complaint(&run(arguments), 1);
         let origin = format!("{server} (kubeconfig {path}, context \"training\"): ");
         assert!(text.contains(&origin), "{text}");

@@ -145,9 +145,34 @@ async fn each_root_cause_of_a_pod_is_told(site: Site) {
     // Missing objects and invalid arguments.
     assert_eq!(stage.run(&["why", "job/no-such-job"]).await.0, 1);
     assert_eq!(stage.run(&["why", "no-such-kind/x"]).await.0, 1);
+    let unknown = stage.run_with(&["why", "jbo/x"], &stage.kubeconfig()).await.2;
+    assert!(unknown.contains("did you mean job"), "{unknown}");
+    let mistyped = stage.run_with(&["why", "job", "absnet"], &stage.kubeconfig()).await.2;
+    assert!(mistyped.contains("did you mean absent?"), "{mistyped}");
+    for arguments in
+        [&["why", "-n", "defualt"][..], &["why", "ns/defualt"], &["why", "job/x", "-n", "defualt"]]
+    {
+        let (code, _, told) = stage.run_with(arguments, &stage.kubeconfig()).await;
+        assert_eq!(code, 1, "{arguments:?}: {told}");
+        assert!(told.contains("there is no namespace \"defualt\"; did you mean default?"), "{told}");
+    }
+
+    // Several ways to ask, and the exit code on request.
+    let (code, all) = stage.run(&["why", "--all"]).await;
+    assert_eq!(code, 0, "{all}");
+    for arguments in [&["why"][..], &["why", "ns/default"], &["why", "namespace", "default", "-n", "default"]]
+    {
+        let (code, said) = stage.run(arguments).await;
+        assert_eq!((code, said.contains("ControllerAbsent")), (0, true), "{arguments:?}: {said}");
+    }
+    assert_eq!(stage.run(&["why", "-A"]).await.0, 0);
+    assert_eq!(stage.run(&["why", "job", "absent"]).await.0, 0);
+    assert_eq!(stage.run(&["why", "job", "absent", "--exit-code"]).await.0, 4);
+    assert_eq!(stage.run(&["why", "--exit-code"]).await.0, 4);
+    assert_eq!(stage.run(&["why", "node/well", "--exit-code"]).await.0, 0);
     for usage in [
-        &["why"][..],
-        &["why", "job"],
+        &["why", "job"][..],
+        &["why", "ns/a", "-n", "b"],
         &["why", "job/a", "--all"],
         &["why", "job/a", "-A"],
         &["why", "job/a", "-o", "yaml"],

@@ -106,6 +106,7 @@ pub(crate) fn execute(args: &StatusArgs) -> Result<ExitCode, CliError> {
         let failed = |source| CliError::Why { source, cluster: asked.clone() };
         let mut reader = Reader::new(cluster.config.clone()).map_err(failed)?;
         let mut view = async || {
+            reader.reach().await.map_err(failed)?;
             let running = InCluster::read(cluster.config.clone(), &configuration.leader_election).await;
             let status = read(&mut reader, running, args.namespace.as_deref()).await.map_err(failed)?;
             match args.output {
@@ -131,11 +132,10 @@ async fn read(
     namespace: Option<&str>,
 ) -> Result<Status, salvor_why::WhyError> {
     let mut status = Status::of(running);
-    // Pods are the first thing that a server which does not answer, or refuses, is asked for.
     match reader.everything(&Judge::default(), namespace).await {
         Ok((overview, _)) => status.count(&overview),
         Err(salvor_why::WhyError::NotReadable { what, why }) => {
-            status.not_seen.push(NotSeen { what: what.clone(), why: why.clone() });
+            status.not_seen.push(NotSeen { what, why });
         }
         Err(error) => return Err(error),
     }

@@ -117,6 +117,8 @@ pub(crate) fn clean(text: &str) -> String {
 pub(crate) struct Diagnosis {
     pub(crate) missing: Missing,
     pub(crate) findings: Vec<Finding>,
+    /// What there is to say of an object of which nothing is missing.
+    pub(crate) note: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -153,11 +155,15 @@ impl Missing {
 
 impl Diagnosis {
     pub(crate) fn of(missing: Missing, findings: Vec<Finding>) -> Self {
-        Self { missing, findings }
+        Self { missing, findings, note: None }
     }
 
     pub(crate) fn phrase(phrase: impl Display, findings: Vec<Finding>) -> Self {
-        Self { missing: Missing::Phrase(phrase.to_string()), findings }
+        Self { missing: Missing::Phrase(phrase.to_string()), findings, note: None }
+    }
+
+    pub(crate) fn note(note: impl Into<String>) -> Self {
+        Self { note: Some(note.into()), ..Self::default() }
     }
 
     /// Adds an object to the top of every finding's chain.
@@ -264,6 +270,7 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
     let about = named(&kind.kind, object);
     let diagnosis = rules.diagnose(kind, object);
     let missing = diagnosis.missing.told();
+    let note = diagnosis.note.clone().filter(|_| missing.is_none());
     let mut findings = diagnosis.merged(&about);
     if missing.is_some() && findings.is_empty() {
         let message = format!(
@@ -286,7 +293,8 @@ pub fn why(world: &World, judge: &Judge, kind: &Kind, namespace_: &str, name_: &
         }
     }
     remedies.sort_by_key(|remedy| remedy.text.contains("twice"));
-    let chain = findings.first().map(|finding| finding.path.clone()).unwrap_or_default();
+    let note = note.map(|says| vec![Link { object: about.clone(), says }]);
+    let chain = findings.first().map(|finding| finding.path.clone()).or(note).unwrap_or_default();
     let root_causes: Vec<RootCause> = findings.into_iter().map(|finding| finding.cause).collect();
     let each = root_causes.iter().map(|cause| cause.expected_back.clone());
     let expected_back = each.fold(ExpectedBack::default(), ExpectedBack::and);

@@ -29,6 +29,7 @@ const fn known(group: &'static str, kind: &'static str) -> Kind {
 
 pub(crate) static POD: Kind = known("", "Pod");
 pub(crate) static NODE: Kind = known("", "Node");
+pub(crate) static NAMESPACE: Kind = known("", "Namespace");
 pub(crate) static CLAIM: Kind = known("", "PersistentVolumeClaim");
 pub(crate) static VOLUME: Kind = known("", "PersistentVolume");
 pub(crate) static CONFIG_MAP: Kind = known("", "ConfigMap");
@@ -94,9 +95,10 @@ pub(crate) fn encode(value: &str) -> String {
 type BuiltIn = (&'static Kind, &'static str, &'static str, &'static str, bool);
 
 /// These need no discovery request.
-static BUILT_IN: [BuiltIn; 21] = [
+static BUILT_IN: [BuiltIn; 22] = [
     (&POD, "v1", "pods", "po", true),
     (&NODE, "v1", "nodes", "no", false),
+    (&NAMESPACE, "v1", "namespaces", "ns", false),
     (&CLAIM, "v1", "persistentvolumeclaims", "pvc", true),
     (&VOLUME, "v1", "persistentvolumes", "pv", false),
     (&CONFIG_MAP, "v1", "configmaps", "cm", true),
@@ -126,6 +128,18 @@ pub(crate) const USUAL_GROUPS: [(&str, &str); 5] = [
     ("appwrapper", "workload.codeflare.dev"),
     ("aw", "workload.codeflare.dev"),
 ];
+
+/// The words for built-in kinds, for a person who mistyped one.
+pub(crate) fn words() -> impl Iterator<Item = String> {
+    BUILT_IN.iter().flat_map(|(kind, _, plural, short, _)| {
+        [kind.kind.to_lowercase(), (*plural).to_owned(), (*short).to_owned()]
+    })
+}
+
+/// Whether a word means the kind Namespace.
+pub fn is_namespace(word: &str) -> bool {
+    by_name(word).is_some_and(|resource| resource.kind == NAMESPACE)
+}
 
 pub(crate) fn built_in(wanted: &Kind) -> Option<Resource> {
     BUILT_IN.iter().find(|(kind, ..)| *kind == wanted).map(resource)

@@ -1,5 +1,7 @@
 //! Nodes that are lost or sick, and cordoned nodes that cannot be drained.
 
+use std::{cmp::Reverse, collections::BTreeMap};
+
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::{annotations, repair, taints};
 use salvor_operator::heartbeat_of_kubelet;
@@ -200,6 +202,7 @@ impl Rules<'_> {
         let object = named("Node", node);
         let on = &object.name;
         let pods = self.world.pods_on(on).unwrap_or_default();
+        let by_state = by_state(&pods);
         let pods: Vec<&Value> =
             pods.into_iter().filter(|pod| !has_ended(pod) || is_terminating(pod)).collect();
         match self.state_of(node) {
@@ -219,7 +222,10 @@ impl Rules<'_> {
                     findings.push(lost.since(since).expects(expected));
                 }
                 Diagnosis::phrase(
-                    format!("its kubelet: nobody has heard of it, and {waiting} on it"),
+                    format!(
+                        "its kubelet: nobody has heard of it, and {waiting} on it{}",
+                        in_brackets(&by_state)
+                    ),
                     findings,
                 )
             }
@@ -228,21 +234,23 @@ impl Rules<'_> {
                 if is_true(node, "/spec/unschedulable") {
                     findings.extend(self.kept_by_budgets(&object, &pods));
                 }
-                Diagnosis::phrase("its health", findings)
+                Diagnosis::phrase(format!("its health{}", in_brackets(&by_state)), findings)
             }
             NodeState::Fine | NodeState::Gone | NodeState::Unknown
                 if is_true(node, "/spec/unschedulable") =>
             {
                 let findings = self.kept_by_budgets(&object, &pods);
                 if findings.is_empty() {
-                    return Diagnosis::default();
+                    return Diagnosis::note(told_of_pods(&by_state));
                 }
                 Diagnosis::phrase(
                     format!("room to empty it: a budget keeps {} of its pods", findings.len()),
                     findings,
                 )
             }
-            NodeState::Fine | NodeState::Gone | NodeState::Unknown => Diagnosis::default(),
+            NodeState::Fine | NodeState::Gone | NodeState::Unknown => {
+                Diagnosis::note(told_of_pods(&by_state))
+            }
         }
     }
 
@@ -332,6 +340,31 @@ fn sick(node: &Value, heartbeat: Option<&str>) -> Finding {
     finding
         .advice("Put right what holds the repair, as its condition says: it then goes on by itself")
         .remedy(look)
+}
+
+/// `2 Running, 1 Terminating`, most first; empty without pods.
+fn by_state(pods: &[&Value]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for pod in pods {
+        let phase = match text(pod, "/status/phase") {
+            _ if is_terminating(pod) => "Terminating",
+            "" => "Pending",
+            phase => phase,
+        };
+        *counts.entry(phase).or_default() += 1;
+    }
+    let mut counts: Vec<(&str, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    let told = counts.iter().map(|(state, count)| format!("{count} {state}"));
+    told.collect::<Vec<_>>().join(", ")
+}
+
+fn in_brackets(by_state: &str) -> String {
+    if by_state.is_empty() { String::new() } else { format!(" (pods: {by_state})") }
+}
+
+fn told_of_pods(by_state: &str) -> String {
+    if by_state.is_empty() { "no pods are on it".to_owned() } else { format!("pods on it: {by_state}") }
 }
 
 /// Whether a drain evicts the pod: neither a DaemonSet's pod nor a static pod.

@@ -19,8 +19,10 @@ use crate::{
     answer::{Answer, NotSeen, Overview},
     diagnosis::why,
     kinds::{
-        CONFIG_MAP, EVENT, Kind, LEASE, NODE, POD, Resource, SECRET, USUAL_GROUPS, built_in, by_name, encode,
+        CONFIG_MAP, EVENT, Kind, LEASE, NAMESPACE, NODE, POD, Resource, SECRET, USUAL_GROUPS, built_in,
+        by_name, encode, words,
     },
+    near::{did_you_mean, near},
     presence::Judge,
     salvor::NODE_LEASES,
     slim::slim,
@@ -44,10 +46,19 @@ const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8
 pub enum WhyError {
     #[error("cannot make a client: {0}")]
     Client(String),
-    #[error("this cluster has no kind {0:?}: write it as kubectl does, such as job, pod, statefulset or pvc")]
-    UnknownKind(String),
-    #[error("there is no {0}")]
-    NotFound(String),
+    #[error(
+        "this cluster has no kind {word:?}: write it as kubectl does, such as job, pod, statefulset or pvc{}",
+        did_you_mean(near)
+    )]
+    UnknownKind { word: String, near: Vec<String> },
+    #[error("there is no {what}{}", did_you_mean(near))]
+    NotFound {
+        what: String,
+        /// Similar names of the same kind.
+        near: Vec<String>,
+    },
+    #[error("there is no namespace {name:?}{}", did_you_mean(near))]
+    NoNamespace { name: String, near: Vec<String> },
     #[error("cannot read {what}: {why}")]
     NotReadable {
         /// The object or list, as shown to the user.
@@ -144,7 +155,7 @@ impl Reader {
         let query = Query::Get { kind: kind.clone(), namespace: namespace.to_owned(), name: name.to_owned() };
         self.served.insert(kind.clone(), Some(resource));
         let found = match self.read(&query).await {
-            Outcome::Absent => return Err(WhyError::NotFound(what)),
+            Outcome::Absent => return Err(self.not_found(what, &kind, namespace, name).await),
             Outcome::Unseen(NotSeen { why, .. }) => return Err(WhyError::NotReadable { what, why }),
             found @ Outcome::Found(_) => found,
         };
@@ -157,7 +168,9 @@ impl Reader {
             let answer = why(&world, judge, &kind, namespace, name);
             let wanted = world.wanted();
             if wanted.is_empty() {
-                let Some(mut answer) = answer else { return Err(WhyError::NotFound(what)) };
+                let Some(mut answer) = answer else {
+                    return Err(WhyError::NotFound { what, near: Vec::new() });
+                };
                 answer.not_seen = world.missed();
                 return Ok((answer, told));
             }
@@ -178,16 +191,70 @@ impl Reader {
         Err(WhyError::NotReadable { what, why: "the chain from it has no end".to_owned() })
     }
 
+    /// Checks that the API server answers, and accepts the user.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn reach(&mut self) -> Result<(), WhyError> {
+        match self.fetch_bytes("/version", false).await {
+            // A user who may not ask for the version may still read objects.
+            Err(Refusal { code: 0 | 401, message }) => {
+                Err(WhyError::NotReadable { what: "the API".to_owned(), why: message })
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The error for an object that does not exist. A namespace that does not exist is named instead.
+    async fn not_found(&mut self, what: String, kind: &Kind, namespace: &str, name: &str) -> WhyError {
+        if !namespace.is_empty()
+            && let Err(error) = self.must_exist(namespace).await
+        {
+            return error;
+        }
+        let names = self.names(kind, namespace).await;
+        WhyError::NotFound { what, near: near(name, names.iter().map(String::as_str)) }
+    }
+
+    /// A namespace that may not be read counts as existing.
+    async fn must_exist(&mut self, namespace: &str) -> Result<(), WhyError> {
+        let query =
+            Query::Get { kind: NAMESPACE.clone(), namespace: String::new(), name: namespace.to_owned() };
+        match self.read(&query).await {
+            Outcome::Found(_) | Outcome::Unseen(_) => Ok(()),
+            Outcome::Absent => {
+                let names = self.names(&NAMESPACE, "").await;
+                let near = near(namespace, names.iter().map(String::as_str));
+                Err(WhyError::NoNamespace { name: namespace.to_owned(), near })
+            }
+        }
+    }
+
+    /// The names of all objects of a kind; empty if they cannot be read.
+    pub(crate) async fn names(&mut self, kind: &Kind, namespace: &str) -> Vec<String> {
+        let Ok(Some(resource)) = self.locate(kind).await else { return Vec::new() };
+        let within = Some(namespace).filter(|namespace| !namespace.is_empty());
+        let mut names = Vec::new();
+        let read = self.pages(&resource, within, "", "", |page| match page {
+            Page::Begin => names.clear(),
+            Page::Object(object) => names.push(crate::json::name(&object).to_owned()),
+        });
+        if read.await.is_err() { Vec::new() } else { names }
+    }
+
     /// Diagnoses all workloads of a namespace, or of all namespaces. Also returns a line that names the configuration
     /// used.
     ///
     /// # Errors
-    /// If pods cannot be read.
+    /// If pods cannot be read, or the namespace does not exist.
     pub async fn everything(
         &mut self,
         judge: &Judge,
         namespace: Option<&str>,
     ) -> Result<(Overview, String), WhyError> {
+        if let Some(namespace) = namespace {
+            self.must_exist(namespace).await?;
+        }
         let mut not_seen = BTreeSet::new();
         let mut world = World::new(self.now()).within(namespace);
         // Pods come last: their nodes decide which of them run.
@@ -512,7 +579,10 @@ impl Reader {
                 return Ok(found.resource);
             }
         }
-        Err(WhyError::UnknownKind(word.to_owned()))
+        let served = self.groups.values().flatten().flat_map(|found| found.names.iter().cloned());
+        let known: BTreeSet<String> = words().chain(served).collect();
+        let near = near(short, known.iter().map(String::as_str));
+        Err(WhyError::UnknownKind { word: word.to_owned(), near })
     }
 
     /// The kinds of a group, in the server's preferred version.

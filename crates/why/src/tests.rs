@@ -900,6 +900,31 @@ fn one_pod_of_one_workload_is_told_as_one() {
 }
 
 #[test]
+fn a_node_counts_its_pods_by_state() {
+    let on = |name: &str, more: Value| {
+        let mut pod =
+            json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"nodeName": "n"}});
+        merge(&mut pod, more);
+        pod
+    };
+    let ready =
+        json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let running = json!({"status": {"phase": "Running"}});
+    let ends = json!({"metadata": {"deletionTimestamp": NOW}, "status": {"phase": "Running"}});
+    let cluster = cluster()
+        .with(&NODE, ready)
+        .with(&POD, on("a", running.clone()))
+        .with(&POD, on("b", running))
+        .with(&POD, on("c", ends));
+    let answer = cluster.why(&NODE, "n");
+    assert_eq!((answer.missing, answer.root_causes.len()), (None, 0));
+    assert_eq!(answer.chain[0].says, "pods on it: 2 Running, 1 Terminating");
+    let lost = stuck(json!({})).why(&NODE, "lost");
+    let missing = lost.missing.unwrap_or_default();
+    assert!(missing.contains("1 pod is on it (pods: 1 Terminating)"), "{missing}");
+}
+
+#[test]
 fn only_what_is_needed_is_wanted() {
     let mut world = World::new(NOW.parse().unwrap());
     let query = crate::Query::Get { kind: JOB.clone(), namespace: "ns".into(), name: "train".into() };

@@ -13,7 +13,10 @@ const MOST_WORKLOADS: usize = 8;
 pub(super) fn answer(answer: &Answer, judged_by: &str, now: Timestamp) -> String {
     let mut lines = Vec::new();
     match &answer.missing {
-        None => lines.push(format!("{}: nothing is missing", answer.about)),
+        None => {
+            lines.push(format!("{}: nothing is missing", answer.about));
+            lines.extend(answer.chain.iter().map(|link| format!("  {}", link.says)));
+        }
         Some(missing) => lines.push(format!("{} misses {missing}", answer.about)),
     }
     lines.extend(answer.expected_back.told(now));
@@ -27,7 +30,7 @@ pub(super) fn answer(answer: &Answer, judged_by: &str, now: Timestamp) -> String
     if let Some(more) = answer.root_causes.len().checked_sub(MOST_CAUSES).filter(|more| *more > 0) {
         lines.push(format!("and {more} more"));
     }
-    if answer.chain.len() > 1 {
+    if answer.missing.is_some() && answer.chain.len() > 1 {
         lines.extend([String::new(), "From there to the cause:".to_owned()]);
         for (depth, link) in answer.chain.iter().enumerate() {
             lines.push(format!("  {}{}: {}", "  ".repeat(depth), link.object, link.says));
