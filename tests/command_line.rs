@@ -213,6 +213,16 @@ fn an_installation_says_which_named_recovery_will_not_run() {
 }
 
 #[test]
+fn a_kind_without_verdicts_is_told_with_the_command_that_knows_it() {
+    for arguments in [&["explain", "deployment/web"][..], &["explain", "deployment", "web"]] {
+        let output = run(arguments);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("salvor why deployment/"), "{text}");
+    }
+}
+
+#[test]
 fn without_a_cluster_all_places_are_named() {
     let text = complaint(&run(&["explain", "node", "n"]), 1);
     for place in ["--kubeconfig", "KUBECONFIG", ".kube/config", "not a pod"] {

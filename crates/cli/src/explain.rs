@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use jiff::Timestamp;
 use salvor_api::config::LogFormat;
 use salvor_operator::{Detail, DetailLine, InCluster, ObjectKind, ObjectName, explained_kinds};
-use salvor_why::{Judge, Reader};
+use salvor_why::{Judge, Reader, did_you_mean, near};
 use tokio::runtime;
 use tracing::level_filters::LevelFilter;
 
@@ -48,7 +48,7 @@ impl clap::Subcommand for ExplainedObject {
             let object = if kind.namespaced {
                 object
                     .value_name("NAMESPACE/NAME")
-                    .help("Its namespace and name; with -n, its name alone")
+                    .help("Its name, alone or with its namespace")
                     .value_parser(with_namespace)
             } else {
                 object.value_name("NAME").help("Its name").value_parser(without_namespace)
@@ -88,7 +88,7 @@ impl FromArgMatches for ExplainedObject {
 
 #[derive(Debug, clap::Args)]
 struct Options {
-    /// The namespace; with KIND/NAME, that of the kubeconfig's context if it is not given
+    /// The namespace [default: that of the kubeconfig's context]
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
     /// The form of the answer
@@ -108,8 +108,12 @@ enum NotAName {
     WithoutNamespace,
     #[error("write its kind and its name as KIND/NAME, such as pod/worker-0")]
     NoKind,
-    #[error("no recovery has verdicts on the kind {0:?}: known are {1}")]
-    UnknownKind(String, String),
+    #[error(
+        "no recovery has verdicts on the kind {word:?}: known are {known}{}. `salvor why {word}/{name}` says why it does not \
+         come back",
+        did_you_mean(near)
+    )]
+    UnknownKind { word: String, name: String, known: String, near: Vec<String> },
     #[error("{0:?} has no namespace: write it as NAMESPACE/NAME, or add -n NAMESPACE")]
     NamespaceMissing(String),
     #[error("{object} is not in namespace {flag:?}, which -n names: give the namespace once")]
@@ -124,7 +128,8 @@ impl From<NotAName> for CliError {
 
 /// A kind by any of kubectl's names for it, and a name.
 fn kind_and_name(text: &str) -> Result<(&'static ObjectKind, String), NotAName> {
-    let (word, name) = text.split_once('/').ok_or(NotAName::NoKind)?;
+    // `explain deployment web` arrives here with its first word only.
+    let (word, name) = text.split_once('/').unwrap_or((text, "NAME"));
     if word.is_empty() || name.is_empty() || name.contains('/') {
         return Err(NotAName::NoKind);
     }
@@ -136,10 +141,19 @@ fn kind_and_name(text: &str) -> Result<(&'static ObjectKind, String), NotAName> 
             || SHORT.iter().any(|(short, long)| plain == *short && *long == kind.word)
     };
     let kinds = explained_kinds();
-    let known = || kinds.iter().map(|kind| kind.word).collect::<Vec<_>>().join(", ");
-    let kind = kinds.iter().copied().find(called);
-    let kind = kind.ok_or_else(|| NotAName::UnknownKind(word.to_owned(), known()))?;
-    Ok((kind, name.to_owned()))
+    match kinds.iter().copied().find(called) {
+        Some(_) if !text.contains('/') => Err(NotAName::NoKind),
+        Some(kind) => Ok((kind, name.to_owned())),
+        None => {
+            let known: Vec<&str> = kinds.iter().map(|kind| kind.word).collect();
+            Err(NotAName::UnknownKind {
+                word: word.to_owned(),
+                name: name.to_owned(),
+                near: near(plain, known.iter().copied()),
+                known: known.join(", "),
+            })
+        }
+    }
 }
 
 fn with_namespace(text: &str) -> Result<ObjectName, NotAName> {
@@ -188,16 +202,23 @@ pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
         (None, None) => return Err(NotAName::NoKind.into()),
     };
     let flag = options.namespace.as_deref();
-    if !as_in_kubectl {
-        // Reports a missing namespace before anything is read.
-        placed(kind, &object, flag, None)?;
-    }
+    // Reports two namespaces before anything is read.
+    placed(kind, &object, flag, Some(""))?;
     let mut configuration = options.judging.load()?;
     let mut judged_by = "Judged by the given configuration, and not by that of a running operator".to_owned();
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let explanation = runtime.block_on(async {
-        let cluster = options.cluster.load().await?;
+        let cluster = match options.cluster.load().await {
+            Ok(cluster) => cluster,
+            Err(error) => {
+                // Without a context there is no namespace to take.
+                if !as_in_kubectl {
+                    placed(kind, &object, flag, None)?;
+                }
+                return Err(error.into());
+            }
+        };
         let config = cluster.config.clone();
         let object = placed(kind, &object, flag, Some(&config.default_namespace))?;
         if !options.judging.is_given() {
@@ -287,6 +308,14 @@ mod tests {
         for bad in ["pod", "pod/", "/a", "pod/a/b", "secret/a", ""] {
             assert!(kind_and_name(bad).is_err(), "{bad}");
         }
+        for (text, command) in
+            [("deploy/web", "`salvor why deploy/web`"), ("deployment", "`salvor why deployment/NAME`")]
+        {
+            let told = kind_and_name(text).map(|(kind, _)| kind.word).unwrap_err().to_string();
+            assert!(told.contains(command), "{told}");
+        }
+        let told = kind_and_name("pood/a").map(|(kind, _)| kind.word).unwrap_err().to_string();
+        assert!(told.contains("did you mean pod?"), "{told}");
     }
 
     #[test]
