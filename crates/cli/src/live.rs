@@ -1,6 +1,5 @@
 //! Views that are shown again whenever they change.
 
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,14 +16,15 @@ pub(crate) async fn watch(
     form: Form,
     mut view: impl AsyncFnMut() -> Result<String, CliError>,
 ) -> Result<ExitCode, CliError> {
-    let clears = io::stdout().is_terminal() && form == Form::Text;
     let mut shown = String::new();
     loop {
         let one = async {
             let text = view().await?;
             if text != shown {
-                let print = if clears { output::print_over } else { output::print };
-                print(&text)?;
+                match form {
+                    Form::Text => output::show(&text, true)?,
+                    Form::Json => output::print(&text)?,
+                }
                 shown = text;
             }
             tokio::time::sleep(PERIOD).await;

@@ -4,12 +4,19 @@
 //! terminal executes escape sequences, so all text is cleaned here, and only here.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::env;
+use std::io::{self, IsTerminal, Write};
 
 use jiff::Timestamp;
 use salvor_operator::story;
+use salvor_why::Code;
 
 use crate::error::CliError;
+
+const CLEAR: &str = "\x1b[H\x1b[2J";
+const BOLD: &str = "\x1b[1m";
+const CYAN: &str = "\x1b[36m";
+const RESET: &str = "\x1b[0m";
 
 /// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -51,9 +58,59 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     write_out(&clean(text))
 }
 
-/// Clears the screen first.
-pub(crate) fn print_over(text: &str) -> Result<(), CliError> {
-    write_out(&format!("\x1b[H\x1b[2J{}", clean(text)))
+/// Writes a text for people. On a terminal it is wrapped and coloured, and with `over` it replaces the screen.
+pub(crate) fn show(text: &str, over: bool) -> Result<(), CliError> {
+    let text = clean(text);
+    if !io::stdout().is_terminal() {
+        return write_out(&text);
+    }
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+    let colours = set("NO_COLOR").is_none() && set("TERM").is_none_or(|terminal| terminal != "dumb");
+    let width = terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width.0));
+    let shown = for_terminal(&text, width, colours);
+    write_out(&if over { format!("{CLEAR}{shown}") } else { shown })
+}
+
+/// Wraps and colours a text whose paragraphs may begin with a root cause. Commands are left whole, to be copied.
+fn for_terminal(text: &str, width: usize, colours: bool) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for line in text.lines() {
+        let is_command = line.trim_start().starts_with("$ ");
+        let is_cause =
+            line.split_once(" (").is_some_and(|(word, _)| Code::ALL.iter().any(|code| code.name() == word));
+        let colour = match (is_cause, is_command) {
+            _ if !colours => "",
+            (true, _) => BOLD,
+            (false, true) => CYAN,
+            (false, false) => "",
+        };
+        let whole = if is_command { line.to_owned() } else { wrapped(line, width) };
+        let reset = if colour.is_empty() { "" } else { RESET };
+        shown.push_str(&format!("{colour}{whole}{reset}\n"));
+    }
+    shown
+}
+
+/// Breaks a line at spaces. Further lines are indented by two more.
+fn wrapped(line: &str, width: usize) -> String {
+    let indent = line.len() - line.trim_start_matches(' ').len() + 2;
+    // A narrow terminal wraps by itself.
+    if line.chars().count() <= width || width < indent + 20 {
+        return line.to_owned();
+    }
+    let mut whole = String::new();
+    let mut length = 0;
+    for word in line.split_inclusive(' ') {
+        let letters = word.trim_end().chars().count();
+        if length > indent && length + letters > width {
+            whole.truncate(whole.trim_end().len());
+            whole.push_str(&format!("\n{}", " ".repeat(indent)));
+            length = indent;
+        }
+        whole.push_str(word);
+        length += word.chars().count();
+    }
+    whole
 }
 
 fn write_out(text: &str) -> Result<(), CliError> {
@@ -104,5 +161,19 @@ mod tests {
             assert_eq!(clean(text), cleaned);
         }
         assert_eq!(one_line("fine\n\nNext:\n  nothing"), "fine  Next:   nothing");
+    }
+
+    #[test]
+    fn a_terminal_gets_wrapped_lines_and_colours_if_it_wants_them() {
+        let text = "NodeLost (Node a)\n  one two three four five six seven eight\n    $ kubectl do something that is long\n";
+        let plain = "NodeLost (Node a)\n  one two three four five\n    six seven eight\n    $ kubectl do something that is long\n";
+        assert_eq!(for_terminal(text, 27, false), plain);
+        let coloured = for_terminal(text, usize::MAX, true);
+        assert!(coloured.starts_with("\x1b[1mNodeLost (Node a)\x1b[0m\n  one"), "{coloured:?}");
+        assert!(
+            coloured.contains("\x1b[36m    $ kubectl do something that is long\x1b[0m\n"),
+            "{coloured:?}"
+        );
+        assert_eq!(wrapped("  a b c", 3), "  a b c", "too narrow");
     }
 }

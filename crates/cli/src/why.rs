@@ -123,7 +123,10 @@ pub(crate) fn execute(args: &WhyArgs) -> Result<ExitCode, CliError> {
             return live::watch(args.output, async || Ok(view().await?.text)).await;
         }
         let Shown { text, complete } = view().await?;
-        output::print(&text)?;
+        match args.output {
+            Form::Text => output::show(&text, false)?,
+            Form::Json => output::print(&text)?,
+        }
         Ok(if args.exit_code && !complete { ExitCode::from(MISSING) } else { ExitCode::SUCCESS })
     })
 }

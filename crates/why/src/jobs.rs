@@ -86,12 +86,12 @@ impl Rules<'_> {
         diagnosis.under_owner(&me)
     }
 
-    /// A Job with a `managedBy` whose controller has not written anything.
+    /// A Job whose controller has not written anything.
     fn no_controller(&self, job: &Value) -> Option<Finding> {
-        let by = text(job, "/spec/managedBy");
-        if by.is_empty() || by == names::BUILT_IN_CONTROLLER {
-            return None;
-        }
+        let by = match text(job, "/spec/managedBy") {
+            "" => names::BUILT_IN_CONTROLLER,
+            by => by,
+        };
         let status = job.get("status").and_then(Value::as_object);
         let created = time(job, "/metadata/creationTimestamp")?;
         let silent = status.is_none_or(serde_json::Map::is_empty);
@@ -99,6 +99,13 @@ impl Rules<'_> {
             return None;
         }
         let me = named("Job", job);
+        if by == names::BUILT_IN_CONTROLLER {
+            let message = format!("no controller has written a status of Job {}", name(job));
+            return Some(Finding::new(Code::ControllerAbsent, me, message).since(Some(created)).advice(
+                "Look whether kube-controller-manager runs, with its Job controller: or let Salvor run the Job \
+                 (managedBy, or job.unmanagedJobs)",
+            ));
+        }
         let message = format!(
             "managedBy names {by}, and nobody by that name has written anything on Job {}",
             name(job)
@@ -242,9 +249,28 @@ impl Rules<'_> {
             return Diagnosis::phrase("its next run", vec![finding]);
         }
         let last = jobs.iter().max_by_key(|job| time(job, "/metadata/creationTimestamp")).copied();
+        if runs.is_empty()
+            && let Some(refused) = self.refused_run(cron, last)
+        {
+            return Diagnosis::phrase("its last run", vec![refused]);
+        }
         let last = last.filter(|_| runs.is_empty());
         let all = runs.into_iter().chain(last).map(|job| self.job(job));
         add_up(all).under(&me, "made the Job")
+    }
+
+    /// The refusal of a CronJob's Job, if no Job was made since.
+    fn refused_run(&self, cron: &Value, last: Option<&Value>) -> Option<Finding> {
+        let refusal = self.refusal(cron)?;
+        let made = last.and_then(|job| time(job, "/metadata/creationTimestamp"));
+        if made.is_some_and(|made| refusal.at.is_none_or(|at| at <= made)) {
+            return None;
+        }
+        let template = cron.pointer("/spec/jobTemplate/spec/template").unwrap_or(&Value::Null);
+        Some(match self.quota(cron, template, &refusal.message, 1) {
+            Some(finding) => finding.since(refusal.at),
+            None => self.refused(&CRON_JOB, cron, &refusal),
+        })
     }
 
     pub(crate) fn job_set(&self, set: &Value) -> Diagnosis {

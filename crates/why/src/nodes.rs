@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use jiff::{SignedDuration, Timestamp};
+use salvor_api::Controller;
 use salvor_api::names::{annotations, repair, taints};
 use salvor_operator::heartbeat_of_kubelet;
 use salvor_recovery::expected::{DeletionRequest, ExpectedBack};
@@ -17,6 +18,7 @@ use crate::{
         namespace, number, selects, since, text, time, unreachable,
     },
     kinds::{BUDGET, LEASE, NODE},
+    presence::Presence,
     salvor::{NODE_LEASES, by_namespace, silent},
     words::{counted, verb},
     world::Seen,
@@ -154,6 +156,7 @@ impl Rules<'_> {
                     "Wait: there is no node {node} any more, and the control plane removes what was on it by itself"
                 ))]
             }
+            Code::NodeLost if self.evicts() => vec![back, evict(node)],
             Code::NodeLost => {
                 let taint = format!(
                     "kubectl taint node {node} --overwrite {}={}:{}",
@@ -195,6 +198,19 @@ impl Rules<'_> {
             }
             Code::NobodyLeads | Code::RecoveryOff | Code::BrakeHolds | Code::GraceRunning => vec![back],
             _ => Vec::new(),
+        }
+    }
+
+    /// Whether a leader would carry out `salvor evict`.
+    pub(crate) fn evicts(&self) -> bool {
+        match self.judge.presence(self.world) {
+            Presence::Here(installed) => {
+                let configuration = &installed.configuration;
+                !installed.no_leader
+                    && !configuration.dry_run
+                    && configuration.controllers.enabled(Controller::Eviction)
+            }
+            Presence::Absent | Presence::Unknown => false,
         }
     }
 
@@ -340,6 +356,15 @@ fn sick(node: &Value, heartbeat: Option<&str>) -> Finding {
     finding
         .advice("Put right what holds the repair, as its condition says: it then goes on by itself")
         .remedy(look)
+}
+
+pub(crate) fn evict(node: &str) -> Remedy {
+    Remedy::command(
+        format!(
+            "If the machine of {node} is off for sure (else its work may run twice), evict the node: its pods are removed and its volumes freed"
+        ),
+        format!("salvor evict {node} --yes"),
+    )
 }
 
 /// `2 Running, 1 Terminating`, most first; empty without pods.

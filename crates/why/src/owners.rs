@@ -153,6 +153,9 @@ impl Rules<'_> {
             findings = ending;
             findings.extend(self.no_replica_set(deployment));
         }
+        if findings.is_empty() && is_true(deployment, "/spec/paused") {
+            findings.push(paused(deployment));
+        }
         let missing = Missing::Pods { missing: of.saturating_sub(ready), of };
         Diagnosis::of(missing, findings).under_owner(&me)
     }
@@ -373,4 +376,19 @@ fn count(object: &Value, path: &str, default: i64) -> usize {
 fn labels_of(set: &Value) -> String {
     // A ReplicationController's selector is a plain map.
     selector(set.pointer("/spec/selector/matchLabels").or_else(|| set.pointer("/spec/selector")))
+}
+
+/// A Deployment with `spec.paused`: its controller makes no ReplicaSet of a new template.
+fn paused(deployment: &Value) -> Finding {
+    let at = condition(deployment, "Progressing")
+        .filter(|progress| text(progress, "/reason") == "DeploymentPaused")
+        .and_then(since);
+    let message = format!(
+        "Deployment {} is paused (spec.paused): a changed template is not rolled out",
+        name(deployment)
+    );
+    Finding::new(Code::Suspended, named("Deployment", deployment), message).since(at).remedy(Remedy::command(
+        "Let it run",
+        format!("kubectl rollout resume deployment/{} -n {}", name(deployment), namespace(deployment)),
+    ))
 }

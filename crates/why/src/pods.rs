@@ -160,7 +160,9 @@ impl Rules<'_> {
         } else {
             format!("no node takes pod {}: {says}", name(pod))
         };
-        let advice = if says.contains("Insufficient") {
+        let advice = if !gates.is_empty() {
+            "Look at the controllers that set these gates: the scheduler waits until each has removed its own"
+        } else if says.contains("Insufficient") {
             "Add a node with enough room, or free room on one, or let the pod ask for less"
         } else if says.is_empty() {
             "Look whether the scheduler runs"

@@ -79,7 +79,7 @@ impl Judge {
         Presence::Here(Box::new(Installed { configuration, lease: Some(lease), leader, no_leader }))
     }
 
-    /// One line that names the configuration the answer is based on.
+    /// Names the configuration that the answer is based on, and on further lines a pause and the brake while they hold.
     pub fn told(&self, world: &World) -> String {
         if self.file.is_some() {
             return "Judged by the given configuration, and not by that of a running operator".to_owned();
@@ -94,7 +94,13 @@ impl Judge {
             Seen::Absent => InCluster::of(None, &election, world.now).told,
             Seen::Here(lease) => {
                 let lease = serde_json::from_value::<Lease>(lease.clone()).unwrap_or_default();
-                InCluster::of(Some(&lease), &election, world.now).told
+                let running = InCluster::of(Some(&lease), &election, world.now);
+                let paused = running.pause.map(|pause| format!("\nSalvor is {pause}"));
+                let held = running.held.map(|held| format!("\nThe brake holds: {held}"));
+                let zones: Vec<String> = running.zones_held.into_iter().collect();
+                let zones = (held.is_none() && !zones.is_empty())
+                    .then(|| format!("\nThe brake holds everything in zone {}", zones.join(", ")));
+                [Some(running.told), paused, held, zones].into_iter().flatten().collect()
             }
         }
     }

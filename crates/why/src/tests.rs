@@ -900,6 +900,78 @@ fn one_pod_of_one_workload_is_told_as_one() {
 }
 
 #[test]
+fn a_person_evicts_where_a_leader_does_it_and_taints_elsewhere() {
+    let stays = json!({"metadata": {"name": "stays", "namespace": "ns", "uid": "stays"}, "spec": {"nodeName": "lost"}, "status": {"phase": "Running"}});
+    let lost = |cluster: Cluster| cluster.with(&NODE, node("lost", "Unknown")).with(&POD, stays.clone());
+    for (cluster, word) in [
+        (lost(cluster()), "out-of-service"),
+        (lost(cluster()).with(&LEASE, election(ALIVE, GATE)), "salvor evict lost"),
+        (lost(cluster()).with(&LEASE, election(DEAD, GATE)), "out-of-service"),
+        (lost(cluster()).with(&LEASE, election(ALIVE, "controllers: [zombie]\n")), "out-of-service"),
+    ] {
+        let answer = cluster.why(&POD, "stays");
+        let commands: Vec<&str> =
+            answer.remedies.iter().filter_map(|remedy| remedy.command.as_deref()).collect();
+        assert_eq!(answer.root_causes[0].code, Code::NodeLost, "{answer:#?}");
+        assert!(commands.len() == 1 && commands[0].contains(word), "{word}: {commands:?}");
+    }
+}
+
+#[test]
+fn what_holds_everything_is_told_with_the_configuration() {
+    let engaged = json!({"since": "2026-11-16T09:59:00Z", "nodes": {"unreachable": 6, "total": 10}});
+    let mut lease = election(ALIVE, GATE);
+    lease["metadata"]["annotations"]["salvor.dev/brake"] =
+        json!({"admitted": {}, "engaged": engaged}).to_string().into();
+    lease["metadata"]["annotations"]["salvor.dev/paused"] =
+        json!({"since": NOW, "by": "jane"}).to_string().into();
+    let cluster = cluster().with(&LEASE, lease);
+    let told = cluster.1.told(&cluster.world());
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("Judged by"), "{told}");
+    assert!(lines[1].starts_with("Salvor is paused by jane"), "{told}");
+    assert!(lines[2].starts_with("The brake holds: 6 of 10 nodes"), "{told}");
+}
+
+#[test]
+fn a_paused_deployment_and_a_job_that_nothing_runs_are_told() {
+    let deployment = json!({
+        "metadata": {"name": "web", "namespace": "ns", "uid": "web"},
+        "spec": {"replicas": 2, "paused": true, "selector": {"matchLabels": {"app": "web"}}},
+    });
+    let answer = cluster().with(&DEPLOYMENT, deployment).why(&DEPLOYMENT, "web");
+    first(&answer, Code::Suspended, ("Deployment", "web"), "2 of 2 pods");
+    let command = answer.remedies[0].command.as_deref();
+    assert_eq!(command, Some("kubectl rollout resume deployment/web -n ns"));
+    let mut untouched = job(json!({}));
+    untouched["status"] = json!({});
+    let answer = cluster().with(&JOB, untouched.clone()).why(&JOB, "train");
+    first(&answer, Code::ControllerAbsent, ("Job", "train"), "2 of 2 pods");
+    untouched["metadata"]["creationTimestamp"] = NOW.into();
+    let answer = cluster().with(&JOB, untouched).why(&JOB, "train");
+    first(&answer, Code::Unknown, ("Job", "train"), "2 of 2 pods");
+}
+
+#[test]
+fn a_cron_job_whose_job_is_refused_says_so_until_one_is_made() {
+    let cron = json!({
+        "metadata": {"name": "nightly", "namespace": "ns", "uid": "job"},
+        "spec": {"jobTemplate": {"spec": {"template": {"spec": {"containers": []}}}}},
+    });
+    let message = "Error creating job: admission webhook \"jobs.example.com\" denied the request: no";
+    let cluster = || self::cluster().with(&CRON_JOB, cron.clone()).with(&EVENT, refused(message));
+    let answer = cluster().why(&CRON_JOB, "nightly");
+    first(&answer, Code::AdmissionRefused, ("CronJob", "nightly"), "its last run");
+    let since = json!({
+        "metadata": {"name": "nightly-1", "uid": "nightly-1", "creationTimestamp": NOW,
+            "ownerReferences": [{"kind": "CronJob", "name": "nightly", "uid": "job", "controller": true}]},
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+    });
+    let answer = cluster().with(&JOB, job(since)).why(&CRON_JOB, "nightly");
+    assert_eq!(answer.missing, None, "{answer:#?}");
+}
+
+#[test]
 fn a_node_counts_its_pods_by_state() {
     let on = |name: &str, more: Value| {
         let mut pod =

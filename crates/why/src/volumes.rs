@@ -10,7 +10,7 @@ use crate::{
     diagnosis::{Diagnosis, Finding, Rules},
     json::{entry, is_terminating, list, name, named, namespace, text, time},
     kinds::{ATTACHMENT, CLAIM, POD, STORAGE_CLASS, VOLUME},
-    nodes::NodeState,
+    nodes::{NodeState, evict},
     world::Seen,
 };
 
@@ -131,7 +131,7 @@ impl Rules<'_> {
             NodeState::Lost { .. } => finding
                 .expects(self.volume_released(claim, holder, wanted_since))
                 .advice(format!("Bring node {holder} back: then the volume is detached from it"))
-                .remedy(Remedy::command(
+                .remedy(if self.evicts() { evict(holder) } else { Remedy::command(
                     format!("If the machine of {holder} is off for sure (else its work may run twice), say so: its volumes are freed"),
                     format!(
                         "kubectl taint node {holder} --overwrite {}={}:{}",
@@ -139,7 +139,7 @@ impl Rules<'_> {
                         taints::OUT_OF_SERVICE_VALUE,
                         taints::NO_EXECUTE
                     ),
-                )),
+                ) }),
             NodeState::Sick { .. } => finding.advice(format!(
                 "Repair node {holder}: its kubelet lives, and gives the volume back when the pod that uses it has ended"
             )),
