@@ -356,7 +356,8 @@ fn sigterm_and_sigint_end_a_run_cleanly() {
 fn pausing_with_a_bad_flag_is_told_at_once_and_without_a_cluster_too() {
     let (_folder, path) = folder_with("kubeconfig", &kubeconfig("http://127.0.0.1:1"));
     let long = "x".repeat(501);
-    let cases: [(&[&str], i32, &str); 4] = [
+    let cases: [(&[&str], i32, &str); 5] = [
+        (&["pause", "--for=0s"], 2, "--for 0s must be longer than 0s"),
         (&["pause", "--reason", &long], 2, "--reason is 501 bytes long: write at most 500"),
         (&["pause", "--wait=-1s"], 2, "--wait -1s must not be negative"),
         (&["pause", "--kubeconfig", &path], 1, "cannot read Lease salvor-system/salvor"),

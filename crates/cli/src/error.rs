@@ -81,6 +81,8 @@ pub(crate) enum CliError {
     LongReason { length: usize, longest: usize },
     #[error("--wait {0} must not be negative")]
     Wait(GoDuration),
+    #[error("--for {0} must be longer than 0s, such as 1h")]
+    PauseFor(GoDuration),
     #[error("cannot write to standard output: {0}")]
     Output(io::Error),
     #[error("cannot write {}: {source}", path.display())]
@@ -94,7 +96,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
-            Self::LongReason { .. } | Self::Wait(_) => ExitCode::from(2),
+            Self::LongReason { .. } | Self::Wait(_) | Self::PauseFor(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }
     }

@@ -25,6 +25,9 @@ pub(crate) struct PauseArgs {
     /// The reason, shown to everybody who finds Salvor paused
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
+    /// End the pause by itself after this time [default: only `salvor resume` ends it]
+    #[arg(long = "for", value_name = "DURATION")]
+    lasts: Option<GoDuration>,
     /// How long to wait until the leader confirms; 0s does not wait
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     wait: GoDuration,
@@ -59,10 +62,18 @@ pub(crate) fn pause(args: &PauseArgs) -> Result<ExitCode, CliError> {
         return Err(CliError::LongReason { length: args.reason.len(), longest: LONGEST_REASON });
     }
     let wait = Duration::try_from(SignedDuration::from(args.wait)).map_err(|_| CliError::Wait(args.wait))?;
+    let lasts = args.lasts.map(SignedDuration::from);
+    if let Some(lasts) = args.lasts.filter(|lasts| !SignedDuration::from(*lasts).is_positive()) {
+        return Err(CliError::PauseFor(lasts));
+    }
     at(&args.place, async |client, _| {
-        let paused = client.pause(&person(), &args.reason).await?;
+        let paused = client.pause(&person(), &args.reason, lasts).await?;
+        let told = paused.pause.to_string();
+        let told = output::one_line(&told);
         if paused.already {
-            tell(&format!("it was {} already", output::one_line(&paused.pause.to_string())));
+            tell(&format!("it was {told} already"));
+        } else if !wait.is_zero() {
+            tell(&told);
         }
         if wait.is_zero() {
             return Ok((format!("{}\n", output::one_line(&paused.pause.to_string())), ExitCode::SUCCESS));

@@ -90,6 +90,8 @@ struct BrakeStatus {
 struct PauseStatus {
     by: Option<String>,
     since: Option<Timestamp>,
+    /// When it ends by itself.
+    until: Option<Timestamp>,
     reason: Option<String>,
     /// The leader that has stopped; null while none has confirmed.
     confirmed_by: Option<String>,
@@ -202,11 +204,11 @@ impl Status {
 impl PauseStatus {
     fn of(pause: &Pause, confirmed_by: Option<String>) -> Self {
         let told = pause.to_string();
-        let none = Self { by: None, since: None, reason: None, confirmed_by, told };
+        let none = Self { by: None, since: None, until: None, reason: None, confirmed_by, told };
         match pause {
-            Pause::Said(Said { since, by, reason }) => {
+            Pause::Said(Said { since, by, reason, until }) => {
                 let reason = Some(reason.clone()).filter(|reason| !reason.is_empty());
-                Self { by: Some(by.clone()), since: Some(*since), reason, ..none }
+                Self { by: Some(by.clone()), since: Some(*since), until: *until, reason, ..none }
             }
             Pause::Unreadable(_) | Pause::Unread => none,
         }
@@ -265,6 +267,7 @@ mod tests {
             since: "2026-11-16T09:00:00Z".parse().unwrap(),
             by: "jane".into(),
             reason: String::new(),
+            until: None,
         });
         let running = InCluster {
             published: Some(published),

@@ -29,6 +29,9 @@ pub struct Said {
     /// Empty if none was given.
     #[serde(default)]
     pub reason: String,
+    /// When it ends by itself; none if only a person ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
 
 impl Pause {
@@ -39,13 +42,24 @@ impl Pause {
             _ => Self::Unreadable(annotation[..annotation.floor_char_boundary(SHOWN)].to_owned()),
         }
     }
+
+    /// Whether it has ended by itself.
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Said(said) => said.until.is_some_and(|until| until <= now),
+            Self::Unreadable(_) | Self::Unread => false,
+        }
+    }
 }
 
 impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Said(Said { since, by, reason }) => {
+            Self::Said(Said { since, by, reason, until }) => {
                 write!(f, "paused by {by} since {since}")?;
+                if let Some(until) = until {
+                    write!(f, " until {until}")?;
+                }
                 if reason.is_empty() { Ok(()) } else { write!(f, ": {reason}") }
             }
             Self::Unreadable(text) => write!(
@@ -90,9 +104,26 @@ mod tests {
                 r#" {"since":"2026-11-16T03:00:00Z","by":"jane","more":1}"#,
                 "paused by jane since 2026-11-16T03:00:00Z",
             ),
+            (
+                r#"{"since":"2026-11-16T03:00:00Z","by":"jane","reason":"work","until":"2026-11-16T04:00:00Z"}"#,
+                "paused by jane since 2026-11-16T03:00:00Z until 2026-11-16T04:00:00Z: work",
+            ),
         ];
         for (annotation, said) in cases {
             assert_eq!(Pause::read(annotation).to_string(), said);
+        }
+    }
+
+    #[test]
+    fn only_a_pause_with_an_end_is_ever_over() {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        let ends = r#"{"since":"2026-11-16T03:00:00Z","by":"jane","until":"2026-11-16T04:00:00Z"}"#;
+        let stays = r#"{"since":"2026-11-16T03:00:00Z","by":"jane"}"#;
+        assert!(!Pause::read(ends).is_over(at("2026-11-16T03:59:59Z")));
+        assert!(Pause::read(ends).is_over(at("2026-11-16T04:00:00Z")));
+        assert!(!Pause::read(ends).is_over(Timestamp::MIN), "before the server's clock is known");
+        for never in [stays, "garbage", r#"{"since":"2026-11-16T03:00:00Z","by":"jane","until":"soon"}"#] {
+            assert!(!Pause::read(never).is_over(at("2030-01-01T00:00:00Z")), "{never}");
         }
     }
 

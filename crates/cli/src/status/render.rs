@@ -167,6 +167,7 @@ mod tests {
         status.paused = Some(PauseStatus {
             by: None,
             since: None,
+            until: None,
             reason: None,
             confirmed_by: None,
             told: "paused by jane".into(),

@@ -211,7 +211,8 @@ async fn reviewed<Why: Reason, S: Step>(
     decision: Decision<Why, S>,
     outage: Outage,
 ) -> RecoveryReport {
-    if let Some(paused) = lease(client, configuration).await.ok().flatten().as_ref().and_then(paused) {
+    let election = lease(client, configuration).await.ok().flatten();
+    if let Some(paused) = election.as_ref().and_then(|lease| paused(lease, time.server())) {
         let decision = decision.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) });
         return RecoveryReport { recovery, report: decision.report(), brake_unknown: None };
     }

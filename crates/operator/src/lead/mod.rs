@@ -286,7 +286,7 @@ impl Elector {
             };
         };
         // Before the claim, so that a new leader respects a pause from the start.
-        self.apply_pause(paused(&lease));
+        self.apply_pause(paused(&lease, self.time.server()));
         // Other clients may change fields that do not belong to the election; that ends no term. A replica that led in
         // between changed the fields compared here.
         let renewed = self.seen.as_ref().is_some_and(|(known, _)| same_tenure(known, &lease))

@@ -159,9 +159,10 @@ impl PauseSwitch {
     }
 }
 
-/// The pause annotation of a Lease.
-pub(crate) fn paused(lease: &Lease) -> Option<&str> {
-    lease.metadata.annotations.as_ref()?.get(annotations::PAUSED).map(String::as_str)
+/// The pause annotation of a Lease, unless the pause has ended by itself.
+pub(crate) fn paused(lease: &Lease, now: Timestamp) -> Option<&str> {
+    let annotation = lease.metadata.annotations.as_ref()?.get(annotations::PAUSED)?;
+    (!Pause::read(annotation).is_over(now)).then_some(annotation)
 }
 
 /// Reads and acknowledges the switch where there is no election.
@@ -210,7 +211,7 @@ impl SwitchWatch {
                 return Err(error);
             }
         };
-        switch.set(found.as_ref().and_then(paused));
+        switch.set(found.as_ref().and_then(|lease| paused(lease, self.time.server())));
         let Some(mut lease) = found else { return Ok(()) };
         let annotations = lease.metadata.annotations.get_or_insert_default();
         if !switch.acknowledge(annotations, &self.identity, self.time.roughly()) {

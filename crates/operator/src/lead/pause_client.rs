@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::{FutureExt, future::BoxFuture};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::Namespace};
 use kube::{
     Api, Client,
@@ -68,19 +69,27 @@ impl PauseClient {
         Ok(Self { leases, client, settings: settings.clone(), time })
     }
 
-    /// Pauses Salvor, unless it is already paused.
+    /// Pauses Salvor, for a time or until it is resumed, unless it is already paused.
     ///
     /// # Errors
     /// If the Lease cannot be read or written.
-    pub fn pause<'a>(&'a self, by: &'a str, reason: &'a str) -> BoxFuture<'a, Result<Paused, PauseError>> {
+    pub fn pause<'a>(
+        &'a self,
+        by: &'a str,
+        reason: &'a str,
+        lasts: Option<SignedDuration>,
+    ) -> BoxFuture<'a, Result<Paused, PauseError>> {
         async move {
             let found = self.lease().await?;
-            if let Some(annotation) = found.as_ref().and_then(paused)
+            let since = self.time.roughly();
+            if let Some(annotation) = found.as_ref().and_then(|lease| paused(lease, since))
                 && let pause @ Pause::Said(_) = Pause::read(annotation)
             {
                 return Ok(Paused { pause, already: true, token: pause_token(annotation) });
             }
-            let said = Said { since: self.time.roughly(), by: by.to_owned(), reason: reason.to_owned() };
+            // A time that no clock reaches is no end.
+            let until = lasts.and_then(|lasts| since.checked_add(lasts).ok());
+            let said = Said { since, by: by.to_owned(), reason: reason.to_owned(), until };
             // Strings and times always serialize to JSON.
             let annotation = serde_json::to_string(&said).unwrap_or_default();
             if found.is_none() || !self.annotate(json!({ annotations::PAUSED: annotation })).await? {
@@ -116,9 +125,12 @@ impl PauseClient {
     pub fn resume(&self) -> BoxFuture<'_, Result<Option<Pause>, PauseError>> {
         async move {
             let found = self.lease().await?;
-            let Some(pause) = found.as_ref().and_then(paused).map(Pause::read) else { return Ok(None) };
+            let said = found.as_ref().and_then(|lease| paused(lease, Timestamp::MIN)).map(Pause::read);
+            // The annotation of a pause that has ended is removed as well.
+            let Some(pause) = said else { return Ok(None) };
             let nothing = json!({ annotations::PAUSED: null, annotations::PAUSED_ACKNOWLEDGED: null });
-            Ok(self.annotate(nothing).await?.then_some(pause))
+            let removed = self.annotate(nothing).await?;
+            Ok((removed && !pause.is_over(self.time.roughly())).then_some(pause))
         }
         .boxed()
     }

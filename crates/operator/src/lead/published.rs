@@ -117,14 +117,15 @@ impl InCluster {
         };
         let leads_since = lease.spec.as_ref().filter(|_| leader.is_some());
         let leads_since = leads_since.and_then(|spec| spec.acquire_time.as_ref()).map(|time| time.0);
-        let stopped = acknowledged(lease)
-            .filter(|stopped| paused(lease).is_some_and(|annotation| pause_token(annotation) == stopped.of));
+        let stopped = acknowledged(lease).filter(|stopped| {
+            paused(lease, now).is_some_and(|annotation| pause_token(annotation) == stopped.of)
+        });
         let limits = published.as_ref().and_then(|published| published.configuration.as_ref());
         let limits = limits.map(|configuration| configuration.brake.clone()).unwrap_or_default();
         let brake = brake_of(limits, Some(lease), now);
         Self {
             leads_since,
-            pause: paused(lease).map(Pause::read),
+            pause: paused(lease, now).map(Pause::read),
             stopped,
             held: brake.check(now, 1).err(),
             zones_held: brake.zones_down(),
@@ -268,6 +269,8 @@ mod tests {
             "salvor.dev/paused": pause, "salvor.dev/paused-acknowledged": stopped("of another pause"),
         }));
         assert_eq!(former.stopped, None);
+        let ended = r#"{"since":"2026-11-16T09:00:00Z","by":"jane","until":"2026-11-16T09:30:00Z"}"#;
+        assert_eq!(on(json!({"salvor.dev/paused": ended})).pause, None, "it has ended by itself");
         let held = on(json!({"salvor.dev/brake": json!({"admitted": {}, "engaged": engaged}).to_string()}));
         assert!(held.held.is_some_and(|held| held.code() == "MaxUnreachablePercent"));
     }

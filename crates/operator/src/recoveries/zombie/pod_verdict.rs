@@ -116,7 +116,7 @@ pub fn pod_verdict(
     let mut policy = ZombiePolicy::new(configuration);
     policy.disabled = None;
     let decision = decide_pod(&pod, node.as_ref(), &policy, now);
-    let decision = match seen.election.and_then(paused) {
+    let decision = match seen.election.and_then(|lease| paused(lease, now)) {
         Some(paused) => decision.held_back(Held::Paused { pause: Box::new(Pause::read(paused)) }),
         None => {
             brake_of(configuration.brake.clone(), seen.election, now).review(now, decision, Outage::Holds)
