@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use crate::{
     hand_made::{Stage, both, claiming, owned_by, tolerating},
     stage::{
-        annotate, condition, effects, events_about, is_finished, phase, progress, taint, taint_with, untaint,
+        ASKED, annotate, condition, effects, events_about, is_finished, phase, progress, taint, taint_with,
+        untaint,
     },
 };
 
@@ -438,6 +439,54 @@ async fn the_command_shows_asks_follows_and_says_where_the_work_went(site: Site)
     assert!(explained.contains("[eviction: Finished]") && explained.contains("NodeDown"), "{explained}");
 }
 
+/// Right after power-off the node is still Ready: the request is remembered, and the command follows it to the end.
+async fn the_command_waits_for_a_node_that_is_still_ready(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.node("node", json!({}), "True", &[]).await;
+    stage.lease("node", 3600, 40).await;
+    stage.pod("pod", "node", json!({})).await;
+    let salvor = stage.salvor("", &[]);
+    let words = salvor.command(&["evict", "node", "--yes"], 1).await;
+    assert!(words.contains("it is Ready") && words.contains("--wait"), "{words}");
+    let follows = salvor.spawn(["evict", "node", "--yes", "--wait"]);
+    wait::for_object(&stage.nodes(), "node", "the request is remembered", |n| {
+        n.annotations().contains_key(ASKED) && effects(n).is_empty()
+    })
+    .await;
+    assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
+    let unknown = json!({"type": "Ready", "status": "Unknown", "reason": "test"});
+    stage.set_status("node", json!({ "conditions": [unknown] })).await;
+    assert_eq!(follows.exit_code().await, Some(0), "{}", follows.output());
+    assert!(stage.pods().get_opt("pod").await.unwrap().is_none());
+}
+
+/// Without a leader nothing is asked for, unless a person insists; and nothing is followed for ever.
+async fn without_a_leader_the_command_is_refused_and_a_timeout_ends_it(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.dead_node("node", &[]).await;
+    let salvor =
+        stage.salvor("leaderElection: {leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}\n", &[]);
+    salvor.says("\"leading\"").await;
+    salvor.program.kill().await;
+    let refused = wait::patience().until(async {
+        // The Lease of the leader that was killed has to expire first.
+        loop {
+            let tried = salvor.spawn(["evict", "node", "--dry-run"]);
+            tried.exit_code().await;
+            if tried.output().contains("Nobody leads") {
+                return salvor.command(&["evict", "node", "--yes"], 1).await;
+            }
+        }
+    });
+    let words = refused.await.unwrap_or_default();
+    assert!(words.contains("no replica of Salvor leads") && words.contains("--force-request"), "{words}");
+    assert_eq!(effects(&stage.nodes().get("node").await.unwrap()), Vec::<String>::new());
+    let insists = ["evict", "node", "--yes", "--force-request", "--timeout", "1s"];
+    let words = salvor.command(&insists, 1).await;
+    assert!(words.contains("The taint stays on node node"), "{words}");
+    assert_eq!(effects(&stage.nodes().get("node").await.unwrap()), ["NoSchedule"]);
+}
+
 /// Another controller's trigger started it, and the rest waits for a person's confirmation, which the command gives.
 async fn the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_taint_off(site: Site) {
     let stage = Stage::new(site).await;
@@ -548,6 +597,8 @@ salvor_testkit::on_both!(
     noise_on_the_node_and_on_its_pods_does_not_keep_it_from_its_end,
     when_the_leader_is_killed_in_the_middle_the_follower_finishes_it,
     the_command_shows_asks_follows_and_says_where_the_work_went,
+    the_command_waits_for_a_node_that_is_still_ready,
+    without_a_leader_the_command_is_refused_and_a_timeout_ends_it,
     the_command_gives_proof_and_knows_an_end_by_either_way_of_taking_the_taint_off,
     a_node_that_returns_after_any_write_is_forced_no_further,
 );

@@ -194,6 +194,20 @@ async fn a_pause_stops_all_recoveries_until_they_are_resumed(site: Site) {
     .await;
 }
 
+async fn a_pause_for_a_time_ends_by_itself(site: Site) {
+    let stage = Stage::new(site).await;
+    stage.lost_node("node").await;
+    let configuration = format!("featureGates: {{FailureRecoveryPolicy: true}}\n{AT_ONCE}{QUICK_ELECTION}");
+    let salvor = Salvor::start(SALVOR, &stage.plane.admin(), &configuration, &[], &[]);
+    stage.until_all_is_judged("node").await;
+    let said = salvor.command(&["pause", "--for", "5s", "--reason", "a test"], 0).await;
+    assert!(said.contains(" until ") && said.contains("has stopped"), "{said}");
+    stage.terminating("zombie", "node", labelled("delete")).await;
+    wait::for_absence(&stage.pods(), "zombie").await;
+    salvor.shows("salvor_paused 0").await;
+    assert!(salvor.command(&["resume"], 0).await.contains("nobody has paused"));
+}
+
 /// First without an operator, then with one that finds the pause; without an election, and with an invalid value.
 async fn a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause(site: Site) {
     let stage = Stage::new(site).await;
@@ -238,6 +252,7 @@ async fn no_write_begins_after_a_pause_was_acknowledged(site: Site) {
 
 salvor_testkit::on_both!(
     a_pause_stops_all_recoveries_until_they_are_resumed,
+    a_pause_for_a_time_ends_by_itself,
     a_pause_before_anybody_runs_is_found_and_nonsense_is_a_pause,
     no_write_begins_after_a_pause_was_acknowledged,
     nonsense_in_the_brakes_memory_is_no_new_budget,

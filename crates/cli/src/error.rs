@@ -56,13 +56,20 @@ pub(crate) enum CliError {
         cluster: String,
     },
     #[error(
-        "node {node} is not evicted, because {alive}; switch the machine off first, and wait until the node is unreachable"
+        "node {node} is not evicted, because {alive}; switch the machine off first, and wait until the node is unreachable \
+         (with --wait, the request is remembered until then)"
     )]
     NodeAlive {
         node: String,
         /// The sign of life of the node.
         alive: String,
     },
+    #[error(
+        "node {node} is not evicted, because {why}; to leave the request on the node for a later leader, use --force-request"
+    )]
+    NobodyEvicts { node: String, why: &'static str },
+    #[error("--timeout {0} must be longer than 0s, such as 10m")]
+    Timeout(GoDuration),
     #[error(
         "{0:?} cannot be the name of a node: write lower case letters, digits, '-' and '.', as `kubectl get nodes` shows it"
     )]
@@ -96,6 +103,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_) | Self::NodeName(_) | Self::Incident(_) => ExitCode::from(2),
+            Self::Timeout(_) => ExitCode::from(2),
             Self::LongReason { .. } | Self::Wait(_) | Self::PauseFor(_) => ExitCode::from(2),
             _ => ExitCode::FAILURE,
         }

@@ -8,8 +8,9 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use salvor_api::config::{LeaderElection, LogFormat};
-use salvor_api::{Controller, is_dns_subdomain, value_defect};
+use salvor_api::{Controller, GoDuration, is_dns_subdomain, value_defect};
 use salvor_operator::{End, EvictClient, EvictError, EvictionRequest, InCluster, Standing, Survey};
 use serde_json::json;
 use tokio::runtime;
@@ -42,6 +43,20 @@ pub(crate) struct EvictArgs {
     /// minute still hold.
     #[arg(long)]
     despite_zone_outage: bool,
+    /// Leave the request on the node even if no leader carries it out now
+    ///
+    /// Without it, a node is refused if an operator was elected here before and none leads now, or if the leader's eviction is
+    /// off. An operator without leader election cannot be seen from here.
+    #[arg(long)]
+    force_request: bool,
+    /// Accept a node that is still alive, as right after power-off: the request is remembered until it is unreachable
+    ///
+    /// If its kubelet shows life again, the request is forgotten, and this command ends with 1.
+    #[arg(long)]
+    wait: bool,
+    /// Stop following after this time, with exit code 1; the request stays
+    #[arg(long, value_name = "DURATION")]
+    timeout: Option<GoDuration>,
     /// Do not ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -68,6 +83,13 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
     if let Some(defect) = value_defect(&args.incident) {
         return Err(CliError::Incident(defect));
     }
+    let timeout = match args.timeout {
+        None => Duration::MAX,
+        Some(given) => match Duration::try_from(SignedDuration::from(given)) {
+            Ok(timeout) if !timeout.is_zero() => timeout,
+            _ => return Err(CliError::Timeout(given)),
+        },
+    };
     logging::start(LogFormat::Text, LevelFilter::WARN)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let outcome = runtime.block_on(async {
@@ -76,9 +98,10 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
         let failed = |source| CliError::Evict { source, cluster: asked.clone() };
         let client = EvictClient::open(cluster.config.clone()).map_err(failed)?;
         let survey = client.survey(&args.node, &args.incident).await.map_err(failed)?;
+        let running = InCluster::read(cluster.config.clone(), &LeaderElection::default()).await;
         if args.output == Form::Text {
             output::print(&render::survey(&survey))?;
-            output::talk(&operator(&cluster.config).await);
+            output::talk(&operator(&running));
         }
         if args.dry_run {
             if args.output == Form::Json {
@@ -86,8 +109,11 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        if let Some(alive) = &survey.alive {
+        if let Some(alive) = survey.alive.as_ref().filter(|_| !args.wait) {
             return Err(CliError::NodeAlive { node: args.node.clone(), alive: alive.clone() });
+        }
+        if let Some(why) = nobody_evicts(&running).filter(|_| !args.force_request) {
+            return Err(CliError::NobodyEvicts { node: args.node.clone(), why });
         }
         // From here on, an interrupt must report what stays on the node.
         let mut interrupt = signal(SignalKind::interrupt()).map_err(CliError::Start)?;
@@ -109,11 +135,15 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
             let despite = args.despite_zone_outage.then(person);
             let asked = client.request(&args.node, &args.incident, despite.as_deref()).await?;
             is_asked.set(true);
-            let last = follow(&client, &survey, asked).await?;
+            let last = follow(&client, &survey, asked, args.wait).await?;
             Ok((last, client.whereabouts(&survey).await?))
         };
         let (last, places) = tokio::select! {
             followed = followed => followed.map_err(failed)?,
+            () = tokio::time::sleep(timeout) => {
+                output::talk(&render::interrupted(&args.node, is_asked.get()));
+                return Ok(ExitCode::FAILURE);
+            }
             _ = interrupt.recv() => {
                 output::talk(&render::interrupted(&args.node, is_asked.get()));
                 return Ok(ExitCode::from(INTERRUPTED));
@@ -131,15 +161,27 @@ pub(crate) fn execute(args: &EvictArgs) -> Result<ExitCode, CliError> {
 }
 
 /// Which operator would act on the request, as the leader's Lease reports.
-async fn operator(config: &kube::Config) -> String {
-    let running = InCluster::read(config.clone(), &LeaderElection::default()).await;
-    let published = running.published.and_then(|published| published.configuration);
+fn operator(running: &InCluster) -> String {
+    let published = running.published.as_ref().and_then(|published| published.configuration.as_ref());
     let off = published.filter(|runs| !runs.controllers.enabled(Controller::Eviction) || runs.dry_run);
     match off {
         Some(runs) if runs.dry_run => format!("{}. It is a dry run, and evicts nothing\n", running.told),
         Some(_) => format!("{}. Its controller eviction is off, and evicts nothing\n", running.told),
         None => format!("{}\n", running.told),
     }
+}
+
+/// Why the running operator would not carry out a request, as far as its Lease tells.
+fn nobody_evicts(running: &InCluster) -> Option<&'static str> {
+    if running.leader.is_none() {
+        return running.was_led.then_some("no replica of Salvor leads");
+    }
+    let configuration = running.published.as_ref()?.configuration.as_ref()?;
+    if configuration.dry_run {
+        return Some("the running operator is a dry run");
+    }
+    let on = configuration.controllers.enabled(Controller::Eviction);
+    (!on).then_some("the running operator's eviction is off")
 }
 
 /// The user and host that run this command, for the record on the object.
@@ -174,6 +216,7 @@ async fn follow(
     client: &EvictClient,
     survey: &Survey,
     asked: EvictionRequest,
+    wait: bool,
 ) -> Result<Standing, EvictError> {
     let moving = io::stderr().is_terminal();
     let mut shown = None;
@@ -188,11 +231,12 @@ async fn follow(
                 output::talk(&format!("{line}\n"));
             }
         }
-        if standing.end.is_some() {
+        let remembered = wait && standing.remembered && standing.end == Some(End::TaintGone);
+        if standing.end.is_some() && !remembered {
             end_line(moving);
             return Ok(standing);
         }
-        idle = if standing.phase.is_some() { 0 } else { idle + 1 };
+        idle = if standing.phase.is_some() || remembered { 0 } else { idle + 1 };
         if idle == PATIENCE {
             // A failed read is no reason to stop.
             let said = client.last_word(survey).await.ok().flatten();
@@ -214,4 +258,40 @@ fn end_line(moving: bool) {
 fn print_json(value: &serde_json::Value) -> Result<(), CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| CliError::Output(error.into()))?;
     output::print(&(text + "\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use salvor_api::config::parse;
+    use salvor_operator::Published;
+
+    use super::*;
+
+    #[test]
+    fn a_request_that_nothing_would_carry_out_is_refused() {
+        let running = |leader: Option<&str>, was_led: bool, settings: &str| {
+            let head = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+            let configuration = Some(parse(&format!("{head}{settings}")).unwrap());
+            InCluster {
+                published: Some(Published { version: "1".into(), configuration }),
+                leader: leader.map(str::to_owned),
+                was_led,
+                ..InCluster::default()
+            }
+        };
+        for (running, refused) in [
+            (running(Some("a"), true, ""), None),
+            (running(None, true, ""), Some("no replica of Salvor leads")),
+            (
+                running(Some("a"), true, "controllers: [zombie]\n"),
+                Some("the running operator's eviction is off"),
+            ),
+            (running(Some("a"), true, "dryRun: true\n"), Some("the running operator is a dry run")),
+            // An operator without leader election cannot be seen.
+            (running(None, false, ""), None),
+            (InCluster { leader: Some("a".into()), was_led: true, ..InCluster::default() }, None),
+        ] {
+            assert_eq!(nobody_evicts(&running), refused);
+        }
+    }
 }

@@ -160,7 +160,8 @@ async fn read(
 impl Status {
     /// What the Lease tells.
     fn of(running: InCluster) -> Self {
-        let InCluster { published, leader, leads_since, pause, stopped, held, zones_held, told } = running;
+        let InCluster { published, leader, was_led: _, leads_since, pause, stopped, held, zones_held, told } =
+            running;
         let (version, configuration) = match published {
             Some(published) => (Some(published.version), published.configuration),
             None => (None, None),

@@ -57,7 +57,9 @@ pub(super) fn bar(survey: &Survey, standing: &Standing) -> String {
     let (all, left) = (pods + survey.volumes.len(), standing.pods_left + standing.volumes_left);
     let done = all.saturating_sub(left);
     let filled = (done * BAR).checked_div(all).unwrap_or(BAR);
-    let phase = standing.phase.as_deref().unwrap_or("Requested");
+    let phase = standing.phase.as_deref();
+    let phase =
+        phase.unwrap_or(if standing.remembered { "Remembered until it is unreachable" } else { "Requested" });
     format!(
         "[{}{}] {phase}: {} pods and {} volumes left",
         "#".repeat(filled),
@@ -201,6 +203,7 @@ node node-a: Ready is Unknown, Lease renewed at 2026-11-15T03:00:00Z
             pods_left,
             volumes_left,
             tainted: true,
+            remembered: false,
             end: None,
         };
         let empty = Survey { pods: vec![], volumes: vec![], ..on_node() };
@@ -221,6 +224,7 @@ node node-a: Ready is Unknown, Lease renewed at 2026-11-15T03:00:00Z
             pods_left: 0,
             volumes_left: 0,
             tainted,
+            remembered: false,
             end: Some(end),
         };
         assert_eq!(

@@ -75,6 +75,8 @@ pub struct InCluster {
     /// The status of the current or last leader, if there is one.
     pub published: Option<Published>,
     pub leader: Option<String>,
+    /// Whether a leader election has ever taken place here.
+    pub was_led: bool,
     /// When the leader acquired the Lease.
     pub leads_since: Option<Timestamp>,
     pub pause: Option<Pause>,
@@ -123,7 +125,11 @@ impl InCluster {
         let limits = published.as_ref().and_then(|published| published.configuration.as_ref());
         let limits = limits.map(|configuration| configuration.brake.clone()).unwrap_or_default();
         let brake = brake_of(limits, Some(lease), now);
+        let was_led = lease.spec.as_ref().is_some_and(|spec| {
+            spec.holder_identity.is_some() || spec.acquire_time.is_some() || spec.lease_transitions.is_some()
+        });
         Self {
+            was_led,
             leads_since,
             pause: paused(lease, now).map(Pause::read),
             stopped,
@@ -259,6 +265,9 @@ mod tests {
         };
         let free = on(json!({"salvor.dev/brake": r#"{"admitted":{}}"#}));
         assert_eq!((free.pause, free.stopped, free.held), (None, None, None));
+        assert!(free.was_led);
+        let by_a_pause = lease(json!({"metadata": {"annotations": {"salvor.dev/paused": pause}}}));
+        assert!(!InCluster::of(Some(&by_a_pause), &election, now).was_led);
         assert_eq!(free.leads_since, Some("2026-11-16T08:00:00Z".parse().unwrap()));
         let paused = on(json!({
             "salvor.dev/paused": pause, "salvor.dev/paused-acknowledged": stopped(&pause_token(pause)),

@@ -114,6 +114,8 @@ pub struct Standing {
     pub pods_left: usize,
     pub volumes_left: usize,
     pub tainted: bool,
+    /// The node was Ready, and the request is remembered until its kubelet shows life.
+    pub remembered: bool,
     pub end: Option<End>,
 }
 
@@ -291,6 +293,7 @@ impl EvictClient {
                 pods_left,
                 volumes_left: attached.map_err(|e| failed("volumeattachments", e))?.len(),
                 tainted,
+                remembered: node.asked.is_some(),
                 end,
             })
         }
