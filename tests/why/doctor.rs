@@ -97,8 +97,18 @@ async fn a_doctor_finds_missing_rights_and_others_on_the_same_ground() {
     assert_eq!(told("descheduler"), "info");
     assert_eq!(checkup["findings"][0]["severity"], "error", "worst first: {checkup:#}");
 
+    // Every check is listed, with and without findings.
+    let passed = |name: &str| {
+        let all = checkup["checked"].as_array().unwrap();
+        let one =
+            all.iter().find(|one| one["check"] == name).unwrap_or_else(|| panic!("{name}: {checkup:#}"));
+        one["passed"].clone()
+    };
+    assert_eq!(["versions", "actors"].map(passed), [json!(true), json!(false)], "{checkup:#}");
+
     // As text, and with wrong usage.
     let (code, said) = stage.run(&["doctor", "--controllers=job"]).await;
+    assert!(said.contains("ok       versions: "), "{said}");
     assert!(code == 1 && said.contains("Why it matters: ") && said.contains("To do: "), "{said}");
     assert_eq!(stage.run(&["doctor", "--no-such-flag"]).await.0, 2);
 }

@@ -65,6 +65,8 @@ async fn a_status_tells_who_leads_what_waits_and_what_was_done(site: Site) {
     let paused = status(&stage).await;
     assert_eq!(paused["paused"]["reason"], "a test", "{paused:#}");
     assert_eq!(paused["paused"]["confirmedBy"], counted["leader"], "{paused:#}");
+    let (code, said) = stage.run(&["doctor"]).await;
+    assert!(code == 1 && said.contains("ERROR: Salvor is paused by "), "{code}: {said}");
     let mut view = stage.view(&["status", "--watch"]);
     view.until("Paused: paused by ").await;
     assert_eq!(stage.run(&["resume"]).await.0, 0);

@@ -9,6 +9,7 @@ mod finding;
 mod look;
 mod nodes;
 mod rules;
+mod running;
 mod selectors;
 mod timings;
 mod versions;
@@ -23,7 +24,7 @@ use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::at_start::check_in_background;
 use self::costs::Cost;
-use self::finding::{Checkup, Finding, Severity};
+use self::finding::{Check, Checked, Checkup, Finding, Severity};
 use self::look::Looker;
 use self::rules::Ground;
 use self::timings::Timings;
@@ -53,16 +54,23 @@ pub(crate) fn execute(args: &DoctorArgs) -> Result<ExitCode, CliError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
     let (checkup, judged_by) = runtime.block_on(async {
         let cluster = args.cluster.load().await?;
+        let mut running = None;
         let mut judged_by =
             "Checked for the given configuration, and not for that of a running operator".to_owned();
         if !args.judging.is_given() {
-            let running = InCluster::read(cluster.config.clone(), &configuration.leader_election).await;
-            judged_by = running.told;
-            if let Some(runs) = running.published.and_then(|published| published.configuration) {
+            let read = InCluster::read(cluster.config.clone(), &configuration.leader_election).await;
+            judged_by.clone_from(&read.told);
+            if let Some(runs) = read.published.as_ref().and_then(|published| published.configuration.clone())
+            {
                 configuration = runs;
             }
+            running = Some(read);
         }
-        let checkup = examine(&cluster, &configuration, Depth::Everything).await?;
+        let mut checkup = examine(&cluster, &configuration, Depth::Everything).await?;
+        // Before an installation nothing runs, and nothing is wrong about that.
+        if let Some(running) = running.filter(|running| running.was_led || running.pause.is_some()) {
+            checkup.add(&[Check::Running], running::check(&running));
+        }
         Ok::<_, CliError>((checkup, judged_by))
     })?;
     let text = match args.output {
@@ -122,8 +130,11 @@ async fn examine(
     let timings = Timings { manager, minor: version.minor, leases: &leases, policies, now };
     findings.extend(timings::check(&timings, configuration));
     let lost_node = costs::of_lost_node(timings::detection(&timings), configuration);
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    Ok(Checkup { findings, lost_node, not_seen: looker.not_seen() })
+    let not_seen = looker.not_seen();
+    let mut checkup = Checkup { findings: Vec::new(), checked: Vec::new(), lost_node, not_seen };
+    let checks: &[Check] = if depth == Depth::Everything { &Check::OF_CLUSTER } else { &[] };
+    checkup.add(checks, findings);
+    Ok(checkup)
 }
 
 fn render(checkup: &Checkup, judged_by: &str) -> String {
@@ -136,6 +147,10 @@ fn render(checkup: &Checkup, judged_by: &str) -> String {
         lines.push(format!("  Why it matters: {why}"));
         lines.extend([format!("  To do: {fix}"), String::new()]);
     }
+    for Checked { check, what, passed } in &checkup.checked {
+        lines.push(format!("{} {}: {what}", if *passed { "ok      " } else { "not ok  " }, check.name()));
+    }
+    lines.extend((!checkup.checked.is_empty()).then(String::new));
     lines.extend(checkup.lost_node.iter().map(Cost::told));
     lines.push(String::new());
     for missed in &checkup.not_seen {

@@ -1,5 +1,7 @@
 //! What a check found.
 
+use std::cmp::Reverse;
+
 use salvor_why::NotSeen;
 use serde::{Serialize, Serializer};
 
@@ -13,9 +15,43 @@ const NAMED: usize = 10;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Checkup {
     pub(super) findings: Vec<Finding>,
+    /// All checks that were made, with and without findings.
+    pub(super) checked: Vec<Checked>,
     /// What a lost node costs, by class of workload.
     pub(super) lost_node: Vec<Cost>,
     pub(super) not_seen: Vec<NotSeen>,
+}
+
+impl Checkup {
+    /// Adds the findings of these checks.
+    pub(super) fn add(&mut self, checks: &[Check], findings: Vec<Finding>) {
+        self.checked.splice(0..0, Checked::of(checks, &findings));
+        self.findings.extend(findings);
+        self.findings.sort_by_key(|finding| Reverse(finding.severity));
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Checked {
+    pub(super) check: Check,
+    /// What holds if it passes.
+    pub(super) what: &'static str,
+    /// Whether there is no error and no warning.
+    pub(super) passed: bool,
+}
+
+impl Checked {
+    /// The outcome of these checks.
+    pub(super) fn of(checks: &[Check], findings: &[Finding]) -> Vec<Self> {
+        let outcome = |check: &Check| Self {
+            check: *check,
+            what: check.what(),
+            passed: !findings
+                .iter()
+                .any(|finding| finding.check == *check && finding.severity > Severity::Info),
+        };
+        checks.iter().map(outcome).collect()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -63,6 +99,7 @@ impl Severity {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check {
+    Running,
     Versions,
     Rights,
     Actors,
@@ -74,8 +111,36 @@ pub(super) enum Check {
 }
 
 impl Check {
+    /// The checks of a cluster, in the order in which they are listed.
+    pub(super) const OF_CLUSTER: [Self; 8] = [
+        Self::Versions,
+        Self::Rights,
+        Self::Actors,
+        Self::Rules,
+        Self::Consents,
+        Self::Clocks,
+        Self::Timings,
+        Self::Brake,
+    ];
+
+    /// What holds if nothing is found.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Running => "a replica leads, and Salvor is not paused",
+            Self::Versions => "the API server has the features that the enabled recoveries need",
+            Self::Rights => "every right that the enabled recoveries need is granted",
+            Self::Actors => "nothing else acts on the same objects",
+            Self::Rules => "rules, triggers and repair policies match what they should",
+            Self::Consents => "what consents can be recovered",
+            Self::Clocks => "the clocks of API servers and kubelets agree",
+            Self::Timings => "Leases, tolerations and node monitoring fit each other",
+            Self::Brake => "few enough nodes are unreachable",
+        }
+    }
+
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Running => "running",
             Self::Versions => "versions",
             Self::Rights => "rights",
             Self::Actors => "actors",

@@ -130,7 +130,7 @@ fn held(
             some_of(&names)
         ),
         format!("brake.maxUnreachablePercent={limit} holds recoveries there while it is so"),
-        "Delete the Nodes of machines that do not come back; label machines that are parked node.kubernetes.io/exclude-disruption=true, so that they do not count; or raise brake.maxUnreachablePercent",
+        "Label machines that are parked node.kubernetes.io/exclude-disruption=true, so that they do not count; look at the power state of the others (their provider, a management controller, a person at the rack): those that are off for sure can be evicted by salvor evict NODE, and their Nodes deleted after that; or raise brake.maxUnreachablePercent",
     )
 }
 
