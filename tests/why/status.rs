@@ -43,6 +43,8 @@ async fn a_status_tells_who_leads_what_waits_and_what_was_done(site: Site) {
     assert_eq!((&alone["blocked"], &alone["waiting"]), (&json!(3), &json!(0)), "{alone:#}");
     assert!(alone["told"].as_str().unwrap().contains("No operator"), "{alone:#}");
 
+    assert_eq!(stage.run_with(&["config", "show"], &stage.kubeconfig()).await.0, 1);
+
     let settings = format!("{ELECTION}{SETTINGS}");
     let salvor = stage.salvor(&settings, &["--controllers=zombie,eviction", GATE]);
     salvor.says("\"leading\"").await;
@@ -59,6 +61,11 @@ async fn a_status_tells_who_leads_what_waits_and_what_was_done(site: Site) {
     };
     assert_eq!(["zombie", "eviction", "repair"].map(on), [json!(true), json!(true), json!(false)]);
     assert!(counted["provenBy"][0].as_str().unwrap().contains("salvor evict"), "{counted:#}");
+
+    let (code, file) = stage.run(&["config", "show"]).await;
+    assert!(code == 0 && file.contains("forcefulTerminationGracePeriod: 2s"), "{file}");
+    let kept = stage.write("shown.yaml", &file);
+    assert_eq!(stage.run(&["config", "check", kept.to_str().unwrap()]).await.0, 0, "{file}");
 
     let (code, said) = stage.run(&["pause", "--reason", "a test"]).await;
     assert_eq!(code, 0, "{said}");

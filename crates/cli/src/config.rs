@@ -6,14 +6,18 @@ mod import;
 use std::path::PathBuf;
 
 use salvor_api::Gate;
-use salvor_api::config::{Configuration, defaults_yaml};
-use salvor_operator::recoveries;
+use salvor_api::config::{Configuration, LogFormat, defaults_yaml};
+use salvor_api::names::configuration as names;
+use salvor_operator::{InCluster, recoveries};
 use serde_json::Value;
+use tokio::runtime;
+use tracing::level_filters::LevelFilter;
 
 pub(crate) use self::changed::changes;
 use crate::error::CliError;
-use crate::output;
+use crate::pause::Place;
 use crate::settings::read_file;
+use crate::{logging, output};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum ConfigCommand {
@@ -25,6 +29,8 @@ pub(crate) enum ConfigCommand {
     },
     /// Print a file with every field, its default and what it does
     Defaults,
+    /// Print the configuration that the leader runs with, as a file with the settings other than the defaults
+    Show(Place),
     /// Turn the configuration of CodeFlare's AppWrapper controller into Salvor's, and say what has no counterpart
     ///
     /// Salvor's file is printed; what cannot be taken over, and why, is said on standard error.
@@ -53,8 +59,41 @@ pub(crate) fn execute(command: &ConfigCommand) -> Result<(), CliError> {
             output::print(&report)
         }
         ConfigCommand::Defaults => output::print(&defaults_yaml()),
+        ConfigCommand::Show(place) => show(place),
         ConfigCommand::ImportAppwrapper { file } => import::execute(file),
     }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NotShown {
+    #[error("{cluster}: there is no configuration to show. {told}")]
+    NotPublished { cluster: String, told: String },
+}
+
+fn show(place: &Place) -> Result<(), CliError> {
+    let election = place.configuration()?.leader_election;
+    logging::start(LogFormat::Text, LevelFilter::WARN)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(CliError::Start)?;
+    let (running, cluster) = runtime.block_on(async {
+        let cluster = place.cluster.load().await?;
+        let running = InCluster::read(cluster.config.clone(), &election).await;
+        Ok::<_, CliError>((running, format!("{} ({})", cluster.config.cluster_url, cluster.origin)))
+    })?;
+    match running.published.and_then(|published| published.configuration) {
+        Some(configuration) => output::print(&as_file(&configuration, &running.told)?),
+        None => {
+            let told = running.told;
+            Err(CliError::Command(NotShown::NotPublished { cluster, told }.into()))
+        }
+    }
+}
+
+/// A configuration file with these settings.
+fn as_file(configuration: &Configuration, told: &str) -> Result<String, CliError> {
+    let mut file = changes(configuration);
+    file.insert("apiVersion".to_owned(), names::API_VERSION.into());
+    file.insert("kind".to_owned(), names::KIND.into());
+    Ok(format!("# {}\n{}", output::one_line(told), output::yaml(&Value::Object(file))?))
 }
 
 /// Valid settings without effect, because the feature that they belong to is switched off.
@@ -150,6 +189,17 @@ mod tests {
             let idle = without_effect(&parse(&format!("{header}{}", lines.concat())).unwrap());
             assert_eq!(idle.len(), expected.len(), "{lines:?}: {idle:?}");
             assert!(idle.iter().zip(*expected).all(|(is, has)| is.contains(has)), "{lines:?}: {idle:?}");
+        }
+    }
+
+    #[test]
+    fn what_runs_is_shown_as_a_file_that_reads_back_the_same() {
+        let header = "apiVersion: config.salvor.dev/v1alpha1\nkind: Configuration\n";
+        for settings in ["", "controllers: [zombie]\ndryRun: true\nbrake: {maxPodsPerMinute: 5}\n"] {
+            let configuration = parse(&format!("{header}{settings}")).unwrap();
+            let file = as_file(&configuration, "Judged by\nsomething").unwrap();
+            assert!(file.starts_with("# Judged by something\n"), "{file}");
+            assert_eq!(parse(&file).unwrap(), configuration, "{file}");
         }
     }
 
