@@ -137,6 +137,8 @@ fn wrong_usage_ends_with_two() {
     for arguments in [
         &["run", "--bind", "nowhere"][..],
         &["run", "--no-such-flag"],
+        &["status", "--as-group", "a"],
+        &["status", "--request-timeout", "0s"],
         &["explain", "pod", "without-namespace"],
         &[],
     ] {

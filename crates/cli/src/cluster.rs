@@ -4,9 +4,12 @@ use std::env;
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::header::{HeaderValue, USER_AGENT};
+use jiff::SignedDuration;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use salvor_api::GoDuration;
 use salvor_operator::story;
 
 use crate::error::CliError;
@@ -23,13 +26,35 @@ pub(crate) struct ClusterArgs {
     /// Act as this user, if you may impersonate them
     #[arg(long = "as", value_name = "USER")]
     user: Option<String>,
+    /// Act as a member of this group, together with --as; may be repeated
+    #[arg(long = "as-group", value_name = "GROUP", requires = "user")]
+    groups: Vec<String>,
+    /// Give up after this time without a connection or an answer [default: 30s]
+    ///
+    /// explain, evict, pause and resume limit only the time to connect.
+    #[arg(long, value_name = "DURATION")]
+    request_timeout: Option<GoDuration>,
 }
 
 impl ClusterArgs {
     /// Loads the configuration. Sends no request yet.
     pub(crate) async fn load(&self) -> Result<Cluster, ClusterError> {
         let source = Source::find(self.kubeconfig.as_deref());
-        Cluster::load_as(&source, self.context.as_deref(), self.user.as_deref()).await
+        let timeout = match self.request_timeout {
+            None => None,
+            Some(given) => match Duration::try_from(SignedDuration::from(given)) {
+                Ok(timeout) if !timeout.is_zero() => Some(timeout),
+                _ => return Err(ClusterError::Timeout(given)),
+            },
+        };
+        let mut cluster = Cluster::load_as(&source, self.context.as_deref(), self.user.as_deref()).await?;
+        if !self.groups.is_empty() {
+            cluster.config.auth_info.impersonate_groups = Some(self.groups.clone());
+        }
+        if timeout.is_some() {
+            (cluster.config.connect_timeout, cluster.config.read_timeout) = (timeout, timeout);
+        }
+        Ok(cluster)
     }
 }
 
@@ -95,6 +120,8 @@ impl fmt::Display for Origin {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClusterError {
+    #[error("--request-timeout {0} must be longer than 0s, such as 10s")]
+    Timeout(GoDuration),
     #[error("cannot read kubeconfig {}: {problem}", path.display())]
     Read { path: PathBuf, problem: String },
     #[error("cannot use {origin}: {problem}")]
@@ -114,7 +141,10 @@ pub(crate) enum ClusterError {
 
 impl From<ClusterError> for CliError {
     fn from(error: ClusterError) -> Self {
-        Self::Command(error.into())
+        match error {
+            ClusterError::Timeout(_) => Self::Usage(error.into()),
+            other => Self::Command(other.into()),
+        }
     }
 }
 
@@ -256,6 +286,29 @@ mod tests {
         let agent = format!("salvor/{}", env!("CARGO_PKG_VERSION"));
         assert_eq!(config.headers, [(USER_AGENT, agent.parse().unwrap())]);
         assert_eq!(origin.to_string(), format!("kubeconfig {}, context \"here\"", path.display()));
+    }
+
+    #[tokio::test]
+    async fn flags_choose_groups_and_a_timeout() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        std::fs::write(&path, kubeconfig("http://127.0.0.1:1")).unwrap();
+        let args = |timeout: &str| ClusterArgs {
+            kubeconfig: Some(path.clone()),
+            user: Some("jane".into()),
+            groups: vec!["a".into(), "b".into()],
+            request_timeout: Some(timeout.parse().unwrap()),
+            ..ClusterArgs::default()
+        };
+        let config = args("7s").load().await.unwrap().config;
+        assert_eq!(config.auth_info.impersonate.as_deref(), Some("jane"));
+        assert_eq!(config.auth_info.impersonate_groups, Some(vec!["a".into(), "b".into()]));
+        assert_eq!(config.read_timeout, Some(Duration::from_secs(7)));
+        assert_eq!(config.connect_timeout, Some(Duration::from_secs(7)));
+        for bad in ["0s", "-1s"] {
+            let error = args(bad).load().await.unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--request-timeout {bad} must be longer")), "{error}");
+        }
     }
 
     #[tokio::test]

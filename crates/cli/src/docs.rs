@@ -50,9 +50,17 @@ fn cli_reference(salvor: clap::Command) -> String {
          A flag beats its environment variable, which beats the [configuration file](configuration.md), which beats the \
          default; feature gates do so one by one. A variable that is empty counts as not set. `SALVOR_LOG` chooses what is \
          logged, as in `SALVOR_LOG=info,salvor_operator=debug`.\n\n\
-         Data goes to standard output, all else to standard error. The exit code is 0 after success and a clean stop, 1 after \
-         a failure, 2 if the command line or an environment variable is wrong, and 128 plus the signal if `evict` is \
-         interrupted or a second signal ends `run`.\n",
+         Data goes to standard output, all else to standard error.\n\n\
+         | exit code | command | meaning |\n|---|---|---|\n\
+         | 0 | all | success, and a clean stop; `why` and `status` have answered, also if something is missing; `doctor` has \
+         found nothing, or infos only |\n\
+         | 1 | all | a failure, such as an object that does not exist or a server that does not answer; `doctor` has found an \
+         error; `evict` has not evicted the node, or its time is over; no leader has confirmed `pause` |\n\
+         | 2 | all | the command line, an environment variable or a scenario is wrong |\n\
+         | 3 | `doctor` | there are warnings, and no error |\n\
+         | 4 | `why --exit-code` | something is missing |\n\
+         | 128 plus the signal | `evict`, `why --watch`, `status --watch`, `run` | interrupted, or by a second signal in the case \
+         of `run` |\n",
     );
     let mut salvor = salvor.term_width(HELP_WIDTH);
     salvor.build();

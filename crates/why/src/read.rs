@@ -121,8 +121,9 @@ struct Found {
 
 impl Reader {
     pub fn new(mut config: kube::Config) -> Result<Self, WhyError> {
-        config.read_timeout = Some(SILENCE);
-        config.connect_timeout = Some(SILENCE);
+        // A shorter limit of the user counts.
+        config.connect_timeout = config.read_timeout.or(Some(SILENCE));
+        config.read_timeout = config.connect_timeout;
         Client::try_from(config).map(Self::of).map_err(|error| WhyError::Client(story(&error)))
     }
 

@@ -33,8 +33,9 @@ pub(super) struct Page {
 impl Api {
     pub(super) fn open(cluster: &Cluster) -> Result<Self, CliError> {
         let mut config = cluster.config.clone();
-        config.read_timeout = Some(SILENCE);
-        config.connect_timeout = Some(SILENCE);
+        // A limit of the user counts.
+        config.connect_timeout = config.read_timeout.or(Some(SILENCE));
+        config.read_timeout = config.connect_timeout;
         Ok(Self(Cluster { config, origin: cluster.origin.clone() }.client()?))
     }
 
