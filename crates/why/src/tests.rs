@@ -902,7 +902,12 @@ fn one_pod_of_one_workload_is_told_as_one() {
 #[test]
 fn a_person_evicts_where_a_leader_does_it_and_taints_elsewhere() {
     let stays = json!({"metadata": {"name": "stays", "namespace": "ns", "uid": "stays"}, "spec": {"nodeName": "lost"}, "status": {"phase": "Running"}});
-    let lost = |cluster: Cluster| cluster.with(&NODE, node("lost", "Unknown")).with(&POD, stays.clone());
+    let lost = |cluster: Cluster| {
+        cluster
+            .with(&NODE, node("lost", "Unknown"))
+            .with(&LEASE, node_lease("lost"))
+            .with(&POD, stays.clone())
+    };
     for (cluster, word) in [
         (lost(cluster()), "out-of-service"),
         (lost(cluster()).with(&LEASE, election(ALIVE, GATE)), "salvor evict lost"),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use salvor_why::{NotSeen, Object};
 
 use super::actions::{Action, Recovered};
-use super::{RecoverySwitch, Status};
+use super::answer::{RecoverySwitch, Status};
 use crate::output::{lasting, one_line};
 
 pub(super) fn render(status: &Status, now: Timestamp) -> String {
@@ -127,7 +127,7 @@ fn count(number: usize, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{BrakeStatus, PauseStatus};
+    use crate::status::answer::{BrakeStatus, PauseStatus};
 
     #[test]
     fn a_status_is_one_screen() {

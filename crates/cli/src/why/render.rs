@@ -26,7 +26,7 @@ pub(super) fn answer(answer: &Answer, judged_by: &str, now: Timestamp) -> String
         Some(missing) => lines.push(format!("{} misses {missing}", answer.about)),
     }
     lines.extend(answer.expected_back.told(now));
-    let causes = together(answer.root_causes.iter(), |a, b| on_nodes(a, b));
+    let causes = together(answer.root_causes.iter(), on_nodes);
     for (cause, others) in causes.iter().take(MOST_CAUSES) {
         lines.push(String::new());
         lines.extend(root_cause(cause, now));
