@@ -5,79 +5,23 @@
 //! answer. [`refusal_without_webhook`] is for a controller that runs without webhooks, and [`refusal_without_stamp`]
 //! for objects written while the webhooks were not called.
 
+mod policy;
+mod request;
 mod rules;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use salvor_api::config::{AppWrapperSettings, WrappedKind};
 use salvor_api::names::appwrapper as names;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
+
+pub use policy::AdmissionPolicy;
+pub use request::{Operation, Request, User};
 
 use super::bounds::Size;
 use super::components::components;
 use super::podsets::{FieldError, FieldErrorKind, TemplateKind};
 use super::stamp::Unstamped;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation<'a> {
-    Create,
-    Update {
-        /// The object as stored.
-        old: &'a Value,
-    },
-}
-
-/// A request to create or update an AppWrapper.
-#[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
-    pub operation: Operation<'a>,
-    pub namespace: &'a str,
-    pub user: &'a User,
-    /// The object after the request.
-    pub object: &'a Value,
-}
-
-/// The user in `userInfo` of an AdmissionReview.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct User {
-    pub username: String,
-    /// Empty if the user has none.
-    pub uid: String,
-    pub groups: Vec<String>,
-    /// Further attributes from authenticators.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
-
-/// The part of the configuration that matters for admission.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AdmissionPolicy {
-    /// Whether the rights of users are checked.
-    pub check_users: bool,
-    /// The queue of AppWrappers that name none; empty for none.
-    pub default_queue: String,
-    /// The kinds that may be wrapped.
-    pub kinds: Vec<WrappedKind>,
-    /// The kinds that may be wrapped where there are no webhooks.
-    pub kinds_without_webhooks: Vec<WrappedKind>,
-}
-
-impl AdmissionPolicy {
-    pub fn new(settings: &AppWrapperSettings) -> Self {
-        Self {
-            check_users: settings.user_rbac_admission_check,
-            default_queue: settings.default_queue_name.clone(),
-            kinds: settings.kinds(),
-            kinds_without_webhooks: settings.kinds_without_webhooks(),
-        }
-    }
-
-    fn kind(&self, template: TemplateKind<'_>) -> Option<&WrappedKind> {
-        self.kinds.iter().find(|kind| kind.is(template.group, template.kind))
-    }
-}
 
 /// One operation of a JSON patch: `add`, which replaces an existing value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

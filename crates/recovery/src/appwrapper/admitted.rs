@@ -6,45 +6,20 @@
 
 use ring::digest::{Context, SHA256};
 use salvor_api::names::appwrapper as names;
-use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::components::components;
 use super::names::conditions::RESOURCES_DEPLOYED;
 use super::podsets::{self, FieldError, TemplateKind};
-use super::status::{AppWrapperStatus, ComponentStatus};
+use super::status::{
+    Admitted, AdmittedComponent, AppWrapperStatus, ComponentStatus, DIGEST_BYTES, DIGEST_VERSION,
+};
 
-/// The version of the digest format. A record of another version is replaced, and not compared.
-const VERSION: u32 = 1;
-/// The number of SHA-256 bytes kept. Finding two templates with the same prefix is infeasible.
-const KEPT: usize = 16;
 /// The maximum number of changed fields named in a message.
 const NAMED: usize = 5;
 
 /// What both the webhook and the controller say about a change of what was admitted.
 pub(super) const IMMUTABLE: &str = "attempt to change immutable field";
-
-/// What was admitted, as digests. Every field is written, even if empty: a merge patch keeps fields that it does not
-/// name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Admitted {
-    version: u32,
-    /// The label with the name of the creator; empty if there is none.
-    user: String,
-    /// The label with the UID of the creator; empty if there is none.
-    userid: String,
-    components: Vec<AdmittedComponent>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct AdmittedComponent {
-    template: String,
-    /// Empty if no PodSets are declared.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pod_sets: String,
-}
 
 /// The spec compared with what was admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +77,7 @@ impl Admitted {
             text => digest(&text.into()),
         };
         Self {
-            version: VERSION,
+            version: DIGEST_VERSION,
             user: label(names::USER_LABEL),
             userid: label(names::USER_ID_LABEL),
             components: components(object).iter().map(AdmittedComponent::of).collect(),
@@ -129,24 +104,6 @@ impl Admitted {
             }
         }
         changed
-    }
-
-    /// False for a record of another version, or with values that Salvor never writes.
-    fn is_readable(&self) -> bool {
-        let is_digest = |text: &str| {
-            text.len() == 2 * KEPT && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        let is_empty_or_digest = |text: &str| text.is_empty() || is_digest(text);
-        self.version == VERSION
-            && is_empty_or_digest(&self.user)
-            && is_empty_or_digest(&self.userid)
-            && self.components.iter().all(|it| is_digest(&it.template) && is_empty_or_digest(&it.pod_sets))
-    }
-
-    /// An unreadable record counts as none, and is written again.
-    pub(super) fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Ok(Self::deserialize(value).ok().filter(Self::is_readable))
     }
 }
 
@@ -212,7 +169,7 @@ fn digest(value: &Value) -> String {
     let mut context = Context::new(&SHA256);
     feed(&mut context, value);
     let digest = context.finish();
-    digest.as_ref().iter().take(KEPT).map(|byte| format!("{byte:02x}")).collect()
+    digest.as_ref().iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Strings and lists are preceded by their length, so that no two values feed the same bytes.

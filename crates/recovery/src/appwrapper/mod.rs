@@ -42,7 +42,7 @@ pub mod status;
 pub mod steps;
 pub mod views;
 
-pub use admitted::{Admitted, Comparison};
+pub use admitted::Comparison;
 pub use components::{ComponentKind, ComponentState};
 pub use deletion::works_to_read;
 pub use machine::decide;
@@ -50,7 +50,7 @@ pub use notes::notes_told;
 pub use policy::{Annotations, AppWrapperPolicy, Timers};
 pub use reasons::AppWrapperWhy;
 pub use resets::Cause;
-pub use status::{AppWrapperStatus, Phase, ResetRecord};
+pub use status::{Admitted, AppWrapperStatus, Phase, ResetRecord};
 pub use steps::{Manner, Stakes, Step};
 pub use views::{
     APPWRAPPER, AppWrapperRef, AppWrapperView, Authorship, ComponentView, CreateFailure, End, FoundComponent,

@@ -4,8 +4,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
-use super::admitted::Admitted;
 use super::names::conditions::RESOURCES_DEPLOYED;
 use super::names::reasons::COMPONENT_CREATION_ERRORED;
 pub use super::podsets::PodSet;
@@ -165,6 +165,53 @@ pub struct AppWrapperStatus {
     /// The last resets and the failure, oldest first. Salvor's own field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resets: Vec<ResetRecord>,
+}
+
+/// The version of the digest format. A record of another version is replaced, and not compared.
+pub(super) const DIGEST_VERSION: u32 = 1;
+/// The number of SHA-256 bytes kept. Finding two templates with the same prefix is infeasible.
+pub(super) const DIGEST_BYTES: usize = 16;
+
+/// What was admitted, as digests. Every field is written, even if empty: a merge patch keeps fields that it does not
+/// name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Admitted {
+    pub(super) version: u32,
+    /// The label with the name of the creator; empty if there is none.
+    pub(super) user: String,
+    /// The label with the UID of the creator; empty if there is none.
+    pub(super) userid: String,
+    pub(super) components: Vec<AdmittedComponent>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct AdmittedComponent {
+    pub(super) template: String,
+    /// Empty if no PodSets are declared.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) pod_sets: String,
+}
+
+impl Admitted {
+    /// False for a record of another version, or with values that Salvor never writes.
+    fn is_readable(&self) -> bool {
+        let is_digest = |text: &str| {
+            text.len() == 2 * DIGEST_BYTES && text.bytes().all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
+        };
+        let is_empty_or_digest = |text: &str| text.is_empty() || is_digest(text);
+        self.version == DIGEST_VERSION
+            && is_empty_or_digest(&self.user)
+            && is_empty_or_digest(&self.userid)
+            && self.components.iter().all(|it| is_digest(&it.template) && is_empty_or_digest(&it.pod_sets))
+    }
+
+    /// An unreadable record counts as none, and is written again.
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Self>, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Ok(Self::deserialize(value).ok().filter(Self::is_readable))
+    }
 }
 
 /// One reset, or the final failure, in the status.

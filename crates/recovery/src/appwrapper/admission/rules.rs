@@ -3,7 +3,7 @@
 use salvor_api::names::appwrapper as names;
 use serde_json::Value;
 
-use super::AdmissionPolicy;
+use super::policy::AdmissionPolicy;
 use crate::appwrapper::admitted::IMMUTABLE;
 use crate::appwrapper::bounds::Size;
 use crate::appwrapper::components::components;

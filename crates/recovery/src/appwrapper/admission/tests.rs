@@ -1,6 +1,9 @@
 #![allow(clippy::needless_pass_by_value, reason = "values are made where they are passed")]
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
+use salvor_api::config::AppWrapperSettings;
 use serde_json::json;
 
 use super::*;
