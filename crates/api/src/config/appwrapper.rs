@@ -6,16 +6,16 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::fields::Kind::{Bool, DurationOrNanoseconds, Integer, Object, TaintMap, TextList, TextOrNothing};
-use super::fields::Presence::{self, Parent};
-use super::fields::{Field, field};
+use super::eviction::TaintEffect;
+use super::found::Found;
 use super::problem::{Path, Problem};
-use super::validate::Found;
-use super::{Configuration, Section, TaintEffect};
+use super::section::Kind::{Bool, DurationOrNanoseconds, Integer, Object, TaintMap, TextList, TextOrNothing};
+use super::section::Presence::{self, Parent};
+use super::section::{Field, Section, field};
 use crate::label_selector::{is_dns_subdomain, key_defect, value_defect};
 use crate::{GoDuration, names};
 
-pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
+pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[] };
 
 /// Null switches this field off.
 pub(super) const AUTOPILOT: &str = "appwrapper.autopilot";
@@ -445,7 +445,7 @@ const FIELDS: &[Field] = &[
     ),
 ];
 
-fn check(Configuration { appwrapper, .. }: &Configuration, found: &mut Found) {
+pub(super) fn check(appwrapper: &AppWrapperSettings, found: &mut Found) {
     for problem in appwrapper.problems() {
         found.add(problem);
     }

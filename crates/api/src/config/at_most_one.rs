@@ -2,12 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Configuration;
-use super::fields::Kind::{Object, TextList};
-use super::fields::Presence::{Default as Unless, Parent};
-use super::fields::{Field, field};
+use super::found::Found;
 use super::problem::Path;
-use super::validate::Found;
+use super::section::Kind::{Object, TextList};
+use super::section::Presence::{Default as Unless, Parent};
+use super::section::{Field, field};
 use crate::label_selector::is_dns_subdomain;
 
 /// Workloads that must never run twice.
@@ -34,13 +33,6 @@ impl Default for AtMostOne {
     }
 }
 
-impl Configuration {
-    /// The kinds of owners whose pods must never run twice: from `atMostOne.owners`, or from its former place.
-    pub fn at_most_one_owners(&self) -> &[String] {
-        self.eviction.at_most_one_owners.as_ref().unwrap_or(&self.at_most_one.owners)
-    }
-}
-
 pub(super) const FIELDS: &[Field] = &[
     field(
         "atMostOne",
@@ -63,10 +55,10 @@ pub(super) const FIELDS: &[Field] = &[
     ),
 ];
 
-pub(super) fn check(configuration: &Configuration, found: &mut Found) {
-    let Configuration { at_most_one, eviction, .. } = configuration;
+/// `former` is the list in its former place, `eviction.atMostOneOwners`.
+pub(super) fn check(at_most_one: &AtMostOne, former: Option<&[String]>, found: &mut Found) {
     owners("atMostOne.owners", &at_most_one.owners, found);
-    if let Some(former) = &eviction.at_most_one_owners {
+    if let Some(former) = former {
         owners("eviction.atMostOneOwners", former, found);
         if *at_most_one != AtMostOne::default() {
             let message =

@@ -2,17 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::Kind::{Bool, Choice, Duration, List, Object, Text, TextList};
-use super::fields::Presence::{self, Optional, Parent, Required};
-use super::fields::{Field, field};
+use super::found::Found;
 use super::problem::Path;
-use super::validate::Found;
-use super::{Configuration, Section};
+use super::section::Kind::{Bool, Choice, Duration, List, Object, Text, TextList};
+use super::section::Presence::{self, Optional, Parent, Required};
+use super::section::{Field, Section, field};
 use crate::label_selector::{key_defect, value_defect};
 use crate::{GoDuration, names};
 
 pub(super) const SECTION: Section =
-    Section { fields: FIELDS, examples: &[("eviction.triggers", EXAMPLE_TRIGGERS)], check };
+    Section { fields: FIELDS, examples: &[("eviction.triggers", EXAMPLE_TRIGGERS)] };
 
 /// The settings of the eviction recovery.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,7 +162,7 @@ triggers:
   proof: true
         ";
 
-fn check(Configuration { eviction, .. }: &Configuration, found: &mut Found) {
+pub(super) fn check(eviction: &EvictionSettings, found: &mut Found) {
     found.positive("eviction.detachWarningAfter", eviction.detach_warning_after);
     for (index, trigger) in eviction.triggers.iter().enumerate() {
         let path = Path::of("eviction.triggers").index(index);

@@ -8,81 +8,14 @@ use std::fmt::Write;
 use std::sync::LazyLock;
 
 use super::examples::EXAMPLE_RULES;
+use super::section::Kind::{
+    Address, Bool, Choice, Duration, Gates, Integer, List, Object, TaintMap, Text, TextList, TextMap,
+    TextOrNothing,
+};
+use super::section::Presence::{Default, Optional, Parent, Required};
+use super::section::{Field, field};
 use super::{at_most_one, section_of};
 use crate::{Controller, Gate, names};
-
-/// One field of the configuration file.
-#[derive(Clone, Copy, Debug)]
-pub struct Field {
-    /// The path of the field, with `[]` for every entry of a list.
-    pub path: &'static str,
-    /// The accepted values.
-    pub kind: Kind,
-    /// The default.
-    pub presence: Presence,
-    /// The description, in one paragraph.
-    pub doc: &'static str,
-}
-
-/// The accepted values of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `true` or `false`.
-    Bool,
-    /// A whole number in this range, inclusive.
-    Integer(u32, u32),
-    /// A string that is not empty.
-    Text,
-    /// A string, which may be empty.
-    TextOrNothing,
-    /// A Go duration.
-    Duration,
-    /// A Go duration, or a number of nanoseconds as in CodeFlare's configuration.
-    DurationOrNanoseconds,
-    /// An IP address and port.
-    Address,
-    /// One of these strings.
-    Choice(&'static [&'static str]),
-    /// A list of strings.
-    TextList,
-    /// A map of strings.
-    TextMap,
-    /// A map from the names of feature gates to booleans.
-    Gates,
-    /// A Kubernetes label selector.
-    Selector,
-    /// A map from resources to lists of taints.
-    TaintMap,
-    /// An object whose fields are in the table.
-    Object,
-    /// An object with exactly one field.
-    OneOf,
-    /// A list whose entries are in the table.
-    List,
-}
-
-/// The default of a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// This value, as YAML.
-    Default(&'static str),
-    /// There is no default: the field must be set.
-    Required,
-    /// There is no default: the field may be omitted and then has no effect.
-    Optional,
-    /// The nested fields have defaults of their own.
-    Parent,
-}
-
-use Kind::{
-    Address, Bool, Choice, Duration, DurationOrNanoseconds, Gates, Integer, List, Object, OneOf, Selector,
-    TaintMap, Text, TextList, TextMap, TextOrNothing,
-};
-use Presence::{Default, Optional, Parent, Required};
-
-pub(super) const fn field(path: &'static str, kind: Kind, presence: Presence, doc: &'static str) -> Field {
-    Field { path, kind, presence, doc }
-}
 
 /// Every field of the file, parents before their children.
 pub static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
@@ -332,55 +265,6 @@ pub(super) const TAINT_FIELDS: &[Field] = &[
 pub(super) fn example(list: &str) -> Option<&'static str> {
     let examples = Controller::ALL.iter().flat_map(|controller| section_of(*controller).examples);
     examples.copied().find_map(|(path, example)| (path == list).then_some(example))
-}
-
-impl Kind {
-    fn describe(self) -> String {
-        match self {
-            Bool => "true or false".into(),
-            Integer(least, u32::MAX) => format!("whole number, at least {least}"),
-            Integer(least, most) => format!("whole number, {least} to {most}"),
-            Text | TextOrNothing => "string".into(),
-            DurationOrNanoseconds => "duration, such as `1m30s`, or whole number of nanoseconds".into(),
-            Duration => "duration, such as `1m30s`".into(),
-            Address => "IP address and port".into(),
-            Choice(choices) => {
-                choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(" or ")
-            }
-            TextList => "list of strings".into(),
-            TextMap => "map of strings".into(),
-            Gates => "map from gate to true or false".into(),
-            Selector => "[label selector](#label-selectors)".into(),
-            TaintMap => "map from resource to list of taints".into(),
-            Object => "object".into(),
-            OneOf => "object with exactly one field".into(),
-            List => "list".into(),
-        }
-    }
-}
-
-impl Field {
-    fn name(&self) -> &'static str {
-        self.path.rsplit('.').next().unwrap_or(self.path)
-    }
-
-    fn depth(&self) -> usize {
-        self.path.matches('.').count()
-    }
-
-    fn in_a_list(&self) -> bool {
-        self.path.contains("[]")
-    }
-
-    fn summary(&self) -> String {
-        let kind = self.kind.describe();
-        match self.presence {
-            Default(value) => format!("{kind}; default `{value}`"),
-            Required => format!("{kind}; required"),
-            Optional => format!("{kind}; optional"),
-            Parent => kind,
-        }
-    }
 }
 
 /// The reference page of the configuration file, in Markdown.

@@ -2,15 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::Kind::{Bool, Choice, Duration, Integer, Object};
-use super::fields::Presence::{self, Parent};
-use super::fields::{Field, field};
+use super::found::Found;
 use super::problem::Path;
-use super::validate::Found;
-use super::{Configuration, Section};
+use super::section::Kind::{Bool, Choice, Duration, Integer, Object};
+use super::section::Presence::{self, Parent};
+use super::section::{Field, Section, field};
 use crate::GoDuration;
 
-pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
+pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[] };
 
 /// The settings of the Job controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -135,7 +134,7 @@ const FIELDS: &[Field] = &[
     ),
 ];
 
-fn check(Configuration { job, .. }: &Configuration, found: &mut Found) {
+pub(super) fn check(job: &JobSettings, found: &mut Found) {
     for (path, value) in [
         ("job.concurrentJobs", job.concurrent_jobs),
         ("job.maxUncountedPods", job.max_uncounted_pods),

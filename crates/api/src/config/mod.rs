@@ -9,14 +9,18 @@ mod document;
 mod eviction;
 mod examples;
 mod fields;
+mod found;
 mod job;
+mod parse;
 mod problem;
 mod repair;
 mod schema;
+mod section;
 mod validate;
+mod webhooks;
 mod zombie;
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -25,27 +29,21 @@ pub use appwrapper::{
 };
 pub use at_most_one::AtMostOne;
 pub use eviction::{EvictionSettings, EvictionTrigger, RemoveTaint, TaintEffect};
-pub use fields::{FIELDS, Field, Kind, Presence, defaults_yaml, reference};
+pub use fields::{FIELDS, defaults_yaml, reference};
 pub use job::{DisruptedPods, JobSettings};
+pub use parse::parse;
 pub use problem::{ConfigError, Path, Problem, Segment};
 pub use repair::{ClusterApiRepair, RepairProvider, RepairSettings};
+pub use section::{Field, Kind, Presence};
+pub use webhooks::WebhookSettings;
 pub use zombie::{
     AnnotatedPods, FailureRecoveryPolicy, FailureRecoveryRule, LostPods, PodsOfJobs, TaintNodeOutOfService,
     TerminateAction, TerminatePod,
 };
 
-use self::validate::Found;
-use crate::label_selector::is_dns_subdomain;
+use self::found::Found;
+use self::section::Section;
 use crate::{Controller, ControllerList, FeatureGates, GoDuration, names};
-
-struct Section {
-    /// Its rows in the table of fields. The first row is the section itself.
-    fields: &'static [Field],
-    /// An example for each list of the section that is not inside another list.
-    examples: &'static [(&'static str, &'static str)],
-    /// Records values of the section that cannot work.
-    check: fn(&Configuration, &mut Found),
-}
 
 /// The section of each recovery. The file has them in the order of [`Controller::ALL`].
 const fn section_of(controller: Controller) -> &'static Section {
@@ -61,32 +59,6 @@ const fn section_of(controller: Controller) -> &'static Section {
 /// The name of a recovery's section.
 pub const fn section_name(controller: Controller) -> &'static str {
     section_of(controller).fields[0].path
-}
-
-/// Parses the text of a configuration file.
-///
-/// # Errors
-/// All problems that were found. A YAML syntax error stops the parser, so it is reported alone. A malformed field may
-/// hide contradictions between fields.
-pub fn parse(text: &str) -> Result<Configuration, ConfigError> {
-    let document = document::read(text)?;
-    let (value, mut problems) = schema::check(&document);
-    let typed = serde_json::from_value::<Configuration>(value);
-    if let Ok(configuration) = &typed {
-        let mut contradictions = configuration.problems();
-        // A refused value is missing in the typed configuration, so contradictions around it may be wrong.
-        contradictions.retain(|found| !problems.iter().any(|refused| found.path.leads_to(&refused.path)));
-        problems.extend(contradictions);
-    }
-    for problem in &mut problems {
-        problem.line = document.line_of(&problem.path);
-    }
-    match typed {
-        Ok(configuration) if problems.is_empty() => Ok(configuration),
-        // The schema is stricter than the types, so this is a gap in the schema. Refuse the file instead of panicking.
-        Err(error) if problems.is_empty() => Err(ConfigError::whole_file(error.to_string())),
-        _ => Err(ConfigError { problems }),
-    }
 }
 
 /// All settings of the file.
@@ -159,6 +131,24 @@ impl Default for Configuration {
     }
 }
 
+impl Configuration {
+    /// The kinds of owners whose pods must never run twice: from `atMostOne.owners`, or from its former place.
+    pub fn at_most_one_owners(&self) -> &[String] {
+        self.eviction.at_most_one_owners.as_ref().unwrap_or(&self.at_most_one.owners)
+    }
+
+    /// Records values in the section of a recovery that cannot work.
+    fn check_section(&self, controller: Controller, found: &mut Found) {
+        match controller {
+            Controller::Zombie => zombie::check(&self.failure_recovery_policy, found),
+            Controller::Job => job::check(&self.job, found),
+            Controller::Eviction => eviction::check(&self.eviction, found),
+            Controller::AppWrapper => appwrapper::check(&self.appwrapper, found),
+            Controller::Repair => repair::check(&self.repair, found),
+        }
+    }
+}
+
 /// The leader election.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -203,48 +193,6 @@ pub struct PageSettings {
 impl Default for PageSettings {
     fn default() -> Self {
         Self { enabled: false, bind: SocketAddr::from((Ipv4Addr::LOCALHOST, 8081)) }
-    }
-}
-
-/// The admission webhooks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct WebhookSettings {
-    /// Whether webhooks are served.
-    pub enabled: bool,
-    /// The address of the webhooks.
-    pub bind: SocketAddr,
-    /// The URL that the API server uses to reach this process, if not through a Service.
-    pub url: Option<String>,
-    /// A folder with the administrator's own certificates.
-    pub cert_dir: Option<String>,
-}
-
-impl Default for WebhookSettings {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, 9443)),
-            url: None,
-            cert_dir: None,
-        }
-    }
-}
-
-impl WebhookSettings {
-    /// The host name or IP address in `url`, without the brackets of an IPv6 address. `None` if `url` is not set or
-    /// does not have the form `https://HOST:PORT`.
-    pub fn url_host(&self) -> Option<&str> {
-        let authority = self.url.as_deref()?.strip_prefix("https://")?;
-        let (host, port) = authority.rsplit_once(':')?;
-        // `parse` alone would accept a leading plus sign.
-        let is_port =
-            port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0);
-        let host = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-            Some(address) => address.parse::<Ipv6Addr>().is_ok().then_some(address)?,
-            None => is_dns_subdomain(host).then_some(host)?,
-        };
-        is_port.then_some(host)
     }
 }
 

@@ -2,15 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::Kind::{Choice, Duration, Integer, Object};
-use super::fields::Presence::{self, Parent};
-use super::fields::{Field, field};
+use super::found::Found;
 use super::problem::Path;
-use super::validate::Found;
-use super::{Configuration, Section};
+use super::section::Kind::{Choice, Duration, Integer, Object};
+use super::section::Presence::{self, Parent};
+use super::section::{Field, Section, field};
 use crate::GoDuration;
 
-pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[], check };
+pub(super) const SECTION: Section = Section { fields: FIELDS, examples: &[] };
 
 /// The settings of node repair.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,7 +171,7 @@ const FIELDS: &[Field] = &[
     ),
 ];
 
-fn check(Configuration { repair, .. }: &Configuration, found: &mut Found) {
+pub(super) fn check(repair: &RepairSettings, found: &mut Found) {
     found.not_negative("repair.healthyAfter", repair.healthy_after);
     found.positive("repair.stuckAfter", repair.stuck_after);
     found.positive("repair.launchTimeout", repair.launch_timeout);

@@ -6,8 +6,9 @@ use serde_json::{Map, Number, Value as Json, json};
 
 use super::appwrapper::AUTOPILOT;
 use super::document::{Entry, Located, Value};
-use super::fields::{FIELDS, Field, Kind, Presence, SELECTOR_FIELDS, TAINT_FIELDS};
+use super::fields::{FIELDS, SELECTOR_FIELDS, TAINT_FIELDS};
 use super::problem::{Path, Problem};
+use super::section::{Field, Kind, Presence};
 use crate::{Gate, GoDuration};
 
 /// Returns the part of the document that matches the table, and the problems of the rest.

@@ -710,8 +710,7 @@ fn every_field_takes_a_bad_value_or_refuses_it_by_name() {
         "[[[]]]",
         "{a: {b: c}}",
     ];
-    let all: Vec<&fields::Field> =
-        FIELDS.iter().filter(|field| field.presence != Presence::Required).collect();
+    let all: Vec<&Field> = FIELDS.iter().filter(|field| field.presence != Presence::Required).collect();
     assert!(all.len() > 50);
     let mut refused = 0;
     for field in all {

@@ -3,16 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::examples::EXAMPLE_RULES;
-use super::fields::Kind::{Choice, Duration, List, Object, OneOf, Selector};
-use super::fields::Presence::{self, Optional, Parent, Required};
-use super::fields::{Field, field};
+use super::found::Found;
 use super::problem::Path;
-use super::validate::Found;
-use super::{Configuration, Section};
+use super::section::Kind::{Choice, Duration, List, Object, OneOf, Selector};
+use super::section::Presence::{self, Optional, Parent, Required};
+use super::section::{Field, Section, field};
 use crate::{GoDuration, LabelSelector};
 
 pub(super) const SECTION: Section =
-    Section { fields: FIELDS, examples: &[("failureRecoveryPolicy.rules", EXAMPLE_RULES)], check };
+    Section { fields: FIELDS, examples: &[("failureRecoveryPolicy.rules", EXAMPLE_RULES)] };
 
 /// The rules of zombie recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -216,8 +215,7 @@ const FIELDS: &[Field] = &[
     ),
 ];
 
-fn check(configuration: &Configuration, found: &mut Found) {
-    let policy = &configuration.failure_recovery_policy;
+pub(super) fn check(policy: &FailureRecoveryPolicy, found: &mut Found) {
     found.not_negative(
         "failureRecoveryPolicy.minimumUnreachableDuration",
         policy.minimum_unreachable_duration,
