@@ -6,9 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use salvor_api::names::repair::{annotations::REPAIRS, reasons};
 
-use super::amounts::Amount;
-use super::outages::Outage;
-use super::survey::LaunchTrouble;
+use super::policy::amounts::Amount;
 use super::views::Left;
 use crate::brake::Held;
 use crate::gate::{MACHINE_MAY_RUN, MachineMayRun};
@@ -17,6 +15,27 @@ use crate::liveness::Lease;
 use crate::objects::PodRef;
 use crate::one_actor::NodeActor;
 use crate::proof::Proof;
+
+/// Nodes that are sick with a common cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outage {
+    pub sick: usize,
+    /// Nodes that healed recently.
+    pub settling: usize,
+    pub nodes: usize,
+    /// When the outage ends unless more nodes heal. Set only if the nodes that are sick now are too few for an outage.
+    pub settled_at: Option<Timestamp>,
+    /// True if one of the nodes is under repair.
+    pub busy: bool,
+}
+
+/// A pool's failure to get new machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchTrouble {
+    pub what: String,
+    /// When it ends by itself, if known.
+    pub until: Option<Timestamp>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hold {

@@ -3,14 +3,13 @@
 use jiff::Timestamp;
 
 use super::action::Action;
-use super::holds::Hold;
-use super::outages::Outage;
+use super::counts::{PoolCondition, Survey};
+use super::holds::{Hold, Outage};
+use super::member::Member;
 use super::policy::Policy;
 use super::progress::kind_of;
-use super::relapse::PoolCondition;
 use super::sickness::Sick;
 use super::status::Repair;
-use super::survey::{Member, Survey};
 use super::views::Backend;
 use crate::moments::after;
 

@@ -11,14 +11,13 @@ use super::action::Action;
 use super::holds::Hold;
 use super::kept::Kept;
 use super::ladder::Turn;
-use super::pods::PodView;
+use super::member::Member;
 use super::policy::{Policy, Termination, UnownedNodes};
-use super::progress::Progress;
+use super::progress::{Progress, Tried};
 use super::sickness::{Settings, Sick};
 use super::status::Repair;
 use super::steps::{Begun, Step};
-use super::survey::Member;
-use super::views::Backend;
+use super::views::{Backend, PodView};
 use crate::gate::{Gate, Kubelet, may_be_forced};
 use crate::moments::{after, to_the_second};
 use crate::proof::Machine;
@@ -227,5 +226,29 @@ impl Case<'_> {
         // A drain from an earlier turn does not count. A time in the future counts as now.
         let from = since.max(repair.since).min(self.now);
         (self.member.backend == Backend::Node).then(|| after(from, self.policy.drain_time()))
+    }
+
+    /// Asks for a reboot. `memory` is the node's memory as it is now.
+    pub(super) fn reboot(&self, memory: &Progress, sick: &Sick, rung: usize, attempt: u32) -> Step {
+        let node = self.member.node;
+        // Times older than the Node are rejected on reading, and an API server's clock may be behind.
+        let now = to_the_second(self.now);
+        let at = node.created.map_or(now, |created| now.max(created));
+        let tried = Tried {
+            condition: sick.key.clone(),
+            action: Action::Reboot,
+            rung,
+            attempt,
+            at,
+            boot_id: node.boot_id.to_string(),
+        };
+        Step::RequestReboot {
+            node: node.node.clone(),
+            resource_version: node.resource_version.clone(),
+            at,
+            progress: Progress { tried: Some(tried), told: String::new(), ..memory.clone() },
+            zone: node.zone.to_string(),
+            begun: Begun { policy: self.policy.name(), condition: sick.key.clone() },
+        }
     }
 }

@@ -12,26 +12,15 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::counts::{Counts, Survey};
+use super::holds::Outage;
+use super::member::Member;
 use super::progress::{Healed, kind_of};
 use super::sickness::{Diagnosis, Settings};
-use super::survey::{Counts, Member, Survey};
 use crate::moments::after;
 
 /// The minimum number of sick nodes for a common cause. The node lifecycle controller uses the same number.
 const AT_LEAST: usize = 3;
-
-/// Nodes that are sick with a common cause.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outage {
-    pub sick: usize,
-    /// Nodes that healed recently.
-    pub settling: usize,
-    pub nodes: usize,
-    /// When the outage ends unless more nodes heal. Set only if the nodes that are sick now are too few for an outage.
-    pub settled_at: Option<Timestamp>,
-    /// True if one of the nodes is under repair.
-    pub busy: bool,
-}
 
 #[derive(Debug, Default)]
 pub(super) struct Tally<'a> {

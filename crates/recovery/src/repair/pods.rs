@@ -13,50 +13,14 @@ use salvor_api::names::conditions::DISRUPTION_TARGET;
 use salvor_api::names::repair::{REPAIR_CONTROLLER, REPAIR_NODE, reasons};
 
 use super::steps::Step;
-use super::views::Refusal;
+use super::views::{PodView, Refusal, Stays};
 use crate::event::{Condition, EventNote, EventType};
-use crate::gate::{Gate, GatePolicy, Kubelet, Work, may_be_forced};
-use crate::ids::ResourceVersion;
+use crate::gate::{Gate, GatePolicy, Kubelet, may_be_forced};
 use crate::moments::to_the_second;
-use crate::objects::{Deletion, NodeRef, ObjectRef, PodPhase, PodRef};
+use crate::objects::{NodeRef, ObjectRef};
 use crate::proof::{Machine, Proof};
 use crate::step::Grace;
 use crate::verdict::{Decision, Reason, Trace, Verdict, judge};
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodView {
-    pub pod: PodRef,
-    pub resource_version: ResourceVersion,
-    pub phase: PodPhase,
-    pub deletion: Option<Deletion>,
-    /// Why a drain does not evict the pod.
-    pub stays: Option<Stays>,
-    /// The facts that decide whether the pod may run twice.
-    pub work: Work,
-    /// True if the spec has a grace period of zero: a deletion then removes the pod from the API before its kubelet has
-    /// ended it.
-    pub without_grace: bool,
-}
-
-/// Why a drain does not evict a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stays {
-    /// A mirror pod represents a static pod, which its kubelet runs.
-    Mirror,
-    /// Its DaemonSet would create it again on the same node.
-    DaemonSet,
-}
-
-impl PodView {
-    fn has_ended(&self) -> bool {
-        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
-    }
-
-    /// True if a drain waits for the pod to end.
-    pub fn holds_a_drain(&self) -> bool {
-        self.stays.is_none() && !self.has_ended()
-    }
-}
 
 /// A node that was replaced and is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,8 @@
 //! A repair policy: a NodeRepairPolicy, or the block `spec.repair` of a NodePool.
 
+pub(super) mod amounts;
+pub(super) mod cron;
+
 use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
@@ -7,9 +10,9 @@ use regex::{Regex, RegexBuilder};
 use salvor_api::{GoDuration, LabelSelector, Labelled};
 use serde_json::Value;
 
+use self::amounts::Amount;
+use self::cron::Schedule;
 use super::action::Action;
-use super::amounts::Amount;
-use super::cron::Schedule;
 use super::provider;
 use super::status::PolicyStatus;
 use super::views::Status;

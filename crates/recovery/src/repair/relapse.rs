@@ -10,12 +10,12 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 
+use super::counts::{PoolCondition, Relapse};
+use super::member::Member;
 use super::progress::kind_of;
 use super::sickness::{Diagnosis, Settings};
-use super::survey::Member;
+use super::status::Replacements;
 use super::views::Status;
 use crate::moments::{CLOCKS_DIFFER, after, to_the_second};
 
@@ -25,53 +25,6 @@ const DOUBLED: u32 = 4;
 const FORGOTTEN: i32 = 1 << (DOUBLED + 1);
 /// The maximum number of pools and conditions remembered.
 const MOST: usize = 100;
-
-/// The name of a pool, and the type of a condition.
-pub type PoolCondition = (String, String);
-
-/// The last replacements of nodes of one pool for one condition.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Replacements {
-    /// Empty for nodes without a pool.
-    pub pool: String,
-    /// The type of the condition.
-    pub condition: String,
-    /// When the first replacement was decided.
-    pub first: Timestamp,
-    /// When the last replacement was decided.
-    pub last: Timestamp,
-    /// How many times one node was tried again.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub retries: u32,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
-}
-
-/// Entries that cannot be read are dropped: losing them must not block a repair.
-pub(super) fn read<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Replacements>, D::Error> {
-    let all = match Value::deserialize(from)? {
-        Value::Array(all) => all,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Vec::new(),
-    };
-    Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
-}
-
-/// Replacements in a pool that do not help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Relapse {
-    /// The number of new nodes that are sick.
-    pub sick: usize,
-    /// When one more node is tried.
-    pub again: Timestamp,
-    /// When the last retry began, if there was one.
-    pub(super) tried: Option<Timestamp>,
-    /// True if a node of the pool is under repair for this condition.
-    pub busy: bool,
-}
 
 /// The replacements of a policy, with the evidence for and against them.
 #[derive(Clone, Debug, Default)]

@@ -1,13 +1,12 @@
 //! The status of a policy: the repairs under way, counts, and conditions.
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::action::Action;
 use super::kept::{self, Kept};
 use super::progress::CLOCKS_DIFFER;
-use super::relapse::{self, Replacements};
 use crate::ids::{NodeName, Uid};
 use crate::moments::after;
 
@@ -30,7 +29,7 @@ pub struct PolicyStatus {
     /// The repairs under way. Salvor touches only these nodes.
     pub repairs: Vec<Repair>,
     /// The last replacements by pool and condition.
-    #[serde(deserialize_with = "relapse::read")]
+    #[serde(deserialize_with = "read_replacements")]
     pub replacements: Vec<Replacements>,
     /// The metadata of Nodes that Salvor deleted recently.
     #[serde(deserialize_with = "kept::read")]
@@ -64,6 +63,37 @@ pub struct Repair {
     pub sick: Option<Timestamp>,
     /// When the repair was decided.
     pub since: Timestamp,
+}
+
+/// The last replacements of nodes of one pool for one condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacements {
+    /// Empty for nodes without a pool.
+    pub pool: String,
+    /// The type of the condition.
+    pub condition: String,
+    /// When the first replacement was decided.
+    pub first: Timestamp,
+    /// When the last replacement was decided.
+    pub last: Timestamp,
+    /// How many times one node was tried again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// Entries that cannot be read are dropped: losing them must not block a repair.
+fn read_replacements<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Replacements>, D::Error> {
+    let all = match Value::deserialize(from)? {
+        Value::Array(all) => all,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => Vec::new(),
+    };
+    Ok(all.into_iter().filter_map(|one| serde_json::from_value(one).ok()).collect())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -104,7 +134,7 @@ pub struct PolicyCondition {
 struct OnPool {
     repaired: u64,
     repairs: Vec<Repair>,
-    #[serde(deserialize_with = "relapse::read", skip_serializing_if = "Vec::is_empty")]
+    #[serde(deserialize_with = "read_replacements", skip_serializing_if = "Vec::is_empty")]
     replacements: Vec<Replacements>,
     #[serde(skip_serializing_if = "String::is_empty")]
     problem: String,

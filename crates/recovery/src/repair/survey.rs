@@ -11,139 +11,27 @@ use jiff::{SignedDuration, Timestamp};
 use salvor_api::names::repair::{CONDITION, reasons};
 
 use super::action::Action;
-use super::holds::Hold;
+use super::counts::{Counts, Survey};
+use super::holds::{Hold, LaunchTrouble};
 use super::ladder::{Turn, turn};
 use super::limits::{Asked, SingleFile};
+use super::member::{Course, Member};
 use super::next::{Case, Next};
-use super::outages::{self, Outage};
+use super::outages;
 use super::policy::{Policy, UnownedNodes, allowance};
-use super::relapse::{self, PoolCondition, Relapse, Replacements};
+use super::relapse;
 use super::sickness::{Diagnosis, Settings, Sick, diagnose};
 use super::status::{End, Ended, Repair};
-use super::veto::{Veto, veto};
-use super::views::{Backend, Left, NodeView, OwnerView, PoolView, Refusal};
-use crate::ids::{NodeName, Uid};
-use crate::liveness::Lease;
+use super::veto::Veto;
+use super::views::{Backend, NodeView};
+use crate::ids::Uid;
 use crate::moments::{after, to_the_second};
-use crate::proof::Machine;
 
 /// A repair that is no longer needed before it began is dropped after this time. Until then one of its writes may still
 /// be in flight.
 pub const RELEASE_AFTER: SignedDuration = SignedDuration::from_secs(60);
 /// The maximum number of repairs under way, because they are all written into one object.
 const MOST_AT_ONCE: usize = 500;
-
-#[derive(Clone, Debug)]
-pub struct Member<'a> {
-    pub node: &'a NodeView,
-    pub backend: Backend,
-    /// The last time the API server refused the repair.
-    pub refused: Option<&'a Refusal>,
-    /// None if the pods have not been counted. They are counted only where it matters.
-    pub pods: Option<u32>,
-    pub pool: Option<&'a PoolView>,
-    /// The pods that its drain has left, if known.
-    pub left: Option<Left>,
-    /// What is known of its kubelet's Lease. It is read only where something proves that the machine is off.
-    pub lease: Lease,
-}
-
-impl Member<'_> {
-    /// What is known of its machine. A kubelet whose Lease is renewed is heard of, and then no statement that the
-    /// machine is off counts; nor does one before the Lease was read.
-    pub(super) fn machine(&self, now: Timestamp) -> Machine {
-        let is_silent = match self.lease {
-            Lease::Unread => false,
-            Lease::None => true,
-            Lease::Renewed { .. } => !self.lease.is_fresh(now),
-        };
-        match &self.node.marks().off {
-            Some(proof) if is_silent => Machine::Off(proof.clone()),
-            Some(_) | None => Machine::MayRun,
-        }
-    }
-    /// True if the node, or the owner of its machine, is being deleted.
-    pub fn is_deleting(&self) -> bool {
-        self.deleting().is_some()
-    }
-
-    /// The earlier deletion time of the node and the owner of its machine.
-    fn deleting(&self) -> Option<Timestamp> {
-        self.node.deleting().into_iter().chain(self.backend.owner().and_then(|owner| owner.deleting)).min()
-    }
-
-    /// The pool that creates the replacement; empty if there is none.
-    pub fn pool(&self) -> &str {
-        self.backend.owner().map(|owner| &*owner.pool).or(self.node.pool()).unwrap_or_default()
-    }
-
-    pub fn veto(&self, now: Timestamp) -> Option<Veto> {
-        veto(self.node, &self.backend, self.pool, now)
-    }
-
-    /// The NodeClaim with its previous forced termination time, if Salvor set one and the NodeClaim is not being
-    /// deleted.
-    pub(super) fn prepared(&self) -> Option<(&OwnerView, &str)> {
-        match &self.backend {
-            Backend::Claim(claim) if claim.deleting.is_none() => {
-                claim.termination_before.as_deref().map(|before| (claim, before))
-            }
-            Backend::Claim(_) | Backend::Machine(_) | Backend::Node | Backend::Missing(_) => None,
-        }
-    }
-}
-
-/// How far a repair in the policy's status has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Course {
-    /// Nothing irreversible was done yet, because something blocks the repair. Its turn ends at this time: other nodes
-    /// would otherwise wait forever. They cannot get turns in addition, because this repair could still begin beside
-    /// theirs.
-    NotBegun { lapses_at: Timestamp },
-    /// The repair is in progress, and counts as stuck from this time on.
-    Begun { stuck_at: Timestamp },
-}
-
-impl Course {
-    /// `member` is the node of the repair. None if the node is gone and its owner is not.
-    pub(super) fn of(
-        repair: &Repair,
-        member: Option<&Member<'_>>,
-        owner_deleting: Option<Timestamp>,
-        policy: &Policy,
-        settings: &Settings,
-        now: Timestamp,
-    ) -> Self {
-        let tried = member.and_then(|member| member.node.progress.as_deref()?.tried.as_ref());
-        let drained = member.filter(|member| member.backend == Backend::Node && member.node.unschedulable);
-        let draining = drained.and_then(|member| member.node.progress.as_deref()?.draining_since);
-        let begun_at = member.map_or(owner_deleting, Member::deleting);
-        let begun_at = begun_at.or(tried.map(|tried| tried.at)).or(draining);
-        let has_begun = begun_at.is_some()
-            || member.is_none_or(|member| {
-                let is_remediated = member.backend.owner().is_some_and(|owner| owner.remediated);
-                // It is unknown what was done to a node whose memory cannot be read.
-                is_remediated || member.node.marks().damage.is_some()
-            });
-        // A time in the future counts as now.
-        let from = begun_at.map_or(repair.since, |at| at.max(repair.since)).min(now);
-        let until = after(from, settings.stuck_after.saturating_add(policy.termination.grace()));
-        if has_begun { Self::Begun { stuck_at: until } } else { Self::NotBegun { lapses_at: until } }
-    }
-
-    /// True if the turn ended before the repair began.
-    pub(super) fn has_lapsed(self, now: Timestamp) -> bool {
-        matches!(self, Self::NotBegun { lapses_at } if lapses_at <= now)
-    }
-}
-
-/// A pool's failure to get new machines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaunchTrouble {
-    pub what: String,
-    /// When it ends by itself, if known.
-    pub until: Option<Timestamp>,
-}
 
 /// Everything that a policy's limits depend on.
 pub struct Scope<'a> {
@@ -160,82 +48,6 @@ pub struct Scope<'a> {
     /// Since when repairs in the status are no longer needed, by the node's UID.
     pub idle: &'a BTreeMap<Uid, Timestamp>,
     pub settings: &'a Settings,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Survey {
-    pub nodes: usize,
-    /// Nodes that are not sick.
-    pub healthy: usize,
-    /// Sick nodes whose toleration is not over.
-    pub waiting: usize,
-    /// Nodes past their toleration with a veto.
-    pub vetoed: usize,
-    /// Nodes with a repair in the status for which nothing more can be done.
-    pub given_up: usize,
-    /// Nodes whose repair is blocked, by the code of the hold.
-    pub held: BTreeMap<&'static str, usize>,
-    pub due: BTreeSet<NodeName>,
-    /// Nodes that are initialized and not being deleted.
-    pub base: usize,
-    /// Nodes of `base` that are past their toleration and not given up.
-    pub unhealthy: usize,
-    /// Nodes that were past their toleration and healed recently.
-    pub settling: usize,
-    /// When the settling nodes stop counting, unless more nodes heal.
-    pub settled_at: Option<Timestamp>,
-    /// The limit for `unhealthy` and `settling` together.
-    pub limit: usize,
-    /// What blocks repairs that have begun, as the conditions of their nodes report it: one entry for each node.
-    pub begun_and_held: Vec<String>,
-    /// Zones whose nodes are sick with a common cause.
-    pub zones: BTreeMap<String, Outage>,
-    /// Pools and condition types whose nodes are sick with a common cause.
-    pub pools: BTreeMap<PoolCondition, Outage>,
-    /// How long after its toleration a node stays blocked because of its zone or pool, or because too many nodes are
-    /// sick.
-    pub outage_timeout: Option<SignedDuration>,
-    /// Pools and condition types for which replacements do not help.
-    pub relapses: BTreeMap<PoolCondition, Relapse>,
-    /// The last replacements, including those that begin now.
-    pub replacements: Vec<Replacements>,
-    /// Pools that fail to get new machines.
-    pub launches: BTreeMap<String, LaunchTrouble>,
-    /// The number of nodes that may be under repair at once.
-    pub allowed: usize,
-    /// The number of nodes that are under repair.
-    pub used: usize,
-    /// When a schedule changes the budget.
-    pub budget_until: Option<Timestamp>,
-    /// Repairs that begin now.
-    pub picks: Vec<Repair>,
-    /// Repairs that are over.
-    pub over: Vec<Ended>,
-    /// Repairs that never began and are dropped: no longer needed, or their turn has lapsed.
-    pub released: Vec<Repair>,
-    /// Repairs that are not needed now, or whose turn has lapsed.
-    pub idle: BTreeSet<Uid>,
-    /// Nodes whose pods must be counted before the turns can be decided.
-    pub to_count: BTreeSet<NodeName>,
-    /// When the result changes without any event.
-    pub changes_at: Option<Timestamp>,
-}
-
-impl Survey {
-    pub(super) fn wake(&mut self, at: Timestamp, now: Timestamp) {
-        if now < at {
-            self.changes_at = Some(self.changes_at.map_or(at, |before| before.min(at)));
-        }
-    }
-
-    /// Repairs that are over and replaced or rebooted their machine.
-    pub fn repaired(&self) -> usize {
-        let is_repaired = |ended: &&Ended| match ended.end {
-            End::Replaced | End::Rebooted => true,
-            End::NodeGone => false,
-        };
-        self.over.iter().filter(is_repaired).count()
-    }
 }
 
 /// A node that is due and not blocked.
@@ -339,49 +151,6 @@ fn is_given_up(
         let turn = turn(sick, diagnosis.memory.tried.as_ref(), now);
         Case { member, policy, settings, repair, now }.is_given_up(sick, turn)
     })
-}
-
-#[derive(Default)]
-pub(super) struct Counts<'a> {
-    /// Initialized nodes that are not being deleted, by zone. Nodes that boot or are being deleted say nothing about
-    /// their zone or pool.
-    pub(super) zones: BTreeMap<&'a str, usize>,
-    /// The same by pool.
-    pub(super) pools: BTreeMap<String, usize>,
-    /// Nodes that have been ready for pods.
-    initialized: usize,
-}
-
-impl<'a> Counts<'a> {
-    fn count(
-        &mut self,
-        survey: &mut Survey,
-        member: &Member<'a>,
-        diagnosis: &Diagnosis,
-        is_given_up: bool,
-        now: Timestamp,
-    ) {
-        let is_sick = diagnosis.sick.is_some();
-        survey.nodes += 1;
-        match &diagnosis.sick {
-            None => survey.healthy += 1,
-            Some(sick) => survey.wake(sick.deadline, now),
-        }
-        diagnosis.resets_at.into_iter().for_each(|at| survey.wake(at, now));
-        survey.waiting += usize::from(is_sick && !diagnosis.is_due(now));
-        self.initialized += usize::from(!diagnosis.starting);
-        if !diagnosis.starting && !member.is_deleting() {
-            survey.base += 1;
-            survey.unhealthy += usize::from(diagnosis.is_due(now) && !is_given_up);
-            *self.zones.entry(&member.node.zone).or_default() += 1;
-            match self.pools.get_mut(member.pool()) {
-                Some(nodes) => *nodes += 1,
-                None => {
-                    self.pools.insert(member.pool().to_owned(), 1);
-                }
-            }
-        }
-    }
 }
 
 /// Computes how many nodes may be under repair at once. A node under repair stays in the base of the percentage until

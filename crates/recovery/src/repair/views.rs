@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use salvor_api::names::repair::{CONDITION, REBOOT_CONDITION, labels, reasons};
 use salvor_api::{Labelled, Labels};
 
-use super::pods::PodView;
 use super::progress::Progress;
+use crate::gate::Work;
 use crate::ids::{NodeName, ResourceVersion};
-use crate::objects::{Kind, NodeRef, ObjectRef};
+use crate::objects::{Deletion, Kind, NodeRef, ObjectRef, PodPhase, PodRef};
 use crate::one_actor::NodeActor;
 use crate::proof::Proof;
 
@@ -319,6 +319,41 @@ impl fmt::Display for Backend {
             Self::Node => f.write_str("the Node itself"),
             Self::Missing(why) => f.write_str(why),
         }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    pub pod: PodRef,
+    pub resource_version: ResourceVersion,
+    pub phase: PodPhase,
+    pub deletion: Option<Deletion>,
+    /// Why a drain does not evict the pod.
+    pub stays: Option<Stays>,
+    /// The facts that decide whether the pod may run twice.
+    pub work: Work,
+    /// True if the spec has a grace period of zero: a deletion then removes the pod from the API before its kubelet has
+    /// ended it.
+    pub without_grace: bool,
+}
+
+/// Why a drain does not evict a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stays {
+    /// A mirror pod represents a static pod, which its kubelet runs.
+    Mirror,
+    /// Its DaemonSet would create it again on the same node.
+    DaemonSet,
+}
+
+impl PodView {
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// True if a drain waits for the pod to end.
+    pub fn holds_a_drain(&self) -> bool {
+        self.stays.is_none() && !self.has_ended()
     }
 }
 
