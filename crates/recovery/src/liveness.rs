@@ -16,6 +16,10 @@ use crate::objects::Ready;
 /// How long a heartbeat counts: as long as a Lease does by default.
 const HEARTBEAT_LASTS: SignedDuration = SignedDuration::from_secs(40);
 
+/// The clocks of a kubelet and of the API server agree if they differ by less than this at a renewal: less than the
+/// time between two renewals.
+const CLOCKS_AGREE: SignedDuration = SignedDuration::from_secs(5);
+
 /// The fields of a node's Lease that matter here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeLease {
@@ -29,6 +33,17 @@ pub struct NodeLease {
 impl NodeLease {
     pub fn new(renewed: Timestamp, lasts: SignedDuration) -> Self {
         Self { renewed, lasts, still_since: None }
+    }
+
+    /// Adds when the API server stored the last renewal, by its own clock. If the kubelet's clock agrees with it, the
+    /// renew time is known not to have moved since, and need not be watched first.
+    #[must_use]
+    pub fn stored_at(self, stored: Option<Timestamp>) -> Self {
+        let agrees = |stored: &Timestamp| {
+            let late = stored.duration_since(self.renewed);
+            (-CLOCKS_AGREE..=CLOCKS_AGREE).contains(&late)
+        };
+        Self { still_since: stored.filter(agrees), ..self }
     }
 
     /// Uses the heartbeat of the node's `Ready` condition in place of a missing Lease. A kubelet that writes a
@@ -286,6 +301,31 @@ mod tests {
             .then(ready_heartbeat(-700, Some(-600)), at(0))
             .then(ready_heartbeat(-690, None), at(10));
         assert_eq!(back.silent_from(), Some(at(50)), "a heartbeat came");
+    }
+
+    /// Two clocks that agree tell at once what else only half a duration of watching does. A clock that is behind does
+    /// not.
+    #[test]
+    fn a_renewal_that_two_clocks_agree_on_is_not_watched_first() {
+        for (case, renewed, stored, expected) in [
+            ("both say 50s ago", -50, Some(-50), -10),
+            ("to the second", -50, Some(-49), -10),
+            ("both say just now", -1, Some(-1), 39),
+            ("no record", -50, None, 20),
+            ("the kubelet's clock is an hour behind", -3_650, Some(-50), 20),
+            ("the API server's clock is an hour behind", -50, Some(-3_650), 20),
+            ("stored before it was written", -50, Some(-56), 20),
+        ] {
+            let lease = NodeLease::new(at(renewed), LASTS).stored_at(stored.map(at));
+            assert_eq!(
+                Heartbeat::UNREAD.then(Some(lease), at(0)).silent_from(),
+                Some(at(expected)),
+                "{case}"
+            );
+        }
+        let lease = |seconds| Some(NodeLease::new(at(seconds), LASTS).stored_at(Some(at(seconds))));
+        let back = Heartbeat::UNREAD.then(lease(-50), at(0)).then(lease(5), at(6));
+        assert_eq!(back.silent_from(), Some(at(46)), "it is alive");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use kube::{
 use salvor_recovery::ids::NodeName;
 pub(crate) use salvor_recovery::liveness::NodeLease;
 use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 
 use crate::client::incoming::{Incoming, PageSize, ReadError};
 
@@ -167,7 +168,14 @@ pub(crate) fn read_node_lease(text: &str) -> Result<Option<NodeLease>, serde_jso
     #[derive(Deserialize, Default)]
     #[serde(default)]
     struct Lease {
+        metadata: Metadata,
         spec: Spec,
+    }
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Metadata {
+        // Only a hint: a Lease is read whatever is in here.
+        managed_fields: Value,
     }
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
@@ -175,10 +183,13 @@ pub(crate) fn read_node_lease(text: &str) -> Result<Option<NodeLease>, serde_jso
         renew_time: Option<Timestamp>,
         lease_duration_seconds: Option<i64>,
     }
-    let Lease { spec } = serde_json::from_str(text)?;
+    let Lease { metadata, spec } = serde_json::from_str(text)?;
+    let writers = metadata.managed_fields.as_array().into_iter().flatten();
+    let renews = writers.filter(|writer| writer.pointer("/fieldsV1/f:spec/f:renewTime").is_some());
+    let stored = renews.filter_map(|writer| writer["time"].as_str()?.parse().ok()).max();
     let lasts = spec.lease_duration_seconds.unwrap_or(LEASE_LASTS).clamp(1, LEASE_LASTS_AT_MOST);
     let lasts = SignedDuration::from_secs(lasts);
-    Ok(spec.renew_time.map(|renewed| NodeLease::new(renewed, lasts)))
+    Ok(spec.renew_time.map(|renewed| NodeLease::new(renewed, lasts).stored_at(stored)))
 }
 
 /// An API error in one line: kube's own form repeats the whole Status.
@@ -214,6 +225,8 @@ pub fn story(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -226,6 +239,26 @@ mod tests {
     fn chain(texts: &[&'static str]) -> Option<Box<Link>> {
         let (text, rest) = texts.split_first()?;
         Some(Box::new(Link { text, source: chain(rest) }))
+    }
+
+    #[test]
+    fn the_time_of_the_last_renewal_by_the_servers_clock_is_read_with_a_lease() {
+        let lease = |fields: Value| {
+            let lease = json!({
+                "metadata": {"managedFields": fields},
+                "spec": {"renewTime": "2026-11-16T09:49:00.000000Z", "leaseDurationSeconds": 40},
+            });
+            read_node_lease(&lease.to_string()).unwrap().unwrap().still_since
+        };
+        let by = |field: &str, time: &str| json!({"time": time, "fieldsV1": {"f:spec": {field: {}}}});
+        let at = |time: &str| Some(time.parse().unwrap());
+        let renewed = by("f:renewTime", "2026-11-16T09:49:01Z");
+        let other = by("f:holderIdentity", "2026-11-16T09:49:02Z");
+        assert_eq!(lease(json!([other, renewed])), at("2026-11-16T09:49:01Z"));
+        assert_eq!(lease(json!([by("f:renewTime", "2026-11-16T08:49:01Z")])), None, "the clocks disagree");
+        for odd in [json!([other]), json!([]), json!(null), json!("x"), json!([{"time": 1}])] {
+            assert_eq!(lease(odd.clone()), None, "{odd}");
+        }
     }
 
     #[test]
