@@ -232,6 +232,9 @@ fn create_once(
     metadata::fill_in(&mut value, resource, environment);
     if !options.applies {
         object::set_metadata(&mut value, "managedFields", Value::Null);
+        if managers::is_lease(resource) {
+            managers::track_renewal(resource, &options.manager, None, &mut value, environment.now);
+        }
     }
     if let Some(custom) = &resource.custom {
         if resource.has(Subresource::Status)

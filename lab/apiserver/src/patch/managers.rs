@@ -102,6 +102,38 @@ pub(crate) fn subresource_of(part: Part) -> &'static str {
     }
 }
 
+/// True for Leases. Their writers are always recorded, because clients learn from that when a Lease was renewed by the
+/// server's clock.
+pub(crate) fn is_lease(resource: &Resource) -> bool {
+    resource.is("coordination.k8s.io", "Lease")
+}
+
+/// Records who wrote a Lease, and when its renew time last changed.
+pub(crate) fn track_renewal(
+    resource: &Resource,
+    manager: &str,
+    current: Option<&Value>,
+    new: &mut Value,
+    now: Timestamp,
+) {
+    const RENEWED: &str = "/spec/renewTime";
+    let before = current.filter(|current| object::at(current, RENEWED) == object::at(new, RENEWED));
+    let same = before.map(|current| object::list(current, "/metadata/managedFields")).unwrap_or_default();
+    if !same.is_empty() {
+        let same = json!(same);
+        object::set_metadata(new, "managedFields", same);
+        return;
+    }
+    let fields =
+        object::at(new, "/spec").and_then(Value::as_object).into_iter().flat_map(serde_json::Map::keys);
+    let fields: serde_json::Map<String, Value> = fields.map(|key| (format!("f:{key}"), json!({}))).collect();
+    let entry = json!({
+        "manager": manager, "operation": "Update", "apiVersion": resource.api_version(), "time": object::time(now),
+        "fieldsType": "FieldsV1", "fieldsV1": { "f:spec": fields },
+    });
+    object::set_metadata(new, "managedFields", json!([entry]));
+}
+
 /// Records the fields that an ordinary write changed, if ownership of the object is recorded at all.
 pub(crate) fn track_update(
     resource: &Resource,
@@ -112,6 +144,10 @@ pub(crate) fn track_update(
     now: Timestamp,
 ) {
     let mut managers = Managers::read(current);
+    if is_lease(resource) && managers.0.keys().all(|manager| manager.operation == "Update") {
+        track_renewal(resource, manager, Some(current), new, now);
+        return;
+    }
     let cleared = object::at(new, "/metadata/managedFields") == Some(&json!([]));
     if managers.is_empty() || cleared {
         object::set_metadata(new, "managedFields", Value::Null);
