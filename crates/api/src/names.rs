@@ -10,6 +10,8 @@ pub mod annotations {
     pub const CONSENT: &str = "true";
     /// The wait after the own grace period of a pod that opted in, as a Go duration. Salvor's own.
     pub const TERMINATION_GRACE_AFTER: &str = "salvor.dev/termination-grace-after";
+    /// How long after its node became unreachable a pod that opted in is given up, as a Go duration. Salvor's own.
+    pub const EVICT_AFTER: &str = "salvor.dev/evict-after";
     /// On a Job: by how much Salvor raised its `backoffLimit`, and for which pods, as JSON. Salvor's own.
     pub const BACKOFF_LIMIT_RAISED: &str = "salvor.dev/backoff-limit-raised";
     /// On a Node: when Salvor set the out-of-service taint. Salvor's own.
@@ -83,6 +85,8 @@ pub mod reasons {
     pub const TERMINATION_BY_SALVOR: &str = "TerminationBySalvor";
     /// The value of the annotation `salvor.dev/termination-grace-after` is invalid. Salvor's own.
     pub const INVALID_TERMINATION_GRACE_AFTER: &str = "InvalidTerminationGraceAfter";
+    /// The value of the annotation `salvor.dev/evict-after` is invalid. Salvor's own.
+    pub const INVALID_EVICT_AFTER: &str = "InvalidEvictAfter";
     /// The `backoffLimit` of a Job was raised because of its lost pods. Salvor's own.
     pub const BACKOFF_LIMIT_RAISED: &str = "BackoffLimitRaised";
     /// A pod is not recovered because its Job would fail. Salvor's own.

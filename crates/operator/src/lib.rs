@@ -56,7 +56,9 @@ pub use recoveries::{
     recoveries,
     rights::{Resource, Right, Scope, Verb},
     webhooks::in_effect as webhooks_in_effect,
-    zombie::pod_verdict::{Next, PodObjects, PodVerdict, heartbeat_of_kubelet, pod_verdict, why_off},
+    zombie::pod_verdict::{
+        Next, PodObjects, PodVerdict, gives_up_without_deletion, heartbeat_of_kubelet, pod_verdict, why_off,
+    },
 };
 pub use surroundings::Surroundings;
 pub use tasks::Sleep;

@@ -209,6 +209,14 @@ fn each_problem_names_its_line_field_value_and_remedy() {
              forcefulTerminationGracePeriod, which is 1m0s",
         ),
         (
+            "failureRecoveryPolicy:\n  minimumEvictAfter: -1s",
+            "line 4: failureRecoveryPolicy.minimumEvictAfter: -1s must not be negative",
+        ),
+        (
+            "failureRecoveryPolicy:\n  minimumEvictAfter: 20s\n  annotatedPods:\n    evictAfter: 10s",
+            "line 6: failureRecoveryPolicy.annotatedPods.evictAfter: 10s must be at least minimumEvictAfter, which is 20s",
+        ),
+        (
             "failureRecoveryPolicy:\n  annotatedPods: {terminationGraceAfter: 1m}",
             "line 4: failureRecoveryPolicy.annotatedPods.terminationGraceAfter: is not a known field: known are forceful",
         ),

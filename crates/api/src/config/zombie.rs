@@ -19,6 +19,8 @@ pub(super) const SECTION: Section =
 pub struct FailureRecoveryPolicy {
     /// How long a node must have been unreachable before anything on it is recovered.
     pub minimum_unreachable_duration: GoDuration,
+    /// The shortest `salvor.dev/evict-after` that counts.
+    pub minimum_evict_after: GoDuration,
     /// The settings for pods with an opt-in annotation.
     pub annotated_pods: AnnotatedPods,
     /// The settings for pods of Jobs.
@@ -35,6 +37,8 @@ pub struct AnnotatedPods {
     pub forceful_termination_grace_period: GoDuration,
     /// The shortest wait that a pod may set.
     pub minimum_forceful_termination_grace_period: GoDuration,
+    /// How long after its node became unreachable a pod is given up, for pods that do not say so themselves.
+    pub evict_after: Option<GoDuration>,
 }
 
 impl Default for AnnotatedPods {
@@ -43,6 +47,7 @@ impl Default for AnnotatedPods {
         Self {
             forceful_termination_grace_period: GoDuration::from_secs(60),
             minimum_forceful_termination_grace_period: GoDuration::ZERO,
+            evict_after: None,
         }
     }
 }
@@ -126,6 +131,13 @@ const FIELDS: &[Field] = &[
          against a taint that comes and goes.",
     ),
     field(
+        "failureRecoveryPolicy.minimumEvictAfter",
+        Duration,
+        Presence::Default("0s"),
+        "The shortest time that counts for the annotation salvor.dev/evict-after; if a pod sets less, Salvor waits this long, \
+         and salvor explain says so. 0s adds nothing to the time that Kubernetes takes to find that a node is unreachable.",
+    ),
+    field(
         "failureRecoveryPolicy.annotatedPods",
         Object,
         Parent,
@@ -145,6 +157,16 @@ const FIELDS: &[Field] = &[
         Presence::Default("0s"),
         "The shortest wait that the annotation salvor.dev/termination-grace-after may ask for; if a pod asks for \
          less, Salvor waits this long. At most forcefulTerminationGracePeriod.",
+    ),
+    field(
+        "failureRecoveryPolicy.annotatedPods.evictAfter",
+        Duration,
+        Optional,
+        "A pod with an opt-in annotation is given up this long after its node became unreachable, whether or not it is being \
+         deleted: marked Failed and, with safe-to-forcefully-delete, deleted. Neither its toleration nor its grace period comes on \
+         top. The annotation salvor.dev/evict-after on the pod beats it; a value there that is not a duration, or is negative, is \
+         reported in an event on the pod, and this setting counts. If it is not set, only pods with that annotation are given up \
+         this way. At least minimumEvictAfter.",
     ),
     field("failureRecoveryPolicy.jobs", Object, Parent, "The treatment of Jobs whose pods are recovered."),
     field(
@@ -220,7 +242,9 @@ pub(super) fn check(policy: &FailureRecoveryPolicy, found: &mut Found) {
         "failureRecoveryPolicy.minimumUnreachableDuration",
         policy.minimum_unreachable_duration,
     );
+    found.not_negative("failureRecoveryPolicy.minimumEvictAfter", policy.minimum_evict_after);
     annotated_pods(found, &policy.annotated_pods);
+    evict_after(found, policy);
     for (index, rule) in policy.rules.iter().enumerate() {
         let path = Path::of("failureRecoveryPolicy.rules").index(index);
         match rule {
@@ -243,6 +267,16 @@ fn annotated_pods(found: &mut Found, pods: &AnnotatedPods) {
         let message = format!("{floor} must be at most forcefulTerminationGracePeriod, which is {wait}");
         let path = "failureRecoveryPolicy.annotatedPods.minimumForcefulTerminationGracePeriod";
         found.note(Path::of(path), message);
+    }
+}
+
+fn evict_after(found: &mut Found, policy: &FailureRecoveryPolicy) {
+    const FIELD: &str = "failureRecoveryPolicy.annotatedPods.evictAfter";
+    let Some(after) = policy.annotated_pods.evict_after else { return };
+    found.not_negative(FIELD, after);
+    let floor = policy.minimum_evict_after;
+    if after < floor {
+        found.note(Path::of(FIELD), format!("{after} must be at least minimumEvictAfter, which is {floor}"));
     }
 }
 

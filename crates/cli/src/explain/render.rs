@@ -282,6 +282,7 @@ Already done:
                     resource_version: "7".into(),
                     phase: Some(PodPhase::Failed),
                     conditions: Vec::new(),
+                    ended: None,
                 }),
                 ShownStep::of(&Step::ForceDeletePod { pod, resource_version: "7".into() }),
             ],

@@ -82,6 +82,7 @@ fn patch() -> AnyStep {
         resource_version: "7".into(),
         phase: Some(PodPhase::Failed),
         conditions: vec![condition],
+        ended: None,
     }
     .into()
 }

@@ -1,4 +1,4 @@
-//! Zombie recovery: terminating pods with consent, and all nodes. A change of either requeues the affected pods.
+//! Zombie recovery: pods with consent that are terminating or have evict-after, and all nodes. A change of either requeues the affected pods.
 
 mod entry;
 mod explain;
@@ -36,7 +36,7 @@ use self::{
     recheck::Recheck,
     subject::{Subject, Why},
     unconsented_pods::UnconsentedPods,
-    wire::{DeletedPods, SeenNode, SeenPod},
+    wire::{PodsInQuestion, SeenNode, SeenPod},
 };
 use crate::{
     client::{live::NodeLease, recent_reads::RecentReads},
@@ -52,6 +52,12 @@ use crate::{
 /// Only bound pods: an unbound pod has no kubelet, so it cannot be a zombie.
 fn bound_pods() -> Target {
     Target::fields("pods", "/api/v1/pods", "spec.nodeName!=")
+}
+
+/// True if the kubelet of a node may have gone silent: its Lease is read from now on, so that nothing waits for it when
+/// its pods are due.
+fn may_be_lost(node: &NodeView) -> bool {
+    node.unreachable.is_some() || node.ready != Ready::True
 }
 
 #[derive(Debug)]
@@ -85,6 +91,8 @@ pub(crate) struct Zombies {
     returns_told: BTreeSet<Uid>,
     /// Pods whose invalid wait was reported, with its value at that time.
     wait_told: BTreeMap<Uid, AskedWait>,
+    /// The same for evict-after.
+    evict_told: BTreeMap<Uid, AskedWait>,
     /// True if the watches are declared: they do not change.
     declared: bool,
 }
@@ -107,6 +115,7 @@ impl Zombies {
             announced: BTreeSet::new(),
             returns_told: BTreeSet::new(),
             wait_told: BTreeMap::new(),
+            evict_told: BTreeMap::new(),
             declared: false,
         }
     }
@@ -131,6 +140,8 @@ impl Zombies {
         pod.announced = self.announced.contains(&pod.pod.uid);
         // A dry run records no events, and must not wait for them.
         pod.wait_told = self.policy.dry_run || self.wait_told.get(&pod.pod.uid) == Some(&pod.consent.wait);
+        pod.evict_told =
+            self.policy.dry_run || self.evict_told.get(&pod.pod.uid) == Some(&pod.consent.evict_after);
         if self.policy.lost_pods == LostPods::Count {
             pod.job = None;
         }
@@ -156,12 +167,12 @@ impl Zombies {
 
     /// Requests that a node's Lease is read while its kubelet is in question and a read may reveal something new.
     fn track_lease(&self, name: &NodeName, now: Timestamp) {
-        let lost = self.nodes.get(name).filter(|node| node.unreachable.is_some());
+        let silent = self.nodes.get(name).filter(|node| may_be_lost(node));
         let concerns = |node: &&NodeView| {
             self.pods_of_node.contains_key(name) || self.policy.node_rule(&node.labels).is_some()
         };
         let unsettled = |node: &NodeView| !self.heartbeats.of(&node.node).is_settled(now);
-        self.leases.set(name, lost.filter(concerns).is_some_and(unsettled));
+        self.leases.set(name, silent.filter(concerns).is_some_and(unsettled));
     }
 
     fn on_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
@@ -182,6 +193,7 @@ impl Zombies {
     fn remove_pod(&mut self, uid: &Uid) -> Option<Subject> {
         self.announced.remove(uid);
         self.wait_told.remove(uid);
+        self.evict_told.remove(uid);
         self.job_told.remove(uid);
         let pod = self.pods.remove(uid)?;
         if let Some(of) = &pod.job {
@@ -218,7 +230,7 @@ impl Zombies {
         let concerns_pods = known.is_none_or(|old| {
             old.unreachable != view.unreachable || old.ready != view.ready || old.node != view.node
         });
-        if view.unreachable.is_none() && view.out_of_service_mark.is_none() {
+        if !may_be_lost(&view) && view.out_of_service_mark.is_none() {
             self.heartbeats.forget(&name);
         }
         self.unconsented_pods.see_node(&name, view.unreachable.is_some());
@@ -256,7 +268,7 @@ impl Zombies {
         pod
     }
 
-    /// The terminating pods of a Job that may be recovered, and their stage.
+    /// The pods of a Job that may be recovered, and their stage.
     fn family(&self, job: &Uid, now: Timestamp) -> Vec<Relative> {
         let mut nodes: BTreeMap<&NodeName, Option<NodeView>> = BTreeMap::new();
         let pods = self.pods_of_job.get(job).into_iter().flatten().filter_map(|uid| self.pods.get(uid));
@@ -268,7 +280,8 @@ impl Zombies {
             } else {
                 Stage::Waits
             };
-            Some(Relative { uid: pod.pod.uid.clone(), member: pod.job.as_ref()?.member.clone(), stage })
+            let member = pod.job.as_ref()?.member.clone();
+            Some(Relative { uid: pod.pod.uid.clone(), member, stage, is_deleted: pod.deletion.is_some() })
         };
         let mut family = Vec::new();
         for pod in pods {
@@ -305,7 +318,7 @@ impl Recovery for Zombies {
             return None;
         }
         let pods = WatchHealth::new("pods");
-        let deleted = DeletedPods(self.policy.clone());
+        let in_question = PodsInQuestion(self.policy.clone());
         let leases = self.leases.clone();
         let jobs = self.jobs.clone();
         let tell_job = |job, sight| News::Job { job, sight };
@@ -313,7 +326,7 @@ impl Recovery for Zombies {
         let jobs =
             reads_jobs.then(|| Feed::reads("jobs", move |client, news| jobs.read_on(client, news, tell_job)));
         let feeds = [
-            Feed::watch(bound_pods(), deleted, &pods, News::Pod),
+            Feed::watch(bound_pods(), in_question, &pods, News::Pod),
             Feed::nodes(None, |node| SeenNode::from(&node.wire), News::Node),
             Feed::reads("leases", |client, news| {
                 let tell = |node, lease| News::Lease { node, lease };
@@ -486,6 +499,13 @@ impl Zombies {
             }
         }
         if let (Subject::Pod(subject), Step::Mention(note)) = (subject, action) {
+            if note.reason == reasons::INVALID_EVICT_AFTER {
+                if let Some(pod) = self.pods.get_mut(&subject.uid) {
+                    pod.evict_told = true;
+                    self.evict_told.insert(subject.uid.clone(), pod.consent.evict_after.clone());
+                }
+                return View::Synced;
+            }
             if note.reason != reasons::INVALID_TERMINATION_GRACE_AFTER {
                 if let Some(of) = self.pods.get_mut(&subject.uid).and_then(|pod| pod.job.as_mut()) {
                     of.told = true;

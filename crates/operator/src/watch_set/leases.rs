@@ -1,4 +1,4 @@
-//! Reads the Leases of lost nodes whose pods are in question, for all recoveries that need them: now, and then every
+//! Reads the Leases of nodes that may be lost and whose pods are in question, for all recoveries that need them: now, and then every
 //! few seconds while they are wanted.
 //!
 //! All Leases of a cluster change all the time, so they are not watched. But one read does not show whether a Lease is

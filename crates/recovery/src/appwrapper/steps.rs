@@ -264,7 +264,7 @@ impl crate::step::Step for Step {
             }
             Self::FailPod { pod, resource_version, conditions } => {
                 let guard = judged(&pod.uid, resource_version);
-                pod_writes::patch_status(self, guard, Some(PodPhase::Failed), conditions)?
+                pod_writes::patch_status(self, guard, Some(PodPhase::Failed), conditions, None)?
             }
             // Each of its steps is written separately.
             Self::AtOnce { .. } => return Err(Changed),

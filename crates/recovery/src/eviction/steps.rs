@@ -220,7 +220,7 @@ impl crate::step::Step for Step {
         let (guard, patch) = match self {
             Self::PatchPodStatus { pod, resource_version, phase, conditions } => {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };
-                return pod_writes::patch_status(self, guard, *phase, conditions);
+                return pod_writes::patch_status(self, guard, *phase, conditions, None);
             }
             Self::ForceDeletePod { pod, resource_version } => {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };

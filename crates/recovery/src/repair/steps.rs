@@ -481,7 +481,7 @@ impl crate::step::Step for Step {
             Self::FailPod { pod, resource_version, condition } => {
                 let guard = judged(&pod.uid, resource_version);
                 let failed = Some(PodPhase::Failed);
-                return pod_writes::patch_status(self, guard, failed, std::slice::from_ref(condition));
+                return pod_writes::patch_status(self, guard, failed, std::slice::from_ref(condition), None);
             }
             Self::ForceDeletePod { pod, resource_version } => {
                 let guard = judged(&pod.uid, resource_version);

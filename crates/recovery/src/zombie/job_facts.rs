@@ -28,8 +28,7 @@ pub struct OfJob {
     pub member: Arc<Member>,
     /// What was read of the Job.
     pub sight: JobSight,
-    /// All pods of that Job that are being deleted and may be recovered, including this one; only looked up when it is
-    /// due.
+    /// All pods of that Job that may be recovered, including this one; only looked up when it is due.
     pub family: Vec<Relative>,
     /// True if the event about a wait for the Job is recorded, or not needed.
     pub told: bool,
@@ -59,6 +58,8 @@ pub struct Relative {
     pub member: Arc<Member>,
     /// How far its recovery is.
     pub stage: Stage,
+    /// True if it is being deleted.
+    pub is_deleted: bool,
 }
 
 /// The progress of a pod's recovery.
@@ -121,6 +122,8 @@ pub struct JobFacts {
     pub(super) resource_version: ResourceVersion,
     /// Why no pod can make it fail any more, if so.
     pub(super) settled: Option<&'static str>,
+    /// True if it counts a pod as soon as that is being deleted.
+    pub(super) counts_at_deletion: bool,
     pub(super) managed_by: Option<String>,
     pub(super) failure_policy: Option<PodFailurePolicy>,
     pub(super) backoff_limit: u32,
@@ -194,14 +197,13 @@ impl JobFacts {
             Some("the Job is being deleted")
         } else if holds(job::conditions::FAILURE_TARGET) || failed > spec.backoff_limit() {
             Some("the Job fails in any case")
-        } else if counts_at_deletion {
-            Some("the Job counts pods when they are deleted (podReplacementPolicy)")
         } else {
             None
         };
         Ok(Self {
             resource_version: view.resource_version.clone(),
             settled,
+            counts_at_deletion,
             managed_by: spec.managed_by.clone(),
             failure_policy: spec.pod_failure_policy.clone(),
             backoff_limit: spec.backoff_limit(),
@@ -240,6 +242,7 @@ impl JobFacts {
         };
         let has_a_place = self.index_bound.is_none_or(|bound| pod.member.index.is_some_and(|i| i < bound));
         fails
+            && !(self.counts_at_deletion && pod.is_deleted)
             && has_a_place
             && pod.member.tracked
             && !self.uncounted.contains(&pod.uid)

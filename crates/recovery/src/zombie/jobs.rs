@@ -41,6 +41,10 @@ fn outlook(facts: &JobFacts, pod: &PodView, of: &OfJob, policy: &ZombiePolicy) -
     if let Some(settled) = facts.settled {
         return unharmed(settled);
     }
+    let is_deleted = pod.deletion.is_some();
+    if facts.counts_at_deletion && is_deleted {
+        return unharmed("the Job counts pods when they are deleted (podReplacementPolicy)");
+    }
     let rule = facts.rule(&of.member);
     match rule {
         Some(FailureAction::Ignore) => return unharmed("its podFailurePolicy ignores the failure"),
@@ -52,7 +56,8 @@ fn outlook(facts: &JobFacts, pod: &PodView, of: &OfJob, policy: &ZombiePolicy) -
     if rule.is_none() && policy.job_ignores_disrupted(facts.managed_by.as_deref()) {
         return unharmed("job.disruptedPods is Ignore");
     }
-    let me = Relative { uid: pod.pod.uid.clone(), member: of.member.clone(), stage: Stage::Due };
+    let member = of.member.clone();
+    let me = Relative { uid: pod.pod.uid.clone(), member, stage: Stage::Due, is_deleted };
     if !facts.counts(&me) {
         return unharmed("the Job does not count the pod, or has counted it");
     }

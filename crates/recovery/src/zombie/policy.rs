@@ -31,6 +31,10 @@ pub struct ZombiePolicy {
     annotated_wait: SignedDuration,
     /// The shortest wait that such a pod may ask for.
     shortest_wait: SignedDuration,
+    /// When annotated pods that ask for nothing are given up, counted from the loss of their node.
+    evict_after: Option<SignedDuration>,
+    /// The shortest such time that counts.
+    shortest_evict_after: SignedDuration,
     /// True if our taint is removed from a node only after its machine rebooted.
     pub(super) wants_reboot: bool,
     /// The other recoveries that act on nodes.
@@ -54,6 +58,28 @@ pub struct Consent {
     /// The wait after the pod's own grace period.
     pub wait: SignedDuration,
     pub wait_by: WaitBy,
+    /// When the pod is given up whether or not it is being deleted.
+    pub evict: Option<EvictAfter>,
+}
+
+/// How long after its node became unreachable a pod is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EvictAfter {
+    pub after: SignedDuration,
+    pub by: EvictBy,
+}
+
+/// The source of that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictBy {
+    Annotation,
+    /// The administrator's minimum, because the pod's annotation asks for less.
+    Floor {
+        /// The requested time.
+        asked: SignedDuration,
+    },
+    /// The administrator's setting for annotated pods.
+    Setting,
 }
 
 /// The source of a pod's wait.
@@ -119,6 +145,8 @@ impl ZombiePolicy {
             job: JobPolicy::new(configuration),
             annotated_wait: policy.annotated_pods.forceful_termination_grace_period.into(),
             shortest_wait: policy.annotated_pods.minimum_forceful_termination_grace_period.into(),
+            evict_after: policy.annotated_pods.evict_after.map(Into::into),
+            shortest_evict_after: policy.minimum_evict_after.into(),
             wants_reboot: configuration.eviction.remove_taint == RemoveTaint::BootChanged,
             actors: NodeActors::new(configuration),
             pod_rules,
@@ -135,7 +163,8 @@ impl ZombiePolicy {
         let says_yes = |value: &Option<String>| value.as_deref() == Some(annotations::CONSENT);
         let by_annotation = |key, action| {
             let (wait, wait_by) = self.annotated_wait(&marks.wait);
-            Some(Consent { source: ConsentSource::Annotation(key), action, wait, wait_by })
+            let evict = self.evict_after(&marks.evict_after);
+            Some(Consent { source: ConsentSource::Annotation(key), action, wait, wait_by, evict })
         };
         if says_yes(&marks.delete) {
             return by_annotation(annotations::SAFE_TO_FORCEFULLY_DELETE, TerminateAction::FailAndDelete);
@@ -150,7 +179,33 @@ impl ZombiePolicy {
             action: rule.action,
             wait: rule.forceful_termination_grace_period.into(),
             wait_by: WaitBy::Rule,
+            evict: None,
         })
+    }
+
+    /// True if a pod with these annotations is given up when its node is lost, although nothing deletes it.
+    pub fn gives_up_without_deletion(&self, marks: &ConsentAnnotations) -> bool {
+        // Only annotations count for this, and rules select by labels.
+        self.consent(marks, &Labels::default()).is_some_and(|consent| consent.evict.is_some())
+    }
+
+    /// True if a pod with these annotations is of interest before it is being deleted: it may be given up without that,
+    /// or its annotation about it is to be reported.
+    pub fn watches_before_deletion(&self, marks: &ConsentAnnotations) -> bool {
+        let consents = || self.consent(marks, &Labels::default()).is_some();
+        self.gives_up_without_deletion(marks) || (marks.evict_after.is_unreadable() && consents())
+    }
+
+    fn evict_after(&self, asked: &AskedWait) -> Option<EvictAfter> {
+        match asked {
+            AskedWait::Unset | AskedWait::Unreadable { .. } => {
+                self.evict_after.map(|after| EvictAfter { after, by: EvictBy::Setting })
+            }
+            AskedWait::For(asked) if *asked < self.shortest_evict_after => {
+                Some(EvictAfter { after: self.shortest_evict_after, by: EvictBy::Floor { asked: *asked } })
+            }
+            AskedWait::For(asked) => Some(EvictAfter { after: *asked, by: EvictBy::Annotation }),
+        }
     }
 
     fn annotated_wait(&self, asked: &AskedWait) -> (SignedDuration, WaitBy) {

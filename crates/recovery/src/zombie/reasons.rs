@@ -8,8 +8,8 @@ use salvor_api::config::TerminateAction;
 use salvor_api::names::{annotations, taints};
 
 use super::job_facts::Doom;
-use super::policy::{Consent, ConsentSource, Disabled, WaitBy};
-use super::views::{AskedWait, PodView, WaitDefect};
+use super::policy::{Consent, ConsentSource, Disabled, EvictAfter, EvictBy, WaitBy};
+use super::views::{AskedWait, PodView};
 use crate::ids::NodeName;
 use crate::liveness::Heartbeat;
 use crate::objects::{JobRef, PodPhase};
@@ -20,7 +20,10 @@ use crate::verdict::Reason;
 pub enum PodWhy {
     Disabled(Disabled),
     /// The pod is not being deleted.
-    NotTerminating,
+    NotTerminating {
+        /// Why its annotation about evict-after does not count, if it has one.
+        evict_after: Option<Box<str>>,
+    },
     /// Neither annotation nor rule permits it.
     NotOptedIn {
         /// An annotation that exists with a value that does not consent.
@@ -51,6 +54,16 @@ pub enum PodWhy {
     },
     /// The pod's own annotation about its wait cannot be read, and that was not reported yet.
     UnreadableWait(Box<Terms>),
+    /// The pod's own annotation about evict-after cannot be read, and that was not reported yet.
+    UnreadableEvictAfter(Box<str>),
+    /// The node may still come back before the pod is given up.
+    EvictAfterRunning {
+        node: NodeName,
+        /// When the pod is given up.
+        due: Timestamp,
+        consent: ConsentSource,
+        terms: Box<EvictTerms>,
+    },
     /// The pod may still end on its own.
     GraceRunning {
         /// When it counts as stuck.
@@ -130,10 +143,6 @@ impl fmt::Display for Terms {
                 in_words(asked)
             ),
             (WaitBy::SettingInstead, AskedWait::Unreadable { value, defect }) => {
-                let defect = match defect {
-                    WaitDefect::Malformed => "is not a duration such as 30s or 1m30s",
-                    WaitDefect::Negative => "is negative",
-                };
                 write!(
                     f,
                     ", by failureRecoveryPolicy.annotatedPods.forcefulTerminationGracePeriod: annotation {KEY} is {value:?}, which {defect}"
@@ -144,24 +153,83 @@ impl fmt::Display for Terms {
     }
 }
 
+/// How long after the loss of its node a pod is given up, and the source of that time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EvictTerms {
+    evict: EvictAfter,
+    asked: AskedWait,
+}
+
+impl EvictTerms {
+    pub(super) fn of(pod: &PodView, evict: EvictAfter) -> Self {
+        Self { evict, asked: pod.consent.evict_after.clone() }
+    }
+}
+
+impl fmt::Display for EvictTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const KEY: &str = annotations::EVICT_AFTER;
+        write!(f, "{} after its node became unreachable, by ", in_words(self.evict.after))?;
+        match self.evict.by {
+            EvictBy::Annotation => write!(f, "annotation {KEY}"),
+            EvictBy::Floor { asked } => write!(
+                f,
+                "failureRecoveryPolicy.minimumEvictAfter: annotation {KEY} asks for {}",
+                in_words(asked)
+            ),
+            EvictBy::Setting => {
+                f.write_str("failureRecoveryPolicy.annotatedPods.evictAfter")?;
+                unreadable_evict_after(&self.asked).map_or(Ok(()), |defect| write!(f, ": {defect}"))
+            }
+        }
+    }
+}
+
+/// Why the pod's annotation about evict-after cannot be read; none if it can, or is not set.
+pub(super) fn unreadable_evict_after(asked: &AskedWait) -> Option<String> {
+    match asked {
+        AskedWait::Unreadable { value, defect } => {
+            Some(format!("annotation {} is {value:?}, which {defect}", annotations::EVICT_AFTER))
+        }
+        AskedWait::Unset | AskedWait::For(_) => None,
+    }
+}
+
 /// The facts that make a pod a zombie. `Display` gives the message of its condition and event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZombieFacts {
     pub node: NodeName,
-    /// The pod's own grace period plus the wait after it.
-    pub grace: SignedDuration,
+    pub waited: Waited,
     pub consent: ConsentSource,
 }
 
-/// The text follows KEP-6757 to the letter, backticks included; only the grace period and the trigger vary.
+/// What a pod was given before it was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Its own grace period plus the wait after it.
+    Grace(SignedDuration),
+    /// This long from the loss of its node: `salvor.dev/evict-after`.
+    EvictAfter(SignedDuration),
+}
+
+/// After a grace period, the text follows KEP-6757 to the letter, backticks included; only the grace period and the
+/// trigger vary.
 impl fmt::Display for ZombieFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { node, grace, consent } = self;
-        write!(
-            f,
-            "Pod forcefully terminated after {} grace period due to unreachable node `{node}` (triggered by `{consent}`)",
-            in_seconds(*grace)
-        )
+        let Self { node, waited, consent } = self;
+        match waited {
+            Waited::Grace(grace) => write!(
+                f,
+                "Pod forcefully terminated after {} grace period due to unreachable node `{node}` (triggered by `{consent}`)",
+                in_seconds(*grace)
+            ),
+            Waited::EvictAfter(after) => write!(
+                f,
+                "Pod forcefully terminated {} after its node `{node}` became unreachable (triggered by `{consent}` with `{}`)",
+                in_seconds(*after),
+                annotations::EVICT_AFTER
+            ),
+        }
     }
 }
 
@@ -179,7 +247,10 @@ impl fmt::Display for PodWhy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disabled(by) => fmt_disabled(*by, f),
-            Self::NotTerminating => f.write_str("The pod is not being deleted."),
+            Self::NotTerminating { evict_after: None } => f.write_str("The pod is not being deleted."),
+            Self::NotTerminating { evict_after: Some(defect) } => {
+                write!(f, "The pod is not being deleted, and {defect}.")
+            }
             Self::NotOptedIn { near_miss: None } => {
                 f.write_str("The pod's owner has not consented: it has no opt-in annotation, and no terminatePod rule matches its labels.")
             }
@@ -207,6 +278,13 @@ impl fmt::Display for PodWhy {
                 taints::UNREACHABLE
             ),
             Self::UnreadableWait(terms) => write!(f, "The pod is waited for {terms}."),
+            Self::UnreadableEvictAfter(defect) => {
+                write!(f, "The pod is treated as if it did not have the annotation: {defect}.")
+            }
+            Self::EvictAfterRunning { node, due, consent, terms } => write!(
+                f,
+                "Node {node} may still come back. The pod is given up from {due} on (by {consent}), {terms}."
+            ),
             Self::GraceRunning { due, consent, terms } => {
                 write!(f, "The pod may still end by itself. It counts as stuck from {due} on (by {consent}), {terms}.")
             }
@@ -245,7 +323,7 @@ impl Reason for PodWhy {
     fn code(&self) -> &'static str {
         match self {
             Self::Disabled(_) => "Disabled",
-            Self::NotTerminating => "NotTerminating",
+            Self::NotTerminating { .. } => "NotTerminating",
             Self::NotOptedIn { .. } => "NotOptedIn",
             Self::AlreadyRecovered { .. } => "AlreadyRecovered",
             Self::Unannounced => "Unannounced",
@@ -255,6 +333,8 @@ impl Reason for PodWhy {
             Self::NodeReachable { .. } => "NodeReachable",
             Self::NodeReady { .. } => "NodeReady",
             Self::UnreadableWait(_) => "UnreadableWait",
+            Self::UnreadableEvictAfter(_) => "UnreadableEvictAfter",
+            Self::EvictAfterRunning { .. } => "EvictAfterRunning",
             Self::GraceRunning { .. } => "GraceRunning",
             Self::UnreachableTooBriefly { .. } => "UnreachableTooBriefly",
             Self::KubeletAlive { .. } => "KubeletAlive",
@@ -271,10 +351,11 @@ impl Reason for PodWhy {
     fn what_would_change_it(&self) -> String {
         match self {
             Self::Disabled(by) => enabling(*by).into(),
-            Self::NotTerminating => {
-                "The wait starts when the pod is deleted, by a person or by the eviction from its node."
-                    .into()
-            }
+            Self::NotTerminating { .. } => format!(
+                "The wait starts when the pod is deleted, by a person or by the eviction from its node. With annotation {} and \
+                 an opt-in annotation it starts when its node becomes unreachable.",
+                annotations::EVICT_AFTER
+            ),
             Self::NotOptedIn { .. } => format!(
                 "Annotation {} or {} with the value \"true\" on the pod, or a terminatePod rule for its labels, would opt it in.",
                 annotations::SAFE_TO_FORCEFULLY_TERMINATE,
@@ -307,8 +388,13 @@ impl Reason for PodWhy {
                 "A duration such as 30s in annotation {}.",
                 annotations::TERMINATION_GRACE_AFTER
             ),
+            Self::UnreadableEvictAfter(_) => {
+                format!("A duration such as 30s in annotation {}.", annotations::EVICT_AFTER)
+            }
             Self::KubeletAlive { .. } => "The kubelet does not renew its Lease until then.".into(),
-            Self::GraceRunning { .. } | Self::UnreachableTooBriefly { .. } => format!(
+            Self::EvictAfterRunning { .. }
+            | Self::GraceRunning { .. }
+            | Self::UnreachableTooBriefly { .. } => format!(
                 "Time. If the taint {} is removed from the node before, or the pod ends, nothing is done.",
                 taints::UNREACHABLE
             ),

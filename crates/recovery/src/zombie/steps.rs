@@ -28,6 +28,9 @@ pub enum Step {
         /// None keeps the phase.
         phase: Option<PodPhase>,
         conditions: Vec<Condition>,
+        /// When its work ended, if it is known: since then it is not Ready. Job controllers count from there.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        ended: Option<Timestamp>,
     },
     /// Raises the `backoffLimit` of a Job and records for which pods, if the Job is still in the state that was read.
     RaiseBackoffLimit {
@@ -164,9 +167,9 @@ impl crate::step::Step for Step {
 
     fn write(&self, read: &[Option<Value>]) -> Result<Write<'_>, Changed> {
         match self {
-            Self::PatchPodStatus { pod, resource_version, phase, conditions } => {
+            Self::PatchPodStatus { pod, resource_version, phase, conditions, ended } => {
                 let guard = Guard::Judged { uid: &pod.uid, resource_version };
-                pod_writes::patch_status(self, guard, *phase, conditions)
+                pod_writes::patch_status(self, guard, *phase, conditions, *ended)
             }
             Self::RaiseBackoffLimit { job, resource_version, backoff_limit, raised } => {
                 let guard = Guard::Judged { uid: &job.uid, resource_version };

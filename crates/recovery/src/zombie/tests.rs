@@ -1,5 +1,6 @@
 //! The rules as tables, taken from KEP-6757 and from the tests and gaps of Kueue's controller, and as properties.
 
+mod evict_after;
 mod jobs;
 mod kubelets;
 mod nodes;
@@ -68,6 +69,7 @@ fn pod() -> PodView {
         disruption_target: false,
         announced: false,
         wait_told: false,
+        evict_told: false,
         job: None,
     }
 }

@@ -1,6 +1,7 @@
 //! The input of zombie recovery: only the fields that it decides by.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::{SignedDuration, Timestamp};
 use salvor_api::config::TerminateAction;
@@ -37,6 +38,8 @@ pub struct PodView {
     pub announced: bool,
     /// True if the event about its unreadable wait is recorded, or not needed.
     pub wait_told: bool,
+    /// True if the event about its unreadable evict-after is recorded, or not needed.
+    pub evict_told: bool,
     /// The Job that controls it.
     pub job: Option<Box<OfJob>>,
 }
@@ -50,22 +53,24 @@ pub struct ConsentAnnotations {
     pub delete: Option<String>,
     /// `salvor.dev/termination-grace-after`.
     pub wait: AskedWait,
+    /// `salvor.dev/evict-after`.
+    pub evict_after: AskedWait,
 }
 
 impl ConsentAnnotations {
     pub fn from_annotations(all: &BTreeMap<String, String>) -> Self {
         let value = |key| all.get(key).map(|value| cut(value));
+        let duration = |key| all.get(key).map_or(AskedWait::Unset, |it| AskedWait::of(it));
         Self {
             terminate: value(annotations::SAFE_TO_FORCEFULLY_TERMINATE),
             delete: value(annotations::SAFE_TO_FORCEFULLY_DELETE),
-            wait: all
-                .get(annotations::TERMINATION_GRACE_AFTER)
-                .map_or(AskedWait::Unset, |it| AskedWait::of(it)),
+            wait: duration(annotations::TERMINATION_GRACE_AFTER),
+            evict_after: duration(annotations::EVICT_AFTER),
         }
     }
 }
 
-/// The wait after its grace period that a pod's own annotation asks for.
+/// A duration that a pod's own annotation asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AskedWait {
     #[default]
@@ -86,7 +91,23 @@ pub enum WaitDefect {
     Negative,
 }
 
+impl fmt::Display for WaitDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Malformed => "is not a duration such as 30s or 1m30s",
+            Self::Negative => "is negative",
+        })
+    }
+}
+
 impl AskedWait {
+    pub(super) fn is_unreadable(&self) -> bool {
+        match self {
+            Self::Unreadable { .. } => true,
+            Self::Unset | Self::For(_) => false,
+        }
+    }
+
     pub fn of(value: &str) -> Self {
         let unreadable = |defect| Self::Unreadable { value: cut(value), defect };
         match value.parse::<GoDuration>() {

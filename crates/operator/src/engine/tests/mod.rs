@@ -159,6 +159,7 @@ fn verdict(name: &str, want: &Want, told: bool) -> Decision<AsTold, AnyStep> {
                 resource_version: "1".into(),
                 phase: None,
                 conditions: vec![],
+                ended: None,
             }
             .into(),
             Tell => zombie::Step::EmitEvent(EventNote {

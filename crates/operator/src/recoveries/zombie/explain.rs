@@ -26,7 +26,7 @@ pub(super) fn pod<'a>(question: &'a Question<'a>) -> Answering<'a> {
         let now = || question.time.server();
         let mut pod = parse_pod(question.object).map_err(|e| question.cannot_read_it(e))?;
         pod.announced = !question.history.is_empty();
-        pod.wait_told = true;
+        (pod.wait_told, pod.evict_told) = (true, true);
         let node = match &pod.node_name {
             None => None,
             Some(node) => {
@@ -62,7 +62,7 @@ async fn family(question: &Question<'_>, of: &OfJob, policy: &ZombiePolicy) -> V
     let now = question.time.server();
     let path = format!("/api/v1/namespaces/{}/pods", of.job.namespace);
     let selector = live::percent_encode(&format!("batch.kubernetes.io/controller-uid={}", of.job.uid));
-    let keep = |wire: PodWire| Some(wire.view()).filter(|pod| pod.deletion.is_some());
+    let keep = |wire: PodWire| wire.view_in_question(policy);
     let pods = live::list(question.client, &path, &format!("&labelSelector={selector}"), keep).await;
     let mut nodes: BTreeMap<NodeName, Option<NodeView>> = BTreeMap::new();
     let mut family = Vec::new();
@@ -87,7 +87,7 @@ async fn family(question: &Question<'_>, of: &OfJob, policy: &ZombiePolicy) -> V
         } else {
             Stage::Waits
         };
-        family.push(Relative { uid: pod.pod.uid, member, stage });
+        family.push(Relative { uid: pod.pod.uid, member, stage, is_deleted: pod.deletion.is_some() });
     }
     family
 }

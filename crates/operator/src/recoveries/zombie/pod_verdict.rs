@@ -97,6 +97,19 @@ pub fn heartbeat_of_kubelet(
     Ok(heartbeat.alive_until(now).map(|_| heartbeat.to_string()))
 }
 
+/// True if a pod is given up when its node is lost, although nothing deletes it: `salvor.dev/evict-after`.
+///
+/// # Errors
+/// If the pod cannot be decoded.
+pub fn gives_up_without_deletion(
+    pod: &str,
+    configuration: &Configuration,
+) -> Result<bool, serde_json::Error> {
+    let pod = parse_pod(pod).map_err(|error| -> serde_json::Error { serde::de::Error::custom(error) })?;
+    let runs = !pod.phase.is_terminal() || pod.mark.is_some();
+    Ok(runs && ZombiePolicy::new(configuration).gives_up_without_deletion(&pod.consent))
+}
+
 /// Decides about a pod by the rules that act, from objects that were already read.
 ///
 /// # Errors
@@ -108,7 +121,7 @@ pub fn pod_verdict(
 ) -> Result<PodVerdict, serde_json::Error> {
     let unread = |error: kube::Error| serde::de::Error::custom(error);
     let mut pod = parse_pod(seen.pod).map_err(unread)?;
-    (pod.announced, pod.wait_told) = (true, true);
+    (pod.announced, pod.wait_told, pod.evict_told) = (true, true, true);
     // Its Job was not read here.
     pod.job = None;
     let node = seen.node.map(|node| see_with_heartbeat(node, seen.node_lease, now)).transpose()?;
@@ -139,13 +152,15 @@ pub fn pod_verdict(
             }
             PodWhy::AlreadyRecovered { .. } | PodWhy::AlreadyTerminal { .. } => Next::Done,
             PodWhy::Disabled(_)
-            | PodWhy::NotTerminating
+            | PodWhy::NotTerminating { .. }
             | PodWhy::Unannounced
             | PodWhy::NotScheduled
             | PodWhy::NodeMissing { .. }
             | PodWhy::NodeReachable { .. }
             | PodWhy::NodeReady { .. }
             | PodWhy::UnreadableWait(_)
+            | PodWhy::UnreadableEvictAfter(_)
+            | PodWhy::EvictAfterRunning { .. }
             | PodWhy::GraceRunning { .. }
             | PodWhy::UnreachableTooBriefly { .. }
             | PodWhy::KubeletAlive { .. }

@@ -75,8 +75,8 @@ impl LiveRecheck for Recheck {
                 };
                 let Some(mut pod) = fresh.filter(|p| p.pod.uid == *uid) else { return Ok(None) };
                 pod.announced = self.announced;
-                // That event was recorded before any write, or is not needed.
-                pod.wait_told = true;
+                // Those events were recorded before any write, or are not needed.
+                (pod.wait_told, pod.evict_told) = (true, true);
                 let node = match &pod.node_name {
                     Some(name) => self.looks.at(name, sight, self.node(client, name, now)).await?,
                     None => None,

@@ -19,7 +19,7 @@ use crate::{
     client::recent_reads::ReadAge,
     engine::recovery::{Known, LiveRecheck},
     testing::fake_api::{Answer, Asked, FakeApi},
-    watch_set::nodes::NodeWire,
+    watch_set::{nodes::NodeWire, watch::Project},
 };
 
 fn at(seconds: i64) -> Timestamp {
@@ -122,6 +122,79 @@ fn the_lease_of_a_lost_node_is_read_as_long_as_it_may_tell_something_about_its_p
     zombies.on_change(of_node(node("1", "True", false)), at(40));
     assert_eq!(wanted(&zombies), [""; 0]);
     assert_eq!(zombies.heartbeats.of(&node_a), Heartbeat::UNREAD, "the next incident is another");
+}
+
+/// A pod that runs, with this annotation beside its consent.
+fn evicted_after(after: &str) -> Value {
+    let mut pod = pod("p", "1m");
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    metadata.remove("deletionTimestamp");
+    metadata.remove("deletionGracePeriodSeconds");
+    metadata["annotations"]["salvor.dev/evict-after"] = after.into();
+    pod
+}
+
+#[test]
+fn the_lease_is_read_as_soon_as_the_node_is_not_ready() {
+    let mut zombies = zombies("");
+    zombies.on_change(of_node(node("1", "True", false)), at(0));
+    zombies.on_change(of_pod(evicted_after("0s")), at(0));
+    assert_eq!(wanted(&zombies), [""; 0]);
+    zombies.on_change(of_node(node("1", "Unknown", false)), at(1));
+    assert_eq!(wanted(&zombies), ["a"], "the taint comes later");
+    zombies.on_change(of_lease(Some(-50)), at(2));
+    zombies.on_change(of_lease(Some(-50)), at(22));
+    zombies.on_change(of_node(node("1", "Unknown", true)), at(23));
+    assert_eq!(judged(&zombies, 23), "Act Zombie", "nothing is left to wait for");
+    zombies.on_change(of_node(node("1", "True", true)), at(24));
+    assert_eq!(judged(&zombies, 24), "Ignore NodeReady");
+}
+
+#[test]
+fn of_pods_that_run_only_those_that_may_be_given_up_are_kept() {
+    let keeps = |settings: &str, pod: Value| {
+        let projection = PodsInQuestion(Arc::new(ZombiePolicy::new(&configuration(settings))));
+        projection.keep(serde_json::from_value(pod).unwrap()).is_some()
+    };
+    let all = "failureRecoveryPolicy: {annotatedPods: {evictAfter: 1m}}";
+    let with = |pod: &Value, pointer: &str, value: Value| {
+        let mut pod = pod.clone();
+        *pod.pointer_mut(pointer).unwrap() = value;
+        pod
+    };
+    let asks = evicted_after("30s");
+    let consent = "/metadata/annotations/kueue.x-k8s.io~1safe-to-forcefully-terminate";
+    let mut silent = asks.clone();
+    silent["metadata"]["annotations"].as_object_mut().unwrap().remove("salvor.dev/evict-after");
+    for (case, pod, by_default, by_setting) in [
+        ("it may be given up", asks.clone(), true, true),
+        ("its value is to be reported", evicted_after("soon"), true, true),
+        ("it says nothing", silent, false, true),
+        ("it does not consent", with(&asks, consent, "false".into()), false, false),
+        ("it has ended", with(&asks, "/status/phase", "Succeeded".into()), false, false),
+        ("it is being deleted", pod("p", "1m"), true, true),
+    ] {
+        assert_eq!(keeps("", pod.clone()), by_default, "{case}");
+        assert_eq!(keeps(all, pod), by_setting, "{case}");
+    }
+}
+
+#[test]
+fn an_unreadable_evict_after_is_told_once() {
+    let mut zombies = zombies("");
+    zombies.on_change(of_node(node("1", "True", false)), at(0));
+    zombies.on_change(of_pod(evicted_after("soon")), at(0));
+    let of = subject(&zombies);
+    let decision = zombies.judge(&of, at(1)).unwrap();
+    assert_eq!(said(&decision), "Act UnreadableEvictAfter");
+    for step in decision.verdict.actions() {
+        assert_eq!(zombies.done(&of, step, &Written::Nothing, at(1)), View::Synced);
+    }
+    assert_eq!(judged(&zombies, 2), "Ignore NotTerminating");
+    zombies.on_change(of_pod(evicted_after("soon")), at(3));
+    assert_eq!(judged(&zombies, 4), "Ignore NotTerminating", "told before");
+    zombies.on_change(of_pod(evicted_after("later")), at(5));
+    assert_eq!(judged(&zombies, 6), "Act UnreadableEvictAfter", "another value is another mistake");
 }
 
 #[test]

@@ -30,8 +30,9 @@ use crate::{
     watch_set::{nodes::NodeWire, watch::Project},
 };
 
-/// Keeps a pod only while it is being deleted: all others cost nothing. Little is kept of a pod without consent.
-pub(super) struct DeletedPods(pub(super) Arc<ZombiePolicy>);
+/// Keeps a pod only while it is being deleted, or while it would be given up without that: all others cost nothing.
+/// Little is kept of a pod without consent.
+pub(super) struct PodsInQuestion(pub(super) Arc<ZombiePolicy>);
 
 #[derive(Clone, Debug)]
 pub(crate) enum SeenPod {
@@ -50,13 +51,12 @@ impl SeenPod {
     }
 }
 
-impl Project for DeletedPods {
+impl Project for PodsInQuestion {
     type Wire = PodWire;
     type Kept = SeenPod;
 
     fn keep(&self, wire: PodWire) -> Option<SeenPod> {
-        wire.metadata.deletion_timestamp?;
-        let pod = wire.view();
+        let pod = wire.view_in_question(&self.0)?;
         if self.0.consent(&pod.consent, &pod.labels).is_some() {
             return Some(SeenPod::Consenting(Box::new(pod)));
         }
@@ -86,6 +86,19 @@ pub(super) struct PodStatus {
 }
 
 impl PodWire {
+    /// The view of a pod that is being deleted, or that would be given up without that; none of any other.
+    pub(super) fn view_in_question(self, policy: &ZombiePolicy) -> Option<PodView> {
+        if self.metadata.deletion_timestamp.is_some() {
+            return Some(self.view());
+        }
+        let consent = ConsentAnnotations::from_annotations(&self.metadata.annotations);
+        if !policy.watches_before_deletion(&consent) {
+            return None;
+        }
+        // A pod that ended by itself has nothing to give up.
+        Some(self.view()).filter(|pod| !pod.phase.is_terminal() || pod.mark.is_some())
+    }
+
     pub(super) fn view(self) -> PodView {
         let PodWire { metadata, spec, status } = self;
         let of_kind = |kind| condition(&status.conditions, kind);
@@ -121,6 +134,7 @@ impl PodWire {
             disruption_target: of_kind(conditions::DISRUPTION_TARGET).is_some_and(|c| c.status == "True"),
             announced: false,
             wait_told: false,
+            evict_told: false,
             pod: PodRef { namespace: metadata.namespace, name: metadata.name, uid: metadata.uid },
             resource_version: metadata.resource_version,
             labels: metadata.labels,

@@ -49,7 +49,7 @@ fn member() -> Member {
 }
 
 fn relative(number: usize, stage: Stage) -> Relative {
-    Relative { uid: uid(number), member: Arc::new(member()), stage }
+    Relative { uid: uid(number), member: Arc::new(member()), stage, is_deleted: true }
 }
 
 fn uid(number: usize) -> Uid {
@@ -59,7 +59,12 @@ fn uid(number: usize) -> Uid {
 /// Pod 0 of a Job of which so many pods are given up now.
 fn of_job(sight: JobSight, member: Member, due: usize) -> PodView {
     let all_alike = Arc::new(member.clone());
-    let one = |number| Relative { uid: uid(number), member: all_alike.clone(), stage: Stage::Due };
+    let one = |number| Relative {
+        uid: uid(number),
+        member: all_alike.clone(),
+        stage: Stage::Due,
+        is_deleted: true,
+    };
     in_family(sight, member, (0..due).map(one).collect())
 }
 
@@ -348,7 +353,7 @@ proptest! {
         pod in super::properties::any_pod(), node in super::properties::any_node(), now in super::properties::present()
     ) {
         let policy = policy("");
-        let pod = PodView { wait_told: true, node_name: Some("node-a".into()), mark: None, job: None, ..pod };
+        let pod = PodView { wait_told: true, evict_told: true, node_name: Some("node-a".into()), mark: None, job: None, ..pod };
         let marks = decide_pod(&pod, Some(&node), &policy, now).verdict.actions().iter().any(|step| {
             matches!(step, Step::PatchPodStatus { phase: Some(PodPhase::Failed), .. })
         });

@@ -35,7 +35,7 @@ fn who_is_recovered_and_who_is_ignored() {
             consent: ConsentAnnotations {
                 terminate: value(terminate),
                 delete: value(delete),
-                wait: AskedWait::Unset,
+                ..ConsentAnnotations::default()
             },
             ..base()
         }
@@ -224,6 +224,7 @@ fn the_writes_are_exactly_those_of_the_seed() {
                 condition("KueueFailureRecovery", "KueueForcefullyTerminated"),
                 condition("DisruptionTarget", "TerminationBySalvor"),
             ],
+            ended: None,
         },
         Step::EmitEvent(EventNote {
             name: "zombie-terminated.uid-a".into(),
@@ -424,14 +425,16 @@ fn annotations_are_picked_out_of_all() {
         ("kueue.x-k8s.io/safe-to-forcefully-terminate", "true"),
         ("kueue.x-k8s.io/safe-to-forcefully-delete", "no"),
         ("salvor.dev/termination-grace-after", "90s"),
+        ("salvor.dev/evict-after", "soon"),
         ("other", "true"),
     ];
     let all = all.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let picked = ConsentAnnotations::from_annotations(&all);
     let wait = AskedWait::For(SignedDuration::from_secs(90));
+    let evict_after = AskedWait::Unreadable { value: "soon".into(), defect: WaitDefect::Malformed };
     assert_eq!(
         picked,
-        ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()), wait }
+        ConsentAnnotations { terminate: Some("true".into()), delete: Some("no".into()), wait, evict_after }
     );
 }
 

@@ -66,8 +66,8 @@ pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
         deletion,
         node_name,
         option::of(any_mark()),
-        any::<[bool; 3]>(),
-        any_wait(),
+        any::<[bool; 4]>(),
+        (any_wait(), any_wait()),
     )
         .prop_map(
             |(
@@ -78,12 +78,12 @@ pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
                 deletion,
                 node_name,
                 mark,
-                [disruption_target, announced, wait_told],
-                wait,
+                [disruption_target, announced, wait_told, evict_told],
+                (wait, evict_after),
             )| {
                 PodView {
                     labels,
-                    consent: ConsentAnnotations { terminate, delete, wait },
+                    consent: ConsentAnnotations { terminate, delete, wait, evict_after },
                     phase,
                     deletion,
                     node_name: node_name.map(Into::into),
@@ -91,6 +91,7 @@ pub(super) fn any_pod() -> impl Strategy<Value = PodView> {
                     disruption_target,
                     announced,
                     wait_told,
+                    evict_told,
                     ..pod()
                 }
             },
@@ -154,7 +155,7 @@ fn any_policy() -> impl Strategy<Value = ZombiePolicy> {
         let rules = if with_rules { rules } else { "" };
         let annotated =
             "annotatedPods: {forcefulTerminationGracePeriod: 45s, minimumForcefulTerminationGracePeriod: 5s}";
-        let head = format!("failureRecoveryPolicy:\n  minimumUnreachableDuration: {minimum}\n  {annotated}");
+        let head = format!("failureRecoveryPolicy:\n  minimumUnreachableDuration: {minimum}\n  minimumEvictAfter: 2s\n  {annotated}");
         let mut policy = policy(&format!("{head}{rules}"));
         policy.disabled = (off == 0).then_some(Disabled::Gate);
         policy
@@ -174,7 +175,7 @@ fn apply(
     log: &mut Vec<String>,
 ) -> Option<PodView> {
     match action {
-        Step::PatchPodStatus { pod: target, resource_version, phase, conditions } => {
+        Step::PatchPodStatus { pod: target, resource_version, phase, conditions, ended: _ } => {
             assert_eq!(
                 (target, resource_version),
                 (&pod.pod, &pod.resource_version),
@@ -208,6 +209,9 @@ fn apply(
         }
         Step::Mention(event) => {
             log.push(format!("event {}", event.name));
+            if event.reason == "InvalidEvictAfter" {
+                return Some(PodView { evict_told: true, ..pod });
+            }
             Some(PodView { wait_told: true, ..pod })
         }
         other => panic!("not about a pod: {other}"),
@@ -241,7 +245,7 @@ fn run_to_the_end(
                     writes += 1;
                     if writes == crash {
                         pod.announced = false;
-                        pod.wait_told = false;
+                        (pod.wait_told, pod.evict_told) = (false, false);
                         break;
                     }
                 }
@@ -290,9 +294,16 @@ proptest! {
                 (false, Some("batch")) => SignedDuration::from_secs(45),
                 (false, _) => SignedDuration::from_millis(1_500),
             };
-            let waited = now.duration_since(pod.deletion.unwrap().timestamp);
+            let waited = pod.deletion.map(|deletion| now.duration_since(deletion.timestamp));
+            let lost_for = node.as_ref().and_then(|node| node.unreachable).map(|lost| now.duration_since(lost.since));
+            let evict = match pod.consent.evict_after {
+                AskedWait::For(asked) if annotated => Some(asked.max(SignedDuration::from_secs(2))),
+                AskedWait::For(_) | AskedWait::Unset | AskedWait::Unreadable { .. } => None,
+            };
+            let evicted = evict.is_some_and(|evict| lost_for >= Some(evict)) && (!pod.phase.is_terminal() || pod.mark.is_some());
             let was_marked = pod.phase.is_terminal() && pod.mark.is_some_and(|mark| mark.since <= Some(now));
-            prop_assert!(waited >= wait || was_marked, "{waited} is early");
+            prop_assert!(waited >= Some(wait) || evicted || was_marked, "{:?} is early", waited);
+            prop_assert!(pod.deletion.is_some() || evict.is_some(), "its end was not wanted");
             let node = node.unwrap();
             prop_assert!(node.ready != Ready::True && node.heartbeat.alive_until(now).is_none());
             let lost = node.unreachable.unwrap().since;
@@ -340,7 +351,7 @@ proptest! {
     fn a_crash_after_any_write_leads_to_the_same_end_and_nothing_is_written_twice(
         pod in any_pod(), node in any_node(), policy in any_policy(), now in present(), finalizer in any::<bool>(), crash in 1usize..4,
     ) {
-        let pod = PodView { mark: None, announced: false, wait_told: false, ..pod };
+        let pod = PodView { mark: None, announced: false, wait_told: false, evict_told: false, ..pod };
         let (calm, calm_log) = run_to_the_end(pod.clone(), &node, &policy, now, finalizer, usize::MAX);
         let (end, log) = run_to_the_end(pod, &node, &policy, now, finalizer, crash);
         prop_assert_eq!(end.map(|pod| (pod.phase, pod.mark)), calm.map(|pod| (pod.phase, pod.mark)));
