@@ -109,7 +109,7 @@ impl Rules<'_> {
     pub(crate) fn by_its_node(&self, pod: &Value) -> Option<Finding> {
         let on = text(pod, "/spec/nodeName");
         let finding = match self.node_state(on) {
-            NodeState::Lost { node, since } if is_terminating(pod) => {
+            NodeState::Lost { node, since } if is_terminating(pod) || self.is_given_up(pod) => {
                 self.stuck(pod, node, since).expects(self.expected_of_lost(pod, Some(node)))
             }
             NodeState::Lost { node, since } => {
@@ -226,7 +226,13 @@ impl Rules<'_> {
                 let mut findings: Vec<Finding> = Vec::new();
                 for pod in &pods {
                     let ending = is_terminating(pod);
-                    let found = if ending { self.ending(pod).into_iter().next() } else { None };
+                    let found = if ending {
+                        self.ending(pod).into_iter().next()
+                    } else if self.is_given_up(pod) {
+                        self.by_its_node(pod)
+                    } else {
+                        None
+                    };
                     findings.extend(found.map(|finding| cut_to(finding, &object, on)));
                 }
                 let waiting = format!("{} {}", counted(pods.len(), "pod"), verb(pods.len(), "is", "are"));

@@ -11,7 +11,7 @@ use salvor_api::{
         reasons::{JOB_UNREADABLE, JOB_WOULD_FAIL},
     },
 };
-use salvor_operator::{Next, PodObjects, pod_verdict, why_off};
+use salvor_operator::{Next, PodObjects, gives_up_without_deletion, pod_verdict, why_off};
 use serde_json::Value;
 
 use crate::{
@@ -34,7 +34,17 @@ const JOB_SET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 
 impl Rules<'_> {
-    /// A terminating pod on a lost node: what Salvor does with it, if it is installed.
+    /// True if Salvor is installed and gives this pod up when its node is lost, although nothing deletes it.
+    pub(crate) fn is_given_up(&self, pod: &Value) -> bool {
+        match self.judge.presence(self.world) {
+            Presence::Here(installed) => {
+                gives_up_without_deletion(&pod.to_string(), &installed.configuration).unwrap_or(false)
+            }
+            Presence::Absent | Presence::Unknown => false,
+        }
+    }
+
+    /// A pod on a lost node that is terminating, or given up without that: what Salvor does with it, if it is installed.
     pub(crate) fn stuck(&self, pod: &Value, node: &Value, since: Option<Timestamp>) -> Finding {
         let object = named("Node", node);
         let on = &object.name;

@@ -17,10 +17,11 @@ use crate::{
 };
 
 /// The annotations that express the consent of a pod's owner.
-const CONSENTS: [&str; 3] = [
+const CONSENTS: [&str; 4] = [
     annotations::SAFE_TO_FORCEFULLY_DELETE,
     annotations::SAFE_TO_FORCEFULLY_TERMINATE,
     annotations::TERMINATION_GRACE_AFTER,
+    annotations::EVICT_AFTER,
 ];
 
 const UNREAD: [&str; 11] = [

@@ -239,6 +239,31 @@ fn a_pod_on_a_lost_node_waits_for_whoever_may_act() {
 }
 
 #[test]
+fn a_pod_with_evict_after_is_promised_before_anything_deletes_it() {
+    let pod = |after: &str| {
+        let mut pod = ready("train-1", "job");
+        let evict_after = json!({
+            "metadata": {"annotations": {"kueue.x-k8s.io/safe-to-forcefully-terminate": "true", "salvor.dev/evict-after": after}},
+            "spec": {"nodeName": "lost"},
+            "status": {"conditions": [{"type": "Ready", "status": "False"}]},
+        });
+        merge(&mut pod, evict_after);
+        pod
+    };
+    let why = |after: &str| {
+        let cluster =
+            cluster().with(&JOB, job(json!({}))).with(&POD, ready("train-0", "job")).with(&POD, pod(after));
+        let cluster = cluster.with(&NODE, node("node-a", "True")).with(&NODE, node("lost", "Unknown"));
+        cluster.with(&LEASE, node_lease("lost")).with(&LEASE, election(ALIVE, GATE)).why(&POD, "train-1")
+    };
+    let promised = why("24h");
+    assert_eq!(promised.root_causes[0].code, Code::GraceRunning, "{promised:#?}");
+    assert!(promised.root_causes[0].until.is_some(), "{promised:#?}");
+    let unreadable = why("soon");
+    assert_eq!(unreadable.root_causes[0].code, Code::NodeLost, "{unreadable:#?}");
+}
+
+#[test]
 fn the_brake_and_a_pause_hold_a_recovery_back() {
     let mut paused = election(ALIVE, GATE);
     paused["metadata"]["annotations"]["salvor.dev/paused"] =
