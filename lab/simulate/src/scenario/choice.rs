@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::{Consent, Scenario, Shape, file::unplaced, read};
 
 /// The fields that can be set.
-const FIELDS: &str = "consent, podReplacementPolicy, toleratesUnreachable, gracePeriod or checkpointEvery";
+const FIELDS: &str =
+    "consent, podReplacementPolicy, toleratesUnreachable, gracePeriod, evictAfter or checkpointEvery";
 
 impl Scenario {
     /// Sets a field of a workload, for example `train.consent`, to a value as it is written in a file.
@@ -33,6 +34,7 @@ impl Scenario {
             },
             "toleratesUnreachable" => workload.tolerates = Some(time(path, value)?),
             "gracePeriod" => workload.grace = time(path, value)?,
+            "evictAfter" => workload.evict_after = Some(time(path, value)?),
             "checkpointEvery" if workload.accumulates() => {
                 let every = time(path, value)?;
                 if every.is_zero() {
@@ -78,6 +80,7 @@ workloads:
             ("train.podReplacementPolicy", "Failed"),
             ("train.toleratesUnreachable", "2m"),
             ("train.gracePeriod", "7s"),
+            ("train.evictAfter", "0s"),
             ("train.checkpointEvery", "10m"),
             ("db.consent", "delete"),
         ] {
@@ -87,6 +90,7 @@ workloads:
         assert_eq!((train.consent, db.consent), (Consent::Terminate, Consent::Delete));
         assert!(matches!(train.shape, Shape::Job { waits_for_the_end: true, .. }));
         assert_eq!(train.tolerates, Some(Duration::from_secs(120)));
+        assert_eq!((train.evict_after, db.evict_after), (Some(Duration::ZERO), None));
         assert_eq!(
             (train.grace, train.checkpoint_every),
             (Duration::from_secs(7), Some(Duration::from_secs(600)))

@@ -96,6 +96,7 @@ pub(super) struct Workload {
     pub(super) checkpoint_every: Option<Spanned<String>>,
     pub(super) start_delay: Option<Spanned<String>>,
     pub(super) consent: Option<Spanned<String>>,
+    pub(super) evict_after: Option<Spanned<String>>,
     pub(super) grace_period: Option<Spanned<String>>,
     pub(super) tolerates_unreachable: Option<Spanned<String>>,
     #[serde(default)]

@@ -159,6 +159,9 @@ fn template(scenario: &Scenario, workload: &Workload) -> Value {
         Consent::Terminate => marks[annotations::SAFE_TO_FORCEFULLY_TERMINATE] = annotations::CONSENT.into(),
         Consent::Delete => marks[annotations::SAFE_TO_FORCEFULLY_DELETE] = annotations::CONSENT.into(),
     }
+    if let Some(after) = workload.evict_after {
+        marks[annotations::EVICT_AFTER] = millis(after).into();
+    }
     if let Some(takes) = workload.takes {
         marks[format!("{}run-for", script::PREFIX)] = millis(takes).into();
     }

@@ -109,6 +109,7 @@ pub fn schema() -> Value {
                     "checkpointEvery": duration("The work of a pod is saved this often. Without it, all is lost when the pod dies."),
                     "startDelay": duration("From the admission of a pod to its start, such as the time to pull an image."),
                     "consent": { "enum": ["none", "terminate", "delete"], "description": "The opt-in annotation of its pods: safe-to-forcefully-terminate or -delete; default none." },
+                    "evictAfter": duration("The annotation salvor.dev/evict-after of its pods: they are given up this long after their node became unreachable. Needs consent."),
                     "gracePeriod": duration("Its pods' grace period; default 30s."),
                     "toleratesUnreachable": duration("Its pods tolerate an unreachable or not ready node for this long; default 5m, which is the cluster's."),
                     "requests": amounts("Resources of each pod; default 1 CPU."),

@@ -239,6 +239,10 @@ fn errors_name_the_field_the_value_the_line_and_what_is_right() {
         (work("takes: 1"), "line 5: workloads[0].takes: "),
         (work("volume: 1Gi"), "line 5: workloads[0].volume: a Job has none: leave it out"),
         (
+            work("evictAfter: 10s"),
+            "line 5: workloads[0].evictAfter: counts only beside consent: write consent: terminate or delete",
+        ),
+        (
             work("consent: maybe"),
             "line 5: workloads[0].consent: \"maybe\" is not known: write none, terminate or delete",
         ),

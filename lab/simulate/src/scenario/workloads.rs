@@ -32,6 +32,8 @@ pub struct Workload {
     pub start_delay: Option<Duration>,
     /// What its owner consents to.
     pub consent: Consent,
+    /// How long after the loss of their node its pods are given up: the annotation salvor.dev/evict-after.
+    pub evict_after: Option<Duration>,
     /// The grace period of its pods.
     pub grace: Duration,
     /// How long its pods tolerate an unreachable or not ready node; `None` means the cluster's default of five minutes.
@@ -208,6 +210,7 @@ fn short(name: &str, shape: Shape, pods: u32, cpu: &str, consent: Consent) -> Wo
         checkpoint_every: None,
         start_delay: None,
         consent,
+        evict_after: None,
         grace: GRACE,
         tolerates: Some(TOLERATED),
         requests: [("cpu".to_owned(), cpu.to_owned())].into(),

@@ -80,6 +80,41 @@ fn a_crash_is_recovered_in_the_time_that_the_rules_take() {
     assert!(alone.work.goodput < report.work.goodput, "{text}");
 }
 
+const EVICTED_AFTER: &str = "\
+title: Work that is to be back soon
+pools: [{name: cpu, nodes: 6}]
+workloads:
+- {name: at-once, kind: IndexedJob, pods: 6, consent: terminate, evictAfter: 0s, podReplacementPolicy: Failed, requests: {cpu: 500m}}
+- {name: soon, kind: Deployment, pods: 6, consent: delete, evictAfter: 30s, requests: {cpu: 500m}}
+- {name: patient, kind: Deployment, pods: 6, consent: delete, requests: {cpu: 500m}}
+failures:
+- {kind: crash, at: 5m, target: {pool: cpu}, pick: 1}
+end: 30m
+";
+
+/// Detection takes 40 to 55 seconds. Neither the toleration nor the grace period nor the minute nor a first look at the
+/// Lease comes on top.
+#[test]
+fn work_with_evict_after_is_back_as_soon_as_its_node_is_known_to_be_lost() {
+    let scenario = Scenario::read(EVICTED_AFTER, &Source::default()).unwrap();
+    let mut tried = 0;
+    for seed in 1..=3 {
+        let (_, report) = played(&scenario, &Policy::of(&scenario), seed);
+        let text = report_table("evict-after", &report);
+        for (workload, least, most) in [(0, 39, 60), (1, 69, 90), (2, 300, 600)] {
+            let recovery = &report.workloads[workload].recovery;
+            if recovery.lost == 0 {
+                continue;
+            }
+            tried += 1;
+            assert_eq!(recovery.not_recovered, 0, "{text}");
+            assert!((least..=most).contains(&seconds(recovery.time_to_recovery.max)), "{text}");
+        }
+        assert_eq!((report.double_run, report.at_most_once_violations), (0, 0), "{text}");
+    }
+    assert!(tried >= 6, "{tried}");
+}
+
 /// A Lease is up to ten seconds old when its machine fails, and node lifecycle checks every five seconds: 40 to 55
 /// seconds, drawn by the seed and by each node. In step, all seeds would have the same.
 #[test]

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use salvor_api::names::{annotations, taints};
+use salvor_api::{
+    GoDuration,
+    names::{annotations, taints},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -148,6 +151,12 @@ fn of_template(template: &Value, names: Names) -> Value {
     let tolerated = list(&spec["tolerations"]).find(|it| it["key"] == taints::UNREACHABLE);
     if let Some(seconds) = tolerated.and_then(|it| it["tolerationSeconds"].as_u64()) {
         workload["toleratesUnreachable"] = format!("{seconds}s").into();
+    }
+    if let Some(after) = marks[annotations::EVICT_AFTER].as_str()
+        && consent != "none"
+        && after.parse::<GoDuration>().is_ok_and(|after| !after.is_negative())
+    {
+        workload["evictAfter"] = after.into();
     }
     if let Some(after) = marks[annotations::TERMINATION_GRACE_AFTER].as_str() {
         workload["annotations"] = json!({ annotations::TERMINATION_GRACE_AFTER: after });

@@ -134,6 +134,10 @@ fn workload_of(
     let consent = it.consent.as_ref().map_or(Ok(Consent::None), |consent| {
         Consent::read(&consent.value).map_err(|problem| bad(line(consent), &format!("{at}.consent"), problem))
     })?;
+    if let (Some(after), Consent::None) = (&it.evict_after, consent) {
+        let problem = "counts only beside consent: write consent: terminate or delete".to_owned();
+        return Err(bad(line(after), &format!("{at}.evictAfter"), problem));
+    }
     if let Some(pool) = &it.pool
         && !pools.iter().any(|known| known.name == pool.value)
     {
@@ -164,6 +168,7 @@ fn workload_of(
         )?,
         start_delay: optional(&it.start_delay, "startDelay")?,
         consent,
+        evict_after: optional(&it.evict_after, "evictAfter")?,
         grace: optional(&it.grace_period, "gracePeriod")?.unwrap_or(USUAL_GRACE),
         tolerates: optional(&it.tolerates_unreachable, "toleratesUnreachable")?,
         requests,
