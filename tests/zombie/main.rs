@@ -5,6 +5,7 @@
 
 mod brake;
 mod events;
+mod evict_after;
 mod gauges;
 mod health;
 mod jobs;
