@@ -1,4 +1,5 @@
-//! Zombie recovery: pods with consent that are terminating or have evict-after, and all nodes. A change of either requeues the affected pods.
+//! Zombie recovery: pods with consent that are terminating or have evict-after, and all nodes. A change of either
+//! requeues the affected pods.
 
 mod entry;
 mod explain;

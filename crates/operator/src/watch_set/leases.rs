@@ -1,5 +1,5 @@
-//! Reads the Leases of nodes that may be lost and whose pods are in question, for all recoveries that need them: now, and then every
-//! few seconds while they are wanted.
+//! Reads the Leases of nodes that may be lost and whose pods are in question, for all recoveries that need them: now,
+//! and then every few seconds while they are wanted.
 //!
 //! All Leases of a cluster change all the time, so they are not watched. But one read does not show whether a Lease is
 //! still renewed. So it is read early, while its pods still wait, and the second look before a write has something to
