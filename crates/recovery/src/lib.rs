@@ -23,6 +23,7 @@ pub mod liveness;
 mod moments;
 pub mod objects;
 pub mod one_actor;
+pub mod opt_in;
 pub mod pause;
 mod pod_writes;
 pub mod proof;

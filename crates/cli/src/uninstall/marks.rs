@@ -120,6 +120,7 @@ pub(super) const FATES: &[(&str, Fate)] = &[
     (annotations::SAFE_TO_FORCEFULLY_TERMINATE, Stays(CONSENT)),
     (annotations::SAFE_TO_FORCEFULLY_DELETE, Stays(CONSENT)),
     (annotations::TERMINATION_GRACE_AFTER, Stays(CONSENT)),
+    (annotations::EVICT_AFTER, Stays(CONSENT)),
     (repair::annotations::DO_NOT_REPAIR, Stays("a person wrote it, and it means nothing without Salvor")),
     (job::CONTROLLER_NAME, Stays("spec.managedBy of a Job cannot be changed")),
     (appwrapper::CONTROLLER_NAME, Stays("the owner of an AppWrapper wrote it")),
