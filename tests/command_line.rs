@@ -4,6 +4,8 @@
 
 #[path = "command_line/import_appwrapper.rs"]
 mod import_appwrapper;
+#[path = "command_line/opt_in.rs"]
+mod opt_in;
 #[path = "command_line/plugin.rs"]
 mod plugin;
 #[path = "command_line/simulate.rs"]

@@ -15,6 +15,7 @@ use crate::evict::EvictArgs;
 use crate::explain::ExplainArgs;
 use crate::local_cluster::LocalClusterArgs;
 use crate::manifests::ManifestsArgs;
+use crate::opt_in::OptInArgs;
 use crate::pause::{PauseArgs, ResumeArgs};
 use crate::run::RunArgs;
 use crate::simulate::SimulateArgs;
@@ -22,8 +23,8 @@ use crate::status::StatusArgs;
 use crate::uninstall::UninstallArgs;
 use crate::why::WhyArgs;
 use crate::{
-    completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, output, pause, run,
-    simulate, status, uninstall, why,
+    completions, config, demo, docs, doctor, evict, explain, local_cluster, manifests, opt_in, output, pause,
+    run, simulate, status, uninstall, why,
 };
 
 /// Recovers workloads after a Kubernetes node is lost: quickly, and never twice without consent.
@@ -64,6 +65,13 @@ enum Command {
     /// It only reads, and can be asked before installing and after. Use --as system:serviceaccount:salvor-system:salvor to
     /// check the rights of an installation. It ends with 1 after an error, with 3 after a warning, and else with 0.
     Doctor(Box<DoctorArgs>),
+    /// Print manifests with what recovery needs, so that work comes back in about a minute
+    ///
+    /// Adds the consent and salvor.dev/evict-after to every pod template, and to Jobs what keeps lost pods from counting as
+    /// failures. Comments and the order of fields stay where possible. What changed, and what it means in seconds, is said on
+    /// standard error. Nothing is sent to a cluster.
+    #[command(name = "opt-in")]
+    OptIn(OptInArgs),
     /// Evict a node whose machine is off: shows its pods, asks, and follows until its volumes are detached
     ///
     /// It only adds the taint salvor.dev/force-eviction to the node, as `kubectl taint` would. The operator does the rest.
@@ -123,6 +131,7 @@ impl Cli {
             Command::Demo(args) => return demo::execute(&args),
             Command::Simulate(args) => return simulate::execute(&args),
             Command::Run(args) => return run::execute(&args),
+            Command::OptIn(args) => return opt_in::execute(&args),
             Command::Evict(args) => return evict::execute(&args),
             Command::Status(args) => return status::execute(&args),
             Command::Why(args) => return why::execute(&args),

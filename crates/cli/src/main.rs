@@ -14,6 +14,7 @@ mod live;
 mod local_cluster;
 mod logging;
 mod manifests;
+mod opt_in;
 mod output;
 mod pause;
 mod run;

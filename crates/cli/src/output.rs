@@ -58,6 +58,11 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     write_out(&clean(text))
 }
 
+/// Writes data unchanged, unless it goes to a terminal.
+pub(crate) fn print_exactly(text: &str) -> Result<(), CliError> {
+    if io::stdout().is_terminal() { print(text) } else { write_out(text) }
+}
+
 /// Writes a text for people. On a terminal it is wrapped and coloured, and with `over` it replaces the screen.
 pub(crate) fn show(text: &str, over: bool) -> Result<(), CliError> {
     let text = clean(text);
