@@ -26,31 +26,38 @@ pub struct NodeLease {
     /// When it was last renewed, by the kubelet's clock.
     pub renewed: Timestamp,
     pub lasts: SignedDuration,
+    /// When the API server stored that renewal, by its own clock; none if it does not say so.
+    pub stored: Option<Timestamp>,
     /// Since when the renew time is known not to have moved, as the control plane reports.
     pub still_since: Option<Timestamp>,
 }
 
 impl NodeLease {
     pub fn new(renewed: Timestamp, lasts: SignedDuration) -> Self {
-        Self { renewed, lasts, still_since: None }
+        Self { renewed, lasts, stored: None, still_since: None }
     }
 
-    /// Adds when the API server stored the last renewal, by its own clock. If the kubelet's clock agrees with it, the
-    /// renew time is known not to have moved since, and need not be watched first.
+    /// Adds that the control plane lost the node at `lost`. If that was just now, and the clocks of kubelet and API
+    /// server agree on the last renewal, the renew time is known not to have moved since, and need not be watched
+    /// first. Later it must be: the API server may have been down, or restored, and kubelets may only now get through.
     #[must_use]
-    pub fn stored_at(self, stored: Option<Timestamp>) -> Self {
+    pub fn lost_at(self, lost: Option<Timestamp>, now: Timestamp) -> Self {
         let agrees = |stored: &Timestamp| {
             let late = stored.duration_since(self.renewed);
             (-CLOCKS_AGREE..=CLOCKS_AGREE).contains(&late)
         };
-        Self { still_since: stored.filter(agrees), ..self }
+        let is_recent = lost.is_some_and(|lost| {
+            let ago = now.duration_since(lost);
+            (-CLOCKS_AGREE..self.lasts / 2).contains(&ago)
+        });
+        Self { still_since: self.stored.filter(|stored| is_recent && agrees(stored)), ..self }
     }
 
     /// Uses the heartbeat of the node's `Ready` condition in place of a missing Lease. A kubelet that writes a
     /// heartbeat also writes `Ready`, so a node that became Unknown at `lost`, and still is, has had no heartbeat
     /// since.
     pub fn of_heartbeat(at: Timestamp, lost: Option<Timestamp>) -> Self {
-        Self { renewed: at, lasts: HEARTBEAT_LASTS, still_since: lost }
+        Self { renewed: at, lasts: HEARTBEAT_LASTS, stored: None, still_since: lost }
     }
 }
 
@@ -77,7 +84,7 @@ impl Lease {
     /// says.
     #[must_use]
     pub fn then(self, read: Option<NodeLease>, now: Timestamp) -> Self {
-        let Some(NodeLease { renewed: written, lasts, still_since: _ }) = read else {
+        let Some(NodeLease { renewed: written, lasts, .. }) = read else {
             // A living kubelet recreates a deleted Lease at its next renewal. Until then the old one counts.
             return if self.is_fresh(now) { self } else { Self::None };
         };
@@ -307,23 +314,28 @@ mod tests {
     /// not.
     #[test]
     fn a_renewal_that_two_clocks_agree_on_is_not_watched_first() {
-        for (case, renewed, stored, expected) in [
-            ("both say 50s ago", -50, Some(-50), -10),
-            ("to the second", -50, Some(-49), -10),
-            ("both say just now", -1, Some(-1), 39),
-            ("no record", -50, None, 20),
-            ("the kubelet's clock is an hour behind", -3_650, Some(-50), 20),
-            ("the API server's clock is an hour behind", -50, Some(-3_650), 20),
-            ("stored before it was written", -50, Some(-56), 20),
+        let read = |renewed, stored: Option<i64>| NodeLease {
+            stored: stored.map(at),
+            ..NodeLease::new(at(renewed), LASTS)
+        };
+        for (case, renewed, stored, lost, expected) in [
+            ("both say 50s ago", -50, Some(-50), Some(0), -10),
+            ("to the second", -50, Some(-49), Some(-3), -10),
+            ("both say just now", -1, Some(-1), Some(0), 39),
+            ("lost by a clock that is ahead a little", -50, Some(-50), Some(4), -10),
+            ("lost by a clock that is far ahead", -50, Some(-50), Some(3_600), 20),
+            ("not lost", -50, Some(-50), None, 20),
+            ("lost long ago: the API server may have been away", -500, Some(-500), Some(-450), 20),
+            ("no record", -50, None, Some(0), 20),
+            ("the kubelet's clock is an hour behind", -3_650, Some(-50), Some(0), 20),
+            ("the API server's clock is an hour behind", -50, Some(-3_650), Some(0), 20),
+            ("stored before it was written", -50, Some(-56), Some(0), 20),
         ] {
-            let lease = NodeLease::new(at(renewed), LASTS).stored_at(stored.map(at));
-            assert_eq!(
-                Heartbeat::UNREAD.then(Some(lease), at(0)).silent_from(),
-                Some(at(expected)),
-                "{case}"
-            );
+            let lease = read(renewed, stored).lost_at(lost.map(at), at(0));
+            let silent_from = Heartbeat::UNREAD.then(Some(lease), at(0)).silent_from();
+            assert_eq!(silent_from, Some(at(expected)), "{case}");
         }
-        let lease = |seconds| Some(NodeLease::new(at(seconds), LASTS).stored_at(Some(at(seconds))));
+        let lease = |seconds| Some(read(seconds, Some(seconds)).lost_at(Some(at(0)), at(0)));
         let back = Heartbeat::UNREAD.then(lease(-50), at(0)).then(lease(5), at(6));
         assert_eq!(back.silent_from(), Some(at(46)), "it is alive");
     }

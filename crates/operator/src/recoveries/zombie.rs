@@ -179,7 +179,7 @@ impl Zombies {
     fn on_lease(&mut self, name: &NodeName, lease: Option<NodeLease>, now: Timestamp) -> Vec<Subject> {
         let Some(view) = self.nodes.get(name) else { return Vec::new() };
         let before = self.heartbeats.of(&view.node);
-        let heartbeat = self.heartbeats.note(&view.node, lease.or(view.ready_heartbeat), now);
+        let heartbeat = self.heartbeats.note(&view.node, view.heartbeat_in(lease, now), now);
         self.track_lease(name, now);
         // A dead node's Lease does not change, and a live one affects its pods only if that was unknown.
         let was_known = before.lease != Lease::Unread;

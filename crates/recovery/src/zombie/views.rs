@@ -194,6 +194,12 @@ impl NodeView {
         self.out_of_service.contains(&out_of_service_taint()) && mark.boot_id.as_ref().is_some_and(same_boot)
     }
 
+    /// The heartbeat that a read of its Lease shows; that of its `Ready` condition if it has no Lease.
+    pub fn heartbeat_in(&self, lease: Option<NodeLease>, now: Timestamp) -> Option<NodeLease> {
+        let lost = self.unreachable.map(|taint| taint.since);
+        lease.map(|lease| lease.lost_at(lost, now)).or(self.ready_heartbeat)
+    }
+
     /// What on the node shows which recovery acts on it.
     pub(super) fn signs(&self) -> NodeSigns<'_> {
         let out_of_service = self.out_of_service_mark.is_some();

@@ -49,7 +49,7 @@ impl Recheck {
         let observed = self.observed.unwrap_or(now);
         let (node, lease) = try_join(node(client, name, observed), live::node_lease(client, name)).await?;
         let Some(mut node) = node else { return Ok(None) };
-        node.heartbeat = self.heartbeats.note(&node.node, lease.or(node.ready_heartbeat), now);
+        node.heartbeat = self.heartbeats.note(&node.node, node.heartbeat_in(lease, now), now);
         Ok(Some(node))
     }
 }
