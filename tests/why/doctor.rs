@@ -39,9 +39,9 @@ async fn a_doctor_finds_missing_rights_and_others_on_the_same_ground() {
         assert_eq!(found(&checkup, check), Vec::<&Value>::new(), "{checkup:#}");
     }
     // What a lost node costs. How long its detection takes depends on nodes of other tests.
-    let deployment = &checkup["lostNode"][0];
-    assert_eq!(deployment["workload"], "Deployment", "{checkup:#}");
-    assert_eq!(deployment["phases"][1], json!({"name": "toleration", "seconds": 300}), "{checkup:#}");
+    let cost = &checkup["lostNode"][0];
+    assert_eq!(cost["workload"], "Deployment", "{checkup:#}");
+    assert_eq!(cost["phases"][1], json!({"name": "toleration", "seconds": 300}), "{checkup:#}");
     assert!([0, 3].contains(&code), "{code}: {checkup:#}");
 
     // Rights are checked verb by verb.

@@ -244,6 +244,7 @@ mod tests {
             ),
             since: None,
             until: None,
+            expected_back: ExpectedBack::default(),
         };
         let waits = |name: &str| Waiting {
             kind: "Job".into(),
@@ -292,7 +293,9 @@ mod tests {
                 message: message.clone(),
                 since: None,
                 until: None,
+                expected_back: ExpectedBack::default(),
             }],
+            expected_back: ExpectedBack::default(),
             chain: vec![Link { object: pod, says: "is on it".into() }, Link { object: node, says: message }],
             remedies: Vec::new(),
             not_seen: Vec::new(),

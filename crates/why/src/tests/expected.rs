@@ -153,7 +153,10 @@ fn what_comes_back_by_itself_has_a_time_and_what_does_not_names_what_it_needs() 
     let suspended = cluster().with(&JOB, job(json!({"spec": {"suspend": true}})));
     let answer = suspended.why(&JOB, "train");
     assert_eq!(answer.expected_back.at, None);
-    assert!(answer.expected_back.depends_on.is_some_and(|on| on.contains("suspended")), "{answer:#?}");
+    assert!(
+        answer.expected_back.depends_on.as_ref().is_some_and(|on| on.contains("suspended")),
+        "{answer:#?}"
+    );
     // Nothing is missing, so there is nothing to expect.
     let well = cluster().with(&NODE, node("node-a", "True")).why(&NODE, "node-a");
     assert!(well.expected_back.says_nothing(), "{well:#?}");

@@ -3,7 +3,8 @@
 use super::super::Step;
 use super::*;
 use crate::brake::{Brake, BrakeState, NodeCounts, Outage};
-use crate::gate::{Copies, Gate, GatePolicy, Kubelet, Machine, Owner, Work, may_be_forced};
+use crate::gate::{Copies, Gate, GatePolicy, Kubelet, Owner, Work, may_be_forced};
+use crate::proof::Machine;
 use crate::step::Step as _;
 use crate::verdict::{Reason, Verdict};
 use salvor_api::config::{BrakeLimits, TerminateAction};
