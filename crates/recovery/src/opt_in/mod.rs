@@ -408,16 +408,10 @@ impl Draft {
             let wait = value.as_str().and_then(|text| text.parse::<GoDuration>().ok());
             wait.is_some_and(|wait| !wait.is_negative())
         };
-        let ours: [(&str, &dyn Fn(&Value) -> bool); 3] = [
-            (Consent::Terminate.annotation(), &is_consent),
-            (Consent::Delete.annotation(), &is_consent),
-            (annotations::EVICT_AFTER, &is_wait),
-        ];
-        let keys: Vec<&str> = ours
-            .iter()
-            .filter(|(key, is_ours)| self.annotation(template, key).is_some_and(is_ours))
-            .map(|(key, _)| *key)
-            .collect();
+        let has = |key, is_ours: fn(&Value) -> bool| self.annotation(template, key).is_some_and(is_ours);
+        let mut keys = vec![Consent::Terminate.annotation(), Consent::Delete.annotation()];
+        keys.retain(|key| has(key, is_consent));
+        keys.extend([annotations::EVICT_AFTER].iter().filter(|key| has(key, is_wait)));
         if keys.is_empty() {
             return Ok(());
         }

@@ -54,7 +54,9 @@ fn annotated(consent: &str) -> Value {
 }
 
 fn object(api_version: &str, kind: &str, spec: Value) -> Value {
-    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
+    let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}});
+    object["spec"] = spec;
+    object
 }
 
 fn job(more: &[(&str, Value)]) -> Value {
@@ -71,7 +73,9 @@ fn rule() -> Value {
 
 /// What a Job has after opting in.
 fn job_spec(template: Value) -> Value {
-    json!({"podReplacementPolicy": "Failed", "podFailurePolicy": {"rules": [rule()]}, "template": template})
+    let mut spec = json!({"podReplacementPolicy": "Failed", "podFailurePolicy": {"rules": [rule()]}});
+    spec["template"] = template;
+    spec
 }
 
 /// Every kind, as it is written and as it opts in.
@@ -301,29 +305,32 @@ fn a_job_gets_only_what_its_api_accepts() {
     let indexed = ("completionMode", json!("Indexed"));
     let exits = json!({"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}});
     let counts = json!({"action": "Count", "onPodConditions": [{"type": "DisruptionTarget"}]});
-    let cases: &[(&[(&str, Value)], [Value; 3])] = &[
-        (&[], [failed.clone(), ours.clone(), none.clone()]),
-        (&[indexed.clone()], [failed.clone(), ours.clone(), json!(6)]),
-        (&[indexed.clone(), ("backoffLimit", json!(2))], [failed.clone(), ours.clone(), json!(2)]),
-        (&[indexed.clone(), ("backoffLimitPerIndex", json!(1))], [failed.clone(), ours.clone(), json!(1)]),
-        (&[indexed.clone(), ("completions", json!(200_000))], [failed.clone(), ours.clone(), none.clone()]),
-        (&[indexed.clone(), ("template", on_failure)], [failed.clone(), none.clone(), none.clone()]),
+    let cases = [
+        (vec![], [failed.clone(), ours.clone(), none.clone()]),
+        (vec![indexed.clone()], [failed.clone(), ours.clone(), json!(6)]),
+        (vec![indexed.clone(), ("backoffLimit", json!(2))], [failed.clone(), ours.clone(), json!(2)]),
+        (vec![indexed.clone(), ("backoffLimitPerIndex", json!(1))], [failed.clone(), ours.clone(), json!(1)]),
         (
-            &[indexed, ("podReplacementPolicy", json!("TerminatingOrFailed"))],
+            vec![indexed.clone(), ("completions", json!(200_000))],
+            [failed.clone(), ours.clone(), none.clone()],
+        ),
+        (vec![indexed.clone(), ("template", on_failure)], [failed.clone(), none.clone(), none.clone()]),
+        (
+            vec![indexed, ("podReplacementPolicy", json!("TerminatingOrFailed"))],
             [json!("TerminatingOrFailed"), none.clone(), none.clone()],
         ),
         (
-            &[("podFailurePolicy", json!({"rules": [exits.clone()]}))],
+            vec![("podFailurePolicy", json!({"rules": [exits.clone()]}))],
             [failed.clone(), json!({"rules": [rule(), exits]}), none.clone()],
         ),
         (
-            &[("podFailurePolicy", json!({"rules": [counts.clone()]}))],
+            vec![("podFailurePolicy", json!({"rules": [counts.clone()]}))],
             [failed, json!({"rules": [counts]}), none],
         ),
     ];
     for (more, expected) in cases {
-        let job = job(more);
-        assert_eq!(fields(&job), *expected, "{job}");
+        let job = job(&more);
+        assert_eq!(fields(&job), expected, "{job}");
         assert_eq!(plan(&opted_in(&job)).edits, [], "{job}");
     }
 }

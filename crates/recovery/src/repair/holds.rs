@@ -117,7 +117,7 @@ pub enum Hold {
         /// The first remaining pod that must not run twice, and why.
         once: Option<(PodRef, String)>,
         /// A statement that the machine is off, and the Lease because of which it does not count.
-        doubt: Option<(Proof, Lease)>,
+        doubt: Option<Box<(Proof, Lease)>>,
     },
     /// The brake, which limits all recoveries of the cluster.
     Brake(Held),
@@ -158,7 +158,7 @@ impl Hold {
         let unreadable = if self.is_of_an_unreadable_list() { " unreadable" } else { "" };
         let left = match self {
             Self::MachineMayRun { left, doubt, .. } => {
-                let doubt = match doubt {
+                let doubt = match doubt.as_deref() {
                     None => "",
                     Some((_, Lease::Unread)) => " unread",
                     Some((_, Lease::None | Lease::Renewed { .. })) => " doubted",
@@ -314,7 +314,7 @@ impl fmt::Display for Hold {
                 if let Some((pod, because)) = once {
                     write!(f, "; two of {pod} must not run: {because}")?;
                 }
-                if let Some((proof, lease)) = doubt {
+                if let Some((proof, lease)) = doubt.as_deref() {
                     write!(f, "; {proof}, which does not count while its kubelet may be heard of: {lease}")?;
                 }
                 write!(f, ". {}", ways_out(node, *since, left.as_ref(), once.as_ref()))

@@ -195,7 +195,7 @@ impl Case<'_> {
         }
         let once = once.map(|(pod, because)| (pod.pod.clone(), because));
         let doubt = node.marks().off.as_ref().filter(|_| self.policy.unowned == UnownedNodes::DeleteNode);
-        let doubt = doubt.map(|proof| (proof.clone(), self.member.lease));
+        let doubt = doubt.map(|proof| Box::new((proof.clone(), self.member.lease)));
         Next::Held(Hold::MachineMayRun {
             node: node.node.name.clone(),
             since,
