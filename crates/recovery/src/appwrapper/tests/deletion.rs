@@ -473,6 +473,98 @@ fn a_bare_pod_without_grace_is_given_a_second_where_two_of_it_must_not_run() {
     }
 }
 
+#[test]
+fn a_bare_pod_with_a_grace_of_its_own_keeps_it() {
+    for is_labelled in [true, false] {
+        let mut it = Cluster::of(&[(bare_pod(), 1)]).running();
+        it.view.pods[0].work = stateful();
+        it.view.nodes.insert("n1".into(), lost(it.now));
+        it.view.suspend = true;
+        let suspends = it.judge();
+        it.carry_out(&suspends, usize::MAX);
+        if !is_labelled {
+            it.view.pods.clear();
+        }
+        let decision = it.judge();
+        let [Step::DeleteComponent { manner, .. }] = decision.verdict.actions() else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(*manner, Manner::Graceful, "labelled: {is_labelled}");
+    }
+}
+
+/// Its own grace is for a pod that runs. Quota does not wait for the rest of it.
+#[test]
+fn a_pod_whose_containers_have_ended_is_not_kept_for_the_rest_of_its_grace() {
+    let mut it = on_a_lost_node(&stateful());
+    it.view.nodes.insert("n1".into(), NodeView::default());
+    it.view.suspend = true;
+    it.settle();
+    let over = crate::moments::after(it.now, secs(3_600));
+    for pod in &mut it.view.pods {
+        pod.deletion = Some(Deletion { timestamp: over, grace_seconds: Some(3_600) });
+        pod.terminated = true;
+    }
+    it.run_for(600);
+    it.settle();
+    assert_eq!(it.phase(), Phase::Suspended);
+}
+
+/// Containers end and start again as long as no one has deleted their pod.
+#[test]
+fn a_pod_that_was_not_deleted_has_not_ended_with_its_containers() {
+    let mut it = on_a_lost_node(&stateful());
+    it.view.nodes.insert("n1".into(), NodeView::default());
+    it.view.suspend = true;
+    it.settle();
+    for pod in &mut it.view.pods {
+        (pod.deletion, pod.terminated) = (None, true);
+    }
+    it.after(600);
+    let decision = it.judge();
+    let manners: Vec<Manner> = decision.verdict.actions()[0]
+        .steps()
+        .iter()
+        .map(|step| match step {
+            Step::DeletePod { manner, .. } => *manner,
+            other => panic!("{other}"),
+        })
+        .collect();
+    assert_eq!(manners, [Manner::Graceful; 2]);
+}
+
+/// Its deletion as a component was sent, and the watch has not shown that on the pod yet.
+#[test]
+fn a_bare_pod_is_asked_to_end_once() {
+    let mut it = Cluster::of(&[(bare_pod(), 1)]).running();
+    it.stuck_pods = true;
+    it.view.suspend = true;
+    it.settle();
+    it.view.pods[0].deletion = None;
+    it.found(0).deletion = Some(Deletion { timestamp: at(9_000), grace_seconds: Some(9_000) });
+    it.after(601).settle();
+    assert_eq!(it.deeds.iter().filter(|it| it.contains("delete")).count(), 1, "{:?}", it.deeds);
+}
+
+/// An object of another controller may have a grace period too.
+#[test]
+fn an_object_is_forced_after_the_grace_of_the_deletion_and_not_before() {
+    let mut it = Cluster::job().running();
+    it.stuck_objects = true;
+    it.view.suspend = true;
+    it.settle();
+    let now = it.now;
+    it.found(0).deletion = Some(Deletion { timestamp: now, grace_seconds: Some(9_000) });
+    let deeds = |it: &Cluster| -> Vec<String> {
+        it.deeds.iter().filter_map(|it| it.split_once(" delete ")).map(|(manner, _)| manner.into()).collect()
+    };
+    it.run_for(599);
+    assert_eq!(deeds(&it), ["Graceful"]);
+    it.run_for(1);
+    it.settle();
+    assert_eq!(deeds(&it), ["Graceful", "Forceful"]);
+}
+
 /// The garbage collector deletes the pods of an object with the grace of their specs.
 #[test]
 fn an_object_whose_pods_have_no_grace_waits_for_their_machine() {
