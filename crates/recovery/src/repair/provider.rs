@@ -158,6 +158,8 @@ mod tests {
             ("azure:///subscriptions/x", Provider::Azure),
             ("gce://project/zone/name", Provider::Gcp),
             ("cn-hangzhou.i-bp1", Provider::Alibaba),
+            ("cn-hangzhou.e-bp1", Provider::Unknown),
+            ("alicloud://x", Provider::Alibaba),
             ("ocid1.instance.oc1.phx.x", Provider::Oci),
             ("oci://x", Provider::Oci),
             ("kwok://node-1", Provider::Kwok),

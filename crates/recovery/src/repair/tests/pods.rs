@@ -4,6 +4,7 @@
 use super::*;
 use crate::objects::Deletion;
 use crate::proof::Proof;
+use crate::repair::kept::with as kept_with;
 use crate::step::{Disrupts, Grace, Guard, SecondLook, Step as _};
 
 fn pod(phase: PodPhase) -> PodView {
@@ -470,6 +471,150 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
     );
     assert_eq!(spec["taints"].as_array().unwrap().len(), 2, "{spec}");
     assert_eq!(body(forget, &registered).1, json!({"deletedNodes": []}));
+}
+
+/// What is saved of a Node with these labels, annotations and keys of taints.
+fn kept_of(labels: &Value, annotations: &Value, taints: &[&str]) -> Kept {
+    let taints: Vec<Value> = taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();
+    let whole = json!({
+        "metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "1", "labels": labels, "annotations": annotations},
+        "spec": {"providerID": "fake://n", "taints": taints},
+        "status": {"nodeInfo": {"systemUUID": "machine-n"}},
+    });
+    Kept::of(&whole, &"uid-n".into(), &"1".into(), &["lost".to_owned()], at(60)).unwrap()
+}
+
+#[test]
+fn what_belongs_to_the_moment_is_not_put_back_on_a_node() {
+    let is_kept = |key: &str, stays: [bool; 3]| {
+        let one = json!({key: "x"});
+        let kept = kept_of(&one, &one, &[key]);
+        let found = [!kept.labels.is_empty(), !kept.annotations.is_empty(), !kept.taints.is_empty()];
+        assert_eq!(found, stays, "label, annotation and taint {key}");
+    };
+    for key in ["team", "example.com/team", "notsalvor.dev/team", "salvor.dev", "salvor.dev/do-not-repair"] {
+        is_kept(key, [true, true, true]);
+    }
+    for key in ["salvor.dev/reboot-requested", "repair.salvor.dev/progress"] {
+        is_kept(key, [false, false, false]);
+    }
+    for key in [
+        "node.kubernetes.io/unreachable",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "DeletionCandidateOfClusterAutoscaler",
+        "lost",
+    ] {
+        is_kept(key, [true, true, false]);
+    }
+    for key in ["kubernetes.io/hostname", "beta.kubernetes.io/arch"] {
+        is_kept(key, [false, true, true]);
+    }
+}
+
+#[test]
+fn only_the_node_and_version_that_were_judged_are_saved() {
+    let whole = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "1"}});
+    let of = |uid: &str, version: &str| Kept::of(&whole, &uid.into(), &version.into(), &[], at(60));
+    assert!(of("uid-n", "1").is_ok());
+    assert!(of("uid-m", "1").is_err() && of("uid-n", "2").is_err() && of("uid-m", "2").is_err());
+}
+
+#[test]
+fn the_longest_annotations_of_a_node_are_not_saved_if_they_are_too_long() {
+    let text = |length: usize| "x".repeat(length);
+    let annotations = json!({"a": text(10_000), "b": text(12_000), "c": text(3_000)});
+    let kept = kept_of(&json!({"pool": "a"}), &annotations, &[]);
+    assert_eq!(kept.annotations.keys().collect::<Vec<_>>(), ["a", "c"]);
+    // Labels are what a policy selects by, so they stay.
+    let kept = kept_of(&json!({"pool": text(20_000)}), &annotations, &[]);
+    assert_eq!((kept.labels.len(), kept.annotations.len()), (1, 0));
+}
+
+#[test]
+fn a_machine_is_the_same_by_its_name_and_by_its_firmware_or_provider() {
+    let kept = kept_of(&json!({}), &json!({}), &[]);
+    let node_of = |system_uuid: &str, provider_id: &str| {
+        let mut back = node("n");
+        (back.node.uid, back.created) = ("uid-new".into(), Some(at(70)));
+        (back.system_uuid, back.provider_id) = (system_uuid.into(), provider_id.into());
+        back
+    };
+    let is_of = |kept: &Kept, node: &NodeView| kept.is_of(node, at(71));
+    assert!(is_of(&kept, &node_of("machine-n", "fake://other")));
+    assert!(is_of(&kept, &node_of("other", "fake://n")));
+    assert!(!is_of(&kept, &node_of("other", "fake://other")));
+    let unknown = Kept { system_uuid: String::new(), provider_id: String::new(), ..kept.clone() };
+    assert!(!is_of(&unknown, &node_of("", "")), "what is not known is not the same");
+    // It registered after its Node was deleted, as far as two clocks can tell.
+    let registered = |created: Option<Timestamp>| NodeView { created, ..node_of("machine-n", "fake://n") };
+    assert!(is_of(&kept, &registered(Some(at(59)))));
+    assert!(!is_of(&kept, &registered(Some(at(58)))));
+    assert!(!is_of(&kept, &registered(None)));
+}
+
+#[test]
+fn each_machine_is_saved_once_and_the_oldest_are_dropped() {
+    let empty = kept_of(&json!({}), &json!({}), &[]);
+    let one = |number: usize, minute: i64| Kept {
+        uid: format!("uid-{number}").into(),
+        system_uuid: format!("machine-{number}"),
+        provider_id: format!("fake://{number}"),
+        at: at(minute),
+        ..empty.clone()
+    };
+    let uids = |all: &[Kept]| all.iter().map(|it| it.uid.to_string()).collect::<Vec<_>>();
+    let before = [one(1, 1), one(2, 2)];
+    assert_eq!(uids(&kept_with(&before, one(3, 3))), ["uid-1", "uid-2", "uid-3"]);
+    for again in [
+        Kept { uid: "uid-1".into(), ..one(3, 3) },
+        Kept { system_uuid: "machine-1".into(), ..one(3, 3) },
+        Kept { provider_id: "fake://1".into(), ..one(3, 3) },
+    ] {
+        assert_eq!(uids(&kept_with(&before, again.clone())), ["uid-2", again.uid.as_str()]);
+    }
+    // What is not known is not the same.
+    let unknown = |number, minute| Kept {
+        system_uuid: String::new(),
+        provider_id: String::new(),
+        ..one(number, minute)
+    };
+    assert_eq!(kept_with(&[unknown(1, 1)], unknown(2, 2)).len(), 2);
+    // After a day a machine counts as another one.
+    assert_eq!(uids(&kept_with(&before, one(3, 24 * 60 + 1))), ["uid-2", "uid-3"]);
+    let many: Vec<Kept> = (0..32).map(|number| one(number, 40 - number as i64)).collect();
+    let all = uids(&kept_with(&many, one(99, 50)));
+    assert_eq!((all.len(), all[0].as_str(), all[31].as_str()), (32, "uid-30", "uid-99"));
+    // All of them share 128 KiB, and the newest stays whatever its size.
+    let long = |number, length| Kept {
+        labels: BTreeMap::from([("x".to_owned(), "x".repeat(length))]),
+        ..one(number, number as i64)
+    };
+    let long_ones: Vec<Kept> = (0..8).map(|number| long(number, 16_000)).collect();
+    assert_eq!(uids(&kept_with(&long_ones, long(9, 16_000)))[0], "uid-1");
+    assert_eq!(uids(&kept_with(&long_ones, long(9, 200_000))), ["uid-9"]);
+}
+
+/// The taint of a person who has decided otherwise since stays as it is.
+#[test]
+fn a_taint_that_is_there_again_is_not_put_back() {
+    let kept = kept_of(&json!({}), &json!({}), &["dedicated", "gpu"]);
+    let node = node("n");
+    let patch = |taints: Value| {
+        let read = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "1"}, "spec": {"taints": taints}});
+        let patch = kept.patch(&[Some(read)], &node.node, &node.resource_version).unwrap();
+        assert!(patch.metadata.is_empty(), "{:?}", patch.metadata);
+        patch.content.map(|(_, raw)| serde_json::from_str::<Value>(raw.get()).unwrap())
+    };
+    let there = json!([{"key": "dedicated", "effect": "NoExecute"}]);
+    let spec = patch(there).unwrap();
+    let keys: Vec<&str> =
+        spec["taints"].as_array().unwrap().iter().filter_map(|it| it["key"].as_str()).collect();
+    assert_eq!(keys, ["dedicated", "gpu"]);
+    assert_eq!(spec["taints"][0]["effect"], "NoExecute");
+    let all = json!([{"key": "gpu", "effect": "NoSchedule"}, {"key": "dedicated", "effect": "NoSchedule"}]);
+    assert_eq!(patch(all), None, "nothing is missing");
 }
 
 /// After the drain, a ladder continues with its reboot. A ladder that starts with a reboot reaches the drain in the
