@@ -517,6 +517,60 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_second_look_confirms_the_same_write_on_the_same_object_and_no_other() {
+        let other = || PodRef { uid: "q".into(), ..pod() };
+        let of_pod = |pod: PodRef, manner| Step::DeletePod { pod, resource_version: "8".into(), manner };
+        let of_object = |pod: PodRef, manner| Step::DeleteComponent {
+            object: (&pod).into(),
+            resource_version: "8".into(),
+            manner,
+        };
+        let fails = |pod: PodRef| Step::FailPod { pod, resource_version: "8".into(), conditions: Vec::new() };
+        let asks = |manner| matches!(manner, Manner::Graceful | Manner::Briefly);
+        let manners = [Manner::Graceful, Manner::Briefly, Manner::Forceful, Manner::Afterwards];
+        for (one, next) in manners.into_iter().flat_map(|one| manners.map(|next| (one, next))) {
+            let is_same = one == next || asks(one) && asks(next);
+            for (first, second, of_other) in [
+                (delete_pod(one), of_pod(pod(), next), of_pod(other(), next)),
+                (delete_component(one), of_object(pod(), next), of_object(other(), next)),
+            ] {
+                assert_eq!(first.is_same_step(&second), is_same, "{one:?} and {next:?}: {first}");
+                assert!(!first.is_same_step(&of_other), "{first} and {of_other}");
+            }
+        }
+        assert!(fail_pod().is_same_step(&fails(pod())));
+        assert!(!fail_pod().is_same_step(&fails(other())));
+        assert!(!fail_pod().is_same_step(&delete_pod(Manner::Forceful)));
+        let together = |steps: Vec<Step>| Step::AtOnce { steps };
+        let two = || together(vec![fail_pod(), fails(other())]);
+        assert!(two().is_same_step(&two()));
+        for steps in
+            [vec![fail_pod()], vec![fail_pod(), fail_pod()], vec![fail_pod(), fails(other()), fail_pod()]]
+        {
+            assert!(!two().is_same_step(&together(steps)));
+        }
+        let of = |uid: &str| AppWrapperRef { uid: uid.into(), ..appwrapper() };
+        let adds = |uid: &str| Step::AddFinalizer {
+            appwrapper: of(uid),
+            resource_version: "7".into(),
+            others: Vec::new(),
+        };
+        assert!(adds("w").is_same_step(&adds("w")) && !adds("w").is_same_step(&adds("x")));
+        let creates = |uid: &str, index: usize, pod: PodRef| Step::CreateComponent {
+            appwrapper: of(uid),
+            resource_version: "7".into(),
+            index,
+            object: (&pod).into(),
+            body: None,
+        };
+        let first = creates("w", 0, pod());
+        assert!(first.is_same_step(&creates("w", 0, pod())));
+        for differs in [creates("x", 0, pod()), creates("w", 1, pod()), creates("w", 0, other())] {
+            assert!(!first.is_same_step(&differs), "{differs}");
+        }
+    }
+
     /// A pod that has come back to life since, or another one of its name, is not ended.
     #[test]
     fn a_pod_is_forced_only_in_the_state_that_was_judged() {

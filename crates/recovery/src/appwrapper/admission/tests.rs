@@ -583,6 +583,22 @@ fn without_webhooks_only_the_kinds_named_for_it_are_run() {
     assert!(refusal_without_webhook(&long, &policy).is_some());
 }
 
+#[test]
+fn without_a_stamp_only_the_kinds_named_for_it_are_created() {
+    let settings = AppWrapperSettings {
+        wrapped_kinds_without_webhooks: vec!["Job.batch".into()],
+        ..AppWrapperSettings::default()
+    };
+    let policy = AdmissionPolicy::new(&settings);
+    let refused =
+        |components: &[Value]| refusal_without_stamp(&wrapper(components), &policy, &Unstamped::Missing);
+    assert_eq!(refused(&[job(1, 1)]), None);
+    let refusal = refused(&[job(1, 1), pod()]).unwrap();
+    assert_eq!(refusal.0.len(), 1, "{refusal}");
+    let told = refusal.to_string();
+    assert!(told.contains("spec.components[1].template") && told.contains("may create a Pod"), "{told}");
+}
+
 /// With and without webhooks, only the exceeded limit is reported, whatever else is wrong with the components.
 #[test]
 fn more_components_or_a_larger_spec_than_the_bounds_allow_are_refused() {

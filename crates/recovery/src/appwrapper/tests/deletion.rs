@@ -473,6 +473,50 @@ fn a_bare_pod_without_grace_is_given_a_second_where_two_of_it_must_not_run() {
     }
 }
 
+/// Anyone may set the label. A pod counts if it belongs to a component, or is being deleted.
+#[test]
+fn pods_that_are_left_over_keep_a_workload_from_starting_and_others_do_not() {
+    let deleted = Some(Deletion { timestamp: at(100), grace_seconds: Some(30) });
+    for (component, deletion, starts) in
+        [(None, None, true), (None, deleted, false), (Some(0), None, false), (Some(0), deleted, false)]
+    {
+        let mut it = Cluster::job();
+        it.settle();
+        let pod = cluster::pod("left", 0, PodPhase::Running, it.now);
+        it.view.pods = vec![PodView { component, deletion, ..pod }];
+        it.view.suspend = false;
+        it.settle();
+        assert_eq!(it.phase() != Phase::Suspended, starts, "{component:?} {deletion:?}");
+    }
+}
+
+#[test]
+fn the_kubelet_is_read_where_its_report_decides() {
+    let mark = Some(Deletion { timestamp: at(0), grace_seconds: Some(30) });
+    let running = PodPhase::Running;
+    for (deletion, terminated, phase, without_grace, is_read) in [
+        (mark, true, running, false, true),
+        (None, true, running, false, false),
+        (mark, false, running, false, false),
+        (mark, true, PodPhase::Succeeded, false, false),
+        (None, false, running, true, true),
+        (mark, false, running, true, false),
+        (None, false, PodPhase::Failed, true, false),
+    ] {
+        let pod = PodView { deletion, terminated, without_grace, ..cluster::pod("p", 0, phase, at(0)) };
+        assert_eq!(pod.hangs_on_its_kubelet(), is_read, "{pod:?}");
+    }
+}
+
+#[test]
+fn only_an_invalid_object_can_never_be_created() {
+    for (code, is_fatal) in
+        [(422, true), (400, false), (403, false), (404, false), (409, false), (500, false)]
+    {
+        assert_eq!(CreateFailure::is_fatal_answer(code), is_fatal, "{code}");
+    }
+}
+
 #[test]
 fn a_bare_pod_with_a_grace_of_its_own_keeps_it() {
     for is_labelled in [true, false] {
@@ -546,23 +590,44 @@ fn a_bare_pod_is_asked_to_end_once() {
     assert_eq!(it.deeds.iter().filter(|it| it.contains("delete")).count(), 1, "{:?}", it.deeds);
 }
 
-/// An object of another controller may have a grace period too.
+/// An object of another controller may have a grace period too. Only a Pod of the core group is a pod.
 #[test]
 fn an_object_is_forced_after_the_grace_of_the_deletion_and_not_before() {
-    let mut it = Cluster::job().running();
-    it.stuck_objects = true;
-    it.view.suspend = true;
-    it.settle();
-    let now = it.now;
-    it.found(0).deletion = Some(Deletion { timestamp: now, grace_seconds: Some(9_000) });
-    let deeds = |it: &Cluster| -> Vec<String> {
-        it.deeds.iter().filter_map(|it| it.split_once(" delete ")).map(|(manner, _)| manner.into()).collect()
-    };
-    it.run_for(599);
-    assert_eq!(deeds(&it), ["Graceful"]);
-    it.run_for(1);
-    it.settle();
-    assert_eq!(deeds(&it), ["Graceful", "Forceful"]);
+    for kind in [job(), kind("", "v1", "Service"), kind("example.com", "v1", "Pod")] {
+        let mut it = Cluster::of(&[(kind.clone(), 2)]).running();
+        it.stuck_objects = true;
+        it.view.suspend = true;
+        it.settle();
+        let now = it.now;
+        it.found(0).deletion = Some(Deletion { timestamp: now, grace_seconds: Some(9_000) });
+        let deeds = |it: &Cluster| -> Vec<String> {
+            let deletes = it.deeds.iter().filter_map(|it| it.split_once(" delete "));
+            deletes.map(|(manner, _)| manner.into()).collect()
+        };
+        it.run_for(599);
+        assert_eq!(deeds(&it), ["Graceful"], "{kind:?}");
+        it.run_for(1);
+        it.settle();
+        assert_eq!(deeds(&it), ["Graceful", "Forceful"], "{kind:?}");
+    }
+}
+
+/// The control plane has lost the node, and no one has read whether its kubelet still renews its Lease.
+#[test]
+fn nothing_is_forced_on_an_unreachable_node_whose_lease_is_not_read_yet() {
+    for work in [cluster::work(), stateful()] {
+        let mut it = on_a_lost_node(&work);
+        let unread = NodeView { heartbeat: Heartbeat::UNREAD, ..lost(it.now) };
+        it.view.nodes.insert("n1".into(), unread);
+        it.view.suspend = true;
+        it.run_for(3_600);
+        assert_eq!((it.view.pods.len(), it.code()), (2, "Deleting"), "{:?}", it.deeds);
+        assert!(
+            !it.deeds.iter().any(|it| it.starts_with("force") || it.starts_with("fail")),
+            "{:?}",
+            it.deeds
+        );
+    }
 }
 
 /// The garbage collector deletes the pods of an object with the grace of their specs.
