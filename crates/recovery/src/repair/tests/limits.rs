@@ -382,6 +382,19 @@ fn a_pause_and_other_recoveries_hold() {
 }
 
 #[test]
+fn a_repair_that_the_server_refused_waits_until_its_pause_is_over() {
+    let world = pool(with(json!({})), 10, 1);
+    let refusal = Refusal { words: "403".into(), until: at(61) };
+    let survey = world.survey(at(60));
+    let member = Member { refused: Some(&refusal), ..world.member(0) };
+    let diagnosis = diagnose(member.node, member.backend.owner(), &world.policy, &world.settings, at(60));
+    let sick = diagnosis.sick.unwrap();
+    let asked = Asked { member: &member, sick: &sick, action: Action::Replace, repair: None };
+    let is_held = |now| matches!(survey.hold(&world.policy, &asked, now), Some(Hold::BackendFailed { .. }));
+    assert!(is_held(at(60)) && is_held(seconds(61 * 60 - 1)) && !is_held(at(61)));
+}
+
+#[test]
 fn a_limit_that_trips_after_the_turn_was_given_still_holds() {
     let mut world = pool(with(json!({})), 10, 2);
     world.pods = BTreeMap::from([("n00".into(), 0), ("n01".into(), 5)]);

@@ -321,6 +321,32 @@ fn a_ladder_is_climbed_rung_by_rung() {
     assert_eq!(world.deeds(0, at(50)), TIGHTEN);
 }
 
+/// An agent that starts after the boot must not see the request again.
+#[test]
+fn a_request_for_a_reboot_is_taken_back_when_the_node_has_booted() {
+    use salvor_api::names::repair::REBOOT_CONDITION;
+    let spec = json!({"policies": [{
+        "conditionType": "BadNode", "conditionStatus": "False", "toleration": "30m",
+        "ladder": [{"action": "Reboot", "timeout": "10m"}, {"action": "Replace"}],
+    }]});
+    let mut world = World::new(policy_of(spec), [sick("n", 0)]);
+    world.reserve(at(30));
+    let decision = world.judge(0, at(30));
+    let Step::RequestReboot { progress, .. } = &decision.verdict.actions()[0] else { panic!("{decision:?}") };
+    world.nodes[0].0.progress = Some(Box::new(progress.clone()));
+    for (asks, boot, is_taken_back) in
+        [(Status::True, "boot-1", false), (Status::True, "boot-2", true), (Status::False, "boot-2", false)]
+    {
+        let node = &mut world.nodes[0].0;
+        node.conditions.retain(|it| &*it.kind != REBOOT_CONDITION);
+        node.conditions.push(condition(REBOOT_CONDITION, asks, at(30)));
+        node.boot_id = boot.into();
+        let verdict = world.judge(0, at(31)).verdict;
+        let Some(Step::Report { rebooted, .. }) = verdict.actions().first() else { panic!("{verdict:?}") };
+        assert_eq!(rebooted.is_some(), is_taken_back, "{asks:?} {boot}");
+    }
+}
+
 /// The clock of an API server is an hour behind for a while. What is written then stays valid afterwards.
 #[test]
 fn a_reboot_by_a_clock_before_its_node_was_made_is_no_damage() {

@@ -473,6 +473,20 @@ fn a_machine_that_comes_back_gets_back_what_stood_on_its_node() {
     assert_eq!(body(forget, &registered).1, json!({"deletedNodes": []}));
 }
 
+#[test]
+fn a_drain_waits_for_pods_that_run_and_do_not_belong_to_the_node() {
+    for (phase, stays, waits) in [
+        (PodPhase::Running, None, true),
+        (PodPhase::Pending, None, true),
+        (PodPhase::Succeeded, None, false),
+        (PodPhase::Failed, None, false),
+        (PodPhase::Running, Some(Stays::DaemonSet), false),
+        (PodPhase::Failed, Some(Stays::Mirror), false),
+    ] {
+        assert_eq!(PodView { stays, ..pod(phase) }.holds_a_drain(), waits, "{phase} {stays:?}");
+    }
+}
+
 /// What is saved of a Node with these labels, annotations and keys of taints.
 fn kept_of(labels: &Value, annotations: &Value, taints: &[&str]) -> Kept {
     let taints: Vec<Value> = taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();

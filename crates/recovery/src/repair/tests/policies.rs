@@ -208,3 +208,11 @@ fn counts_alone_are_not_written_all_the_time() {
     let verdict = decide_policy(&scene(Some(at(0))), at(1)).verdict;
     assert!(matches!(verdict, Verdict::Act { .. }), "{verdict:?}");
 }
+
+#[test]
+fn a_policy_selects_by_its_labels_and_an_empty_selector_selects_nothing() {
+    let (ours, others) = (labels(&[("pool", "a")]), labels(&[("pool", "b")]));
+    assert!(policy().selects(&ours) && !policy().selects(&others));
+    let empty = policy_of(json!({"nodeSelector": {}}));
+    assert!(!empty.selects(&ours) && !empty.selects(&others));
+}
