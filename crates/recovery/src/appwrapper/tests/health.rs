@@ -794,3 +794,30 @@ fn the_grace_counts_from_the_moment_behind_the_condition() {
     memory.wrote(&status, moment(-60_000));
     assert_eq!(memory.moment_behind(at(10)), at(9), "a clock that was set back makes it one second at most");
 }
+
+/// Leaving a node is no retry. Every other reset needs a retry limit that allows one, whoever is at fault.
+#[test]
+fn without_retries_a_workload_is_reset_only_to_leave_a_node() {
+    use resets::{Course, Evidence, GivenUp};
+    let policy = AppWrapperPolicy {
+        counting: Counting::OwnFaults,
+        count_lost_nodes: false,
+        ..AppWrapperPolicy::default()
+    };
+    let timers = Timers::of(&annotated(&[("retryLimit", "0")]), &policy);
+    for (cause, leaves) in [
+        (Cause::AutopilotNoExecute, true),
+        (Cause::NodeLost, true),
+        (Cause::CreateFailed, false),
+        (Cause::MissingComponent, false),
+        (Cause::FailedComponent, false),
+        (Cause::FoundFailedPods, false),
+        (Cause::InsufficientPodsReady, false),
+        (Cause::Refused, false),
+    ] {
+        let evidence = Evidence { own_fault: false, ..Evidence::new(cause, "") };
+        let expected =
+            if leaves { Course::Reset { counted: false } } else { Course::Fail(GivenUp::NoRetries) };
+        assert_eq!(Course::of(&evidence, 0, &timers, &policy), expected, "{cause}");
+    }
+}
