@@ -5,6 +5,7 @@ use salvor_api::Controller;
 use salvor_api::config::Configuration;
 use salvor_api::names::taints;
 use salvor_operator::{InCluster, RecoveryEntry, recoveries};
+use salvor_recovery::brake::Held;
 use salvor_recovery::pause::{Pause, Said};
 use salvor_why::{NotSeen, Overview, Stage};
 use serde::Serialize;
@@ -90,9 +91,9 @@ impl Status {
             recoveries: configuration.as_ref().map(switches),
             brake: BrakeStatus {
                 holds: held.is_some() || !zones_held.is_empty(),
-                limit: held.as_ref().map(|held| held.code()),
+                limit: held.as_ref().map(Held::code),
                 why: held.as_ref().map(ToString::to_string),
-                until: held.as_ref().and_then(|held| held.until()),
+                until: held.as_ref().and_then(Held::until),
                 zones: zones_held.into_iter().collect(),
             },
             paused: pause.map(|pause| PauseStatus::of(&pause, confirmed_by)),
