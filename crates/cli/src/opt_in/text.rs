@@ -106,15 +106,24 @@ type Events<'t> = std::vec::IntoIter<(Event<'t>, Span)>;
 
 /// The value of a text with one document.
 fn tree(text: &str) -> Option<Node> {
-    let events = Parser::new_from_str(text).collect::<Result<Vec<_>, _>>().ok()?;
+    let mut events = Parser::new_from_str(text).collect::<Result<Vec<_>, _>>().ok()?;
+    // Comments are events too.
+    events.retain(|(event, _)| is_of_value(event));
     let mut events = events.into_iter();
-    loop {
-        let (event, span) = events.next()?;
-        match event {
-            Event::StreamStart | Event::DocumentStart(..) => {}
-            other => return node(text, &other, &span, &mut events),
-        }
-    }
+    let (event, span) = events.next()?;
+    node(text, &event, &span, &mut events)
+}
+
+fn is_of_value(event: &Event<'_>) -> bool {
+    matches!(
+        event,
+        Event::Alias(_)
+            | Event::Scalar(..)
+            | Event::SequenceStart(..)
+            | Event::SequenceEnd
+            | Event::MappingStart(..)
+            | Event::MappingEnd
+    )
 }
 
 fn node(text: &str, event: &Event<'_>, span: &Span, events: &mut Events<'_>) -> Option<Node> {
