@@ -61,6 +61,13 @@ pub(crate) struct Resource {
     pub(crate) namespaced: bool,
 }
 
+/// A kind that the cluster serves, and the words by which people call it, in lower case.
+#[derive(Clone)]
+pub(crate) struct ServedKind {
+    pub(crate) resource: Resource,
+    pub(crate) names: Vec<String>,
+}
+
 impl Resource {
     /// The path of one object, or of the collection without a name.
     pub(crate) fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
