@@ -9,7 +9,7 @@ test:
 quick:
 	cargo test -p salvor-api -p salvor-recovery
 
-# No new circle of imports in a crate; lab/xtask/circles.txt has those that are known.
+# No circle of imports in a crate.
 circles:
 	cargo run --quiet -p salvor-xtask -- circles
 

@@ -23,13 +23,12 @@ fn main() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     let commands: Vec<String> = env::args().skip(1).collect();
     if commands.is_empty() {
-        eprintln!("usage: cargo run -p salvor-xtask -- circles|arrows|documents|selects|size ...");
+        eprintln!("usage: cargo run -p salvor-xtask -- circles|documents|selects|size ...");
         return ExitCode::FAILURE;
     }
     for command in commands {
         let outcome = match command.as_str() {
             "circles" => circles::check(root),
-            "arrows" => circles::arrows(root),
             "documents" => documents::check(root),
             "selects" => selects::check(root),
             "size" => size::check(root),
