@@ -267,7 +267,13 @@ impl Elector {
         {
             match self.write(lease).await {
                 Err(Refusal::Lost) => {}
-                other => return other.map(|()| Claim::Renewed),
+                Err(refusal) => return Err(refusal),
+                Ok(()) => {
+                    // The annotation is the same, but its pause may have ended by itself.
+                    let lease = self.seen.as_ref().map(|(lease, _)| lease);
+                    self.apply_pause(lease.and_then(|lease| paused(lease, self.time.server())));
+                    return Ok(Claim::Renewed);
+                }
             }
         }
         let name = self.settings.lease_name.clone();
