@@ -224,6 +224,7 @@ fn a_kind_without_verdicts_is_told_with_the_command_that_knows_it() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains("salvor why deployment/"), "{text}");
     }
+    assert_eq!(run(&["explain", "pod/a", "b"]).status.code(), Some(2));
 }
 
 #[test]

@@ -17,8 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     hand_made::{Stage, both, claiming, owned_by, tolerating},
     stage::{
-        ASKED, annotate, condition, effects, events_about, is_finished, phase, progress, taint, taint_with,
-        untaint,
+        annotate, condition, effects, events_about, is_finished, phase, progress, taint, taint_with, untaint,
     },
 };
 
@@ -449,10 +448,7 @@ async fn the_command_waits_for_a_node_that_is_still_ready(site: Site) {
     let words = salvor.command(&["evict", "node", "--yes"], 1).await;
     assert!(words.contains("it is Ready") && words.contains("--wait"), "{words}");
     let follows = salvor.spawn(["evict", "node", "--yes", "--wait"]);
-    wait::for_object(&stage.nodes(), "node", "the request is remembered", |n| {
-        n.annotations().contains_key(ASKED) && effects(n).is_empty()
-    })
-    .await;
+    wait::for_object(&stage.nodes(), "node", "the request is left", |n| !effects(n).is_empty()).await;
     assert_eq!(phase(&stage.pods().get("pod").await.unwrap()), "Running");
     let unknown = json!({"type": "Ready", "status": "Unknown", "reason": "test"});
     stage.set_status("node", json!({ "conditions": [unknown] })).await;

@@ -27,6 +27,9 @@ pub(crate) struct ExplainArgs {
     /// The object as in kubectl, such as pod/worker-0, job/train or node/worker-7
     #[arg(value_name = "KIND/NAME", value_parser = kind_and_name, required = true)]
     about: Option<(&'static ObjectKind, String)>,
+    /// Never valid. It is read so that `explain deployment web` gets the error about its kind.
+    #[arg(hide = true)]
+    more: Option<String>,
     #[command(flatten)]
     options: Options,
     #[command(subcommand)]
@@ -196,10 +199,10 @@ fn placed(
 pub(crate) fn execute(args: &ExplainArgs) -> Result<(), CliError> {
     let (kind, object, options, as_in_kubectl) = match (&args.subject, &args.about) {
         (Some(ExplainedObject { kind, object, options }), _) => (*kind, object.clone(), options, false),
-        (None, Some((kind, name))) => {
+        (None, Some((kind, name))) if args.more.is_none() => {
             (*kind, ObjectName { namespace: None, name: name.clone() }, &args.options, true)
         }
-        (None, None) => return Err(NotAName::NoKind.into()),
+        (None, _) => return Err(NotAName::NoKind.into()),
     };
     let flag = options.namespace.as_deref();
     // Reports two namespaces before anything is read.

@@ -66,7 +66,7 @@ impl Rules<'_> {
         if is_true(job, "/spec/suspend") {
             return Diagnosis::of(missing, vec![self.suspended(&JOB, "jobs", job)]);
         }
-        if let Some(finding) = self.no_controller(job) {
+        if let Some(finding) = self.no_controller(job, &pods) {
             return Diagnosis::of(missing, vec![finding]);
         }
         if unseen {
@@ -86,8 +86,8 @@ impl Rules<'_> {
         diagnosis.under_owner(&me)
     }
 
-    /// A Job whose controller has not written anything.
-    fn no_controller(&self, job: &Value) -> Option<Finding> {
+    /// A Job whose controller has not written anything. Pods show that the built-in one works, or did.
+    fn no_controller(&self, job: &Value, pods: &[&Value]) -> Option<Finding> {
         let by = match text(job, "/spec/managedBy") {
             "" => names::BUILT_IN_CONTROLLER,
             by => by,
@@ -99,6 +99,9 @@ impl Rules<'_> {
             return None;
         }
         let me = named("Job", job);
+        if by == names::BUILT_IN_CONTROLLER && !pods.is_empty() {
+            return None;
+        }
         if by == names::BUILT_IN_CONTROLLER {
             let message = format!("no controller has written a status of Job {}", name(job));
             return Some(Finding::new(Code::ControllerAbsent, me, message).since(Some(created)).advice(

@@ -583,7 +583,7 @@ fn a_job_tells_of_itself() {
         (failed("PodFailurePolicy"), Code::JobFailed),
         (managed("example.com/controller"), Code::ControllerAbsent),
         (managed("salvor.dev/job-controller"), Code::ControllerAbsent),
-        (managed("kubernetes.io/job-controller"), Code::Unknown),
+        (managed("kubernetes.io/job-controller"), Code::ControllerAbsent),
         (young, Code::Unknown),
     ] {
         let answer = cluster().with(&JOB, job(more.clone())).why(&JOB, "train");

@@ -444,6 +444,7 @@ mod tests {
         metrics.show_watchdog(Watchdog::of_this_thread());
         metrics.verdict("zombie", "Act", "Zombie");
         metrics.done("zombie", 0.2);
+        metrics.took("zombie", "detect", 47.0);
         metrics.wrote("PatchPodStatus", "ok");
         metrics.retried("zombie");
         metrics.held("zombie", "MaxPodsPerMinute");

@@ -267,10 +267,10 @@ fn nothing_is_judged_before_everything_is_known() {
 #[test]
 fn the_old_version_of_machines_is_watched_where_there_is_no_new_one() {
     let mut repairs = Repairs::new(&configuration(""), RepairMetrics::unread());
-    assert_eq!(repairs.watches().unwrap().len(), 8);
+    assert_eq!(repairs.watches().unwrap().len(), 9);
     assert!(repairs.watches().is_none());
     repairs.on_change(News::Machine(0, OfKind::Lost(KindLost::NotServed)), at(0));
-    assert_eq!(repairs.watches().unwrap().len(), 9);
+    assert_eq!(repairs.watches().unwrap().len(), 10);
 }
 
 #[test]
