@@ -110,7 +110,7 @@ impl Course {
             ("evict", marked, requested),
             ("wait", requested.or(marked), due),
             ("decide", Some(decided), Some(done)),
-            ("total", silent, Some(done)),
+            ("total", silent.or(marked), Some(done)),
         ];
         let seconds = |from: Timestamp, to: Timestamp| to.duration_since(from).as_secs_f64().max(0.0);
         spans.into_iter().filter_map(|(phase, from, to)| Some((phase, seconds(from?, to?)))).collect()
