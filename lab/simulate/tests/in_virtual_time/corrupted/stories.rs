@@ -125,6 +125,7 @@ pub(super) fn of_zombies() -> Vec<Vec<Spot>> {
         of_pod(conditions::DISRUPTION_TARGET),
     ];
     let wait = Spot::annotation(LAST_POD, annotations::TERMINATION_GRACE_AFTER);
+    let evict = Spot::annotation(LAST_POD, annotations::EVICT_AFTER);
     let of_the_lease = vec![
         // The process's own memory counts, and the annotation is written again.
         Spot::annotation(LEASE, annotations::BRAKE).told(Corruption::UNREADABLE),
@@ -139,6 +140,7 @@ pub(super) fn of_zombies() -> Vec<Vec<Spot>> {
     vec![
         of_the_pod,
         vec![wait.example(json!("2m")).told(&Corruption::ALL)],
+        vec![evict.example(json!("2h")).told(&Corruption::ALL)],
         of_the_lease,
         vec![Spot::annotation(LEASE, annotations::PAUSED).example(pause).told(Corruption::UNREADABLE)],
         vec![of_lease("holderIdentity").told(&[Corruption::Garbage, Corruption::Huge]).by("holds it")],
